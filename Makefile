@@ -5,7 +5,7 @@
 # make test-browser  those of the page: they need Chromium (Debian: apt-get install chromium)
 # make bench     speed and memory as ratios, beside other libraries; writes docs/performance*.md (several hours)
 # make check     ruff, ruff format, mypy
-# make versions  tests under each Python with the oldest and the newest packages; writes docs/versions.md
+# make versions  quick tests under each Python, with the oldest and the newest packages
 # make clean     remove what the above made (asks nothing; your own libraries elsewhere stay)
 #
 # PYTHON=python3.12   another interpreter (3.10 to 3.13)

@@ -1,15 +1,12 @@
-"""Speed and memory, as ratios measured in alternation within one run.
+"""Speed and memory beside other libraries, as ratios measured in alternation within one run.
 
-    make bench                           # everything; several hours on two cores
-    python benchmarks/bench.py --part overhead --shape base --dtype bfloat16
+    make bench                                                   # everything; hours on two cores
+    python benchmarks/bench.py --part peers --model smollm2
 
-Parts: `peers` (other libraries over Eddy, on real models), `quality` (everyone's vectors on pairs of sentences: needs
-EDDY_EVAL_DATA), `overhead` (methods over a plain pass of as many tokens, and reading at half depth), `limit` (Eddy over
-the model's matrix products and attention alone), `products` (oneDNN's over torch's usual ones, prepacked weights over
-weights as stored, and bfloat16 over float32), `budget` (tokens in a forward pass), `memory`, `growth`. Each finished
-part is added to `--journal`, and the same command resumes after it. The results are
-`benchmarks/results/speed-MACHINE.json` and the tables of docs/performance*.md. Close everything else: other load widens
-the spread of the ratios.
+Parts: `peers` (other libraries' time over Eddy's, on real models), `quality` (everyone's vectors on pairs of sentences:
+needs EDDY_EVAL_DATA), `memory`. Each finished part is added to `--journal`, and the same command resumes after it.
+`--write` adds the journal's rows to `benchmarks/results/speed-MACHINE.json` and makes the tables of docs/performance.md
+from all of these files. Close everything else: other load widens the spread of the ratios.
 """
 
 from __future__ import annotations
@@ -31,29 +28,16 @@ from typing import Any
 import torch
 from output import RESULTS, ROOT, say
 from peers import libraries, measure
-from speed import budget, growth, limit, memory, multiplying, overhead, report, shapes, texts
+from speed import memory, report, texts
 from transformers.utils import logging
 
-from eddy_embed.model.speed.onednn_linear import prepack
 from eddy_embed.utils.glibc_malloc import keep_freed
 
-PARTS: dict[str, tuple[tuple[str, int | None], ...]] = {
-    "overhead": (("eddy-tiny", None), ("qwen3-0.6b", 4)),
-    "peers": (),
-    "quality": (),
-    "limit": (("smollm2-135m", None), ("qwen3-0.6b", 4)),
-    "products": (("eddy-tiny", None), ("base", None)),
-    "budget": (("eddy-tiny", None),),
-    "memory": (("qwen3-0.6b", 4),),
-    "growth": (("eddy-tiny", None), ("base", None)),
-}
-"""What is measured, and on which models with how many of their layers unless said otherwise: those that do not take
-hours there. None: all. Peers run on `MODELS`."""
+PARTS = ("peers", "quality", "memory")
 MODELS = ("smollm2",)
-DTYPES = {"limit": ("float32", "bfloat16", "int8"), "products": ("float32",), "memory": ("float32",)}
-"""Types of number, where they are not both; peers have their own."""
-FULL = {"rounds": 5, "texts": 80, "words": 300, "lengths": overhead.LENGTHS}
-TRIAL = {"rounds": 2, "texts": 12, "words": 40, "lengths": (128,)}
+"""What peers run on, unless said otherwise."""
+FULL = {"rounds": 3, "texts": 80, "words": 300, "tokens": 2048}
+TRIAL = {"rounds": 2, "texts": 12, "words": 40, "tokens": 128}
 
 
 def main() -> None:
@@ -68,24 +52,21 @@ def main() -> None:
         if key in done:
             continue
         say(f"== {key}")
-        found = MEASURES[named["part"]](asked.shape, asked.dtype, asked, TRIAL if options.trial else FULL)
+        found = MEASURES[named["part"]](asked, TRIAL if options.trial else FULL)
         done[key] = {"key": key, **named, "found": found, **about(options)}
         options.journal.parent.mkdir(parents=True, exist_ok=True)
         with options.journal.open("a", encoding="utf-8") as file:
             file.write(json.dumps(done[key]) + "\n")
         gc.collect()  # models and peers' processes, before the next ones are loaded
     if options.write:
-        report.write(list(done.values()), RESULTS, ROOT / "docs")
+        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md")
 
 
 def parsed(given: list[str]) -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", action="append", choices=PARTS, help="may be repeated; default: all")
-    parser.add_argument("--shape", action="append", choices=["eddy-tiny", *shapes.SHAPES], help="may be repeated")
-    parser.add_argument("--dtype", action="append", choices=["float32", "bfloat16", "int8"], help="may be repeated")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
-    parser.add_argument("--layers", type=int, help="fewer than the shape has")
     parser.add_argument("--peer", action="append", help="words of its name; may be repeated; default: all")
     parser.add_argument(
         "--model", action="append", help="of the parts peers and quality: smollm2 or a GGUF file; may be repeated"
@@ -95,7 +76,7 @@ def parsed(given: list[str]) -> argparse.Namespace:
     parser.add_argument("--trial", action="store_true", help="short texts and two rounds, to try the benchmark itself")
     parser.add_argument("--journal", type=Path, default=ROOT / "runs" / "speed.jsonl")
     parser.add_argument("--models", type=Path, default=ROOT / "runs" / "models", help="where model folders are made")
-    parser.add_argument("--write", action="store_true", help="write the results and the page from the whole journal")
+    parser.add_argument("--write", action="store_true", help="add to the results and write the page")
     return parser.parse_args(given)
 
 
@@ -103,7 +84,7 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
     """What is measured at a time: its key in the journal, its names in the results, and how it is measured.
 
     Raises:
-        SystemExit: No peer has such a name, or a part knows no such dtype.
+        SystemExit: No peer has such a name.
     """
     known = list(libraries.PEERS)
     for make, python in ((libraries.llama_cpp, options.llama_cpp), (libraries.openvino, options.openvino)):
@@ -111,25 +92,17 @@ def units(options: argparse.Namespace) -> list[tuple[str, dict[str, Any], argpar
     chosen = [each for each in known if not options.peer or any(word in each.name for word in options.peer)]
     if not chosen:
         raise SystemExit(f"--peer {options.peer}: none of {[each.name for each in known]} has such a word")
-    if "int8" in (options.dtype or ()) and set(options.part or PARTS) != {"limit"}:
-        raise SystemExit("--dtype int8 is for --part limit; the part peers has int8 beside it")
     beside = {"peers": chosen, "quality": [libraries.EDDY, *chosen]}
     found = []
     for part in options.part or PARTS:
+        if part == "memory":
+            named = {"part": part, "shape": memory.SHAPE, "layers": memory.LAYERS, "dtype": memory.DTYPE}
+            found.append((f"memory {memory.SHAPE} {memory.DTYPE} {memory.LAYERS} layers", named, options))
         for model, peer in product(options.model or MODELS, beside.get(part, ())):
             shape = Path(model).name.removesuffix(".gguf")
             key = f"{part} {shape}, {peer.name}, threads: {options.threads}"
             named = {"part": part, "shape": shape, "peer": peer.name}
-            found.append((key, named, argparse.Namespace(**{**vars(options), "shape": model, "beside": peer})))
-        dtypes = options.dtype or DTYPES.get(part, ("float32", "bfloat16"))
-        shaped = [(shape, None) for shape in options.shape or ()] or PARTS[part]
-        for (shape, usual), dtype in product(shaped if part not in beside else (), dtypes):
-            layers = options.layers or usual
-            key = f"{part} {shape} {dtype}{f' {layers} layers' if layers else ''}"
-            named = {"part": part, "shape": shape, "layers": layers, "dtype": dtype}
-            found.append(
-                (key, named, argparse.Namespace(**{**vars(options), "shape": shape, "dtype": dtype, "layers": layers}))
-            )
+            found.append((key, named, argparse.Namespace(**{**vars(options), "model": model, "beside": peer})))
     return found
 
 
@@ -167,43 +140,16 @@ def machine() -> str:
     return f"{' '.join([name, *kind])} ({', '.join(flags)})"
 
 
-def _model(shape: str, dtype: str, options: argparse.Namespace) -> Any:
-    """A model as Eddy loads one by name."""
-    model = shapes.random_model(shape, dtype, layers=options.layers)
-    prepack(model)
-    return model
-
-
-def _overhead(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
-    model, own = _model(shape, dtype, options), shapes.tokenizer()
-    rows = [told(row) for row in overhead.rows(model, own, size["lengths"], size["rounds"])]
-    return {"methods": rows, "half": told(overhead.half_depth(model, own, size["lengths"][-1], size["rounds"]))}
-
-
-def _peers(model: str, _: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    files = libraries.ModelFiles.of(model, options.models)
+def _peers(options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
+    files = libraries.ModelFiles.of(options.model, options.models)
     sorts = _sorts(size["texts"] // 4, size["texts"] // 8, size["words"])
     sorts["long"] = texts.uniform(1, 8 * size["words"])
-    return [told(row) for row in measure.rows(files, sorts, min(3, size["rounds"]), options.beside)]
+    return [told(row) for row in measure.rows(files, sorts, size["rounds"], options.beside)]
 
 
-def _quality(model: str, _: str, options: argparse.Namespace, __: dict[str, Any]) -> dict[str, Any]:
-    files = libraries.ModelFiles.of(model, options.models)
+def _quality(options: argparse.Namespace, _: dict[str, Any]) -> dict[str, Any]:
+    files = libraries.ModelFiles.of(options.model, options.models)
     return told(measure.quality(files, Path(os.environ["EDDY_EVAL_DATA"]), options.beside))
-
-
-def _limit(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    model, own = _model(shape, "bfloat16" if dtype == "int8" else dtype, options), shapes.tokenizer()
-    sorts = {"mixed": texts.mixed(size["texts"] // 4), "uniform": texts.uniform(size["texts"] // 8, size["words"])}
-    return [
-        told({"sort": sort, **limit.row(model, own, chosen, size["rounds"], dtype)}) for sort, chosen in sorts.items()
-    ]
-
-
-def _products(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    model, halved = (shapes.random_model(shape, kind, layers=options.layers) for kind in (dtype, "bfloat16"))
-    sorts = _sorts(size["texts"] // 4, size["texts"] // 8, size["words"])
-    return [told(row) for row in multiplying.rows(model, halved, shapes.tokenizer(), sorts, size["rounds"])]
 
 
 def _sorts(mixed: int, uniform: int, words: int) -> dict[str, list[str]]:
@@ -215,23 +161,8 @@ def _sorts(mixed: int, uniform: int, words: int) -> dict[str, list[str]]:
     }
 
 
-def _budget(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> list[dict[str, Any]]:
-    model, own = _model(shape, dtype, options), shapes.tokenizer()
-    return [told(row) for row in budget.rows(model, own, texts.mixed(size["texts"] // 2), size["rounds"])]
-
-
-def _memory(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
-    rows = [told(row) for row in memory.rows(shape, options.layers, dtype)]
-    return {"rows": rows, "reba": told(memory.reba(shape, size["lengths"][-1], options.layers, dtype))}
-
-
-def _growth(shape: str, dtype: str, options: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
-    model, own = _model(shape, dtype, options), shapes.tokenizer()
-    most = model.config.max_position_embeddings if not options.trial else 256
-    tokens = tuple(each for each in growth.TOKENS if each <= most)
-    counts = growth.TEXTS if shape == "eddy-tiny" and not options.trial else growth.TEXTS[:3]
-    batch = growth.BATCH if not options.trial else growth.BATCH[:3]
-    return growth.curves(model, own, tokens, batch, counts, min(3, size["rounds"]))
+def _memory(_: argparse.Namespace, size: dict[str, Any]) -> dict[str, Any]:
+    return {"rows": [told(row) for row in memory.rows()], "reba": told(memory.reba(size["tokens"]))}
 
 
 def told(row: dict[str, Any]) -> dict[str, Any]:
@@ -240,15 +171,10 @@ def told(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-MEASURES: dict[str, Callable[[str, str, argparse.Namespace, dict[str, Any]], Any]] = {
+MEASURES: dict[str, Callable[[argparse.Namespace, dict[str, Any]], Any]] = {
     "peers": _peers,
     "quality": _quality,
-    "overhead": _overhead,
-    "limit": _limit,
-    "products": _products,
-    "budget": _budget,
     "memory": _memory,
-    "growth": _growth,
 }
 
 if __name__ == "__main__":

@@ -1,8 +1,21 @@
-"""What `index_speed.py` measures: passages with drawn vectors, and how each system writes and finds them."""
+"""Rows per second into Chroma, time of a question and disk, beside the stores of LlamaIndex and LangChain.
+
+    python benchmarks/index_systems.py                      # on two free cores; close everything else
+    python benchmarks/index_systems.py --passages 20000     # less of it
+
+Each system runs in a process of its own, over the same 100,000 passages in cosine space, in batches as it takes them
+by itself or as its documentation advises. No model runs: vectors are drawn at random, of the bundled model's width and
+of length 1, and the time that drawing takes is not counted, so what is measured is the database and what stands around
+it. Vectors without any order are the hardest that there are for an approximate search: `recall` says how many of the
+ten that are nearest are among the ten found. Only Eddy's index also holds sentences and whole documents. The table is
+printed.
+"""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import socket
 import subprocess
 import sys
@@ -10,11 +23,23 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from output import say
 
+PASSAGES = 100_000
+QUESTIONS = 200
+NAMES = {
+    "index": "`open_index`, with sentences and documents",
+    "server": "the same, on a `chroma run` server",
+    "llama-index eddy": "`EddyChromaVectorStore`",
+    "langchain eddy": "`EddyChroma`",
+    "llama-index": "LlamaIndex's `ChromaVectorStore`",
+    "langchain": "LangChain's `Chroma`",
+}
 IN_DOCUMENT = 20
 """Passages in a document."""
 SENTENCES = 2
@@ -143,9 +168,9 @@ def _index(
         index.upsert(documents())
         seconds = time.perf_counter() - began - drawn.seconds
         asked = {}
-        for kind in ("passages", "sentences", "documents"):
-            ask = _asker(index, kind)
-            asked[kind] = drawn.asked(ask, recall=kind == "passages")
+        for unit in ("passage", "sentence", "document"):
+            ask = _asker(index, unit)
+            asked[f"{unit}s"] = drawn.asked(ask, recall=unit == "passage")
         held = index.status()
         return _row(drawn, folder, seconds, held.passages + held.sentences + held.documents, asked)
 
@@ -173,8 +198,8 @@ def _serving(folder: str) -> Iterator[str]:
             server.terminate()
 
 
-def _asker(index: Any, kind: str) -> Callable[[Any], list[str]]:
-    return lambda question: [hit.text for hit in index.search(question[None], NEAREST, granularity=kind)[0]]
+def _asker(index: Any, unit: str) -> Callable[[Any], list[str]]:
+    return lambda question: [hit.text for hit in index.search(question[None], NEAREST, unit=unit)[0]]
 
 
 def _eddy_llama_index(options: argparse.Namespace) -> dict[str, Any]:
@@ -315,3 +340,62 @@ RUNS: dict[str, Callable[[argparse.Namespace], dict[str, Any]]] = {
     "llama-index": _llama_index,
     "langchain": _langchain,
 }
+
+
+def main() -> None:
+    """Measure each system in a process of its own, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--passages", type=int, default=PASSAGES)
+    parser.add_argument("--questions", type=int, default=QUESTIONS)
+    parser.add_argument("--system", action="append", choices=list(NAMES), help="may be repeated; default: all")
+    parser.add_argument("--run", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.run:
+        sys.stdout.write(f"{json.dumps(RUNS[options.run](options))}\n")
+        return
+    rows: dict[str, Any] = {}
+    for system in options.system or NAMES:
+        more = ["--passages", str(options.passages), "--questions", str(options.questions)]
+        child = subprocess.run([sys.executable, __file__, *more, "--run", system], capture_output=True, text=True)
+        if child.returncode:
+            raise SystemExit(f"{system}: {child.stderr}")
+        rows[system] = json.loads(child.stdout.splitlines()[-1])
+        say(f"{system}: {rows[system]}")
+    sys.stdout.write(f"{table(rows, {'passages': options.passages, 'questions': options.questions})}\n")
+
+
+def table(rows: dict[str, Any], sizes: dict[str, int]) -> str:
+    """A row for each system and kind of question, with ratios to LlamaIndex's own store."""
+    base = rows.get("llama-index")
+    lines = [
+        "| written by | rows/s | passages/s | bytes per row | query for | p50 ms | p95 ms | recall@10 |",
+        "|---|---:|---:|---:|---|---:|---:|---:|",
+    ]
+    for system, name in NAMES.items():
+        if system not in rows:
+            continue
+        row = rows[system]
+        passages = sizes["passages"] / row["seconds"]
+        told = f" ({passages * base['seconds'] / sizes['passages']:.2f} ×)" if base else ""
+        first = f"| {name} | {row['rows'] / row['seconds']:,.0f} | {passages:,.0f}{told} | {row['bytes']:,.0f} "
+        for kind, times in row["asked"].items():
+            ratio = f" ({times['p50'] / base['asked']['passages']['p50']:.2f} ×)" if base else ""
+            recall = f"{times['recall']:.2f}" if "recall" in times else ""
+            lines.append(f"{first}| {kind} | {times['p50']:.1f}{ratio} | {times['p95']:.1f} | {recall} |")
+            first = "| | | | "
+    width = next(iter(rows.values()))["width"] if rows else 0
+    return "\n".join(lines) + (
+        f"\n\n{about()}. {sizes['passages']:,} passages of {SENTENCES} sentences, {IN_DOCUMENT} per document; "
+        f"random unit vectors of {width} dimensions; {sizes['questions']} queries for the nearest {NEAREST}. In "
+        "brackets: the ratio to LlamaIndex's own store; above 1 is faster for passages/s and slower for p50."
+    )
+
+
+def about() -> str:
+    """What a reader needs to know of the machine and the packages."""
+    names = ("chromadb", "llama-index-vector-stores-chroma", "langchain-chroma")
+    return ", ".join([f"{os.cpu_count()} cores", *(f"{name} {version(name)}" for name in names)])
+
+
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,7 @@ that holds half of it; the best counts.
 
 Outcomes are kept in a journal: interrupted, the same command goes on. All of it goes to
 `benchmarks/results/NAME-long.json`, where rows of earlier runs with the same settings stay, and all models' to the
-tables of `docs/long-documents.md`. `--limit 3` tries three documents of each task, and writes nothing but the journal.
+table of `docs/long-documents.md`. `--limit 3` tries three documents of each task, and writes nothing but the journal.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main() -> None:
     """Measure, compare, write."""
     options = _arguments()
     if options.pages:
-        put(ROOT / "docs" / "long-documents.md", "long-retrieval", _tables(_read()))
+        put(ROOT / "docs" / "long-documents.md", "long-retrieval", _table(_read()))
         return
     tasks = {task.name: task for task in find_tasks(options.data, options.task) if isinstance(task, Retrieval)}
     libraries = {}
@@ -109,11 +109,11 @@ def main() -> None:
         new = {_key(row) for row in rows}
         rows = [*(row for row in earlier["rows"] if _key(row) not in new), *rows]
     about["rows"] = rows
-    say(f"\n{_tables([about])}")
+    say(f"\n{_table([about])}")
     if options.limit is not None:
         return
     target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _tables(_read()))
+    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _table(_read()))
     say(f"written: {target}, docs/long-documents.md")
 
 
@@ -186,7 +186,7 @@ def measured(
     raw = str(methods.parse(method))
     name = f"{library.name} ({mode})"
     with Embedder(options.model, method=raw, dtype=options.dtype) as embedder:
-        if mode == "late" and not embedder.reads_spans:
+        if mode == "late" and not embedder.can_embed_spans:
             say(f"{name}: {raw}: left out, it reads one token")
             return []
         identity = {
@@ -314,39 +314,22 @@ def _read() -> list[dict[str, Any]]:
     return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RESULTS.glob("*-long.json"))]
 
 
-def _tables(files: list[dict[str, Any]]) -> str:
-    """Late vectors beside chunk-first ones, and below, methods beside plain; a column for each post-processing."""
-    late, others = [], []
+def _table(files: list[dict[str, Any]]) -> str:
+    """Late vectors beside chunk-first ones, a column for each post-processing."""
+    lines = []
     for model, rows in ((told["model"], told["rows"]) for told in files):
         by = {_key(row): row for row in rows}
         for task, method in dict.fromkeys((row["task"], row["method"].partition("+")[0]) for row in rows):
-            found = {mode: [by.get((task, mode, f"{method}{post}")) for post in POSTS] for mode in MODES}
-            if any(row and "over_chunk" in row for row in found["late"]):
-                cells = [_cell(row, "over_chunk") for row in found["late"]]
-                late.append(f"| {model} | {task} | `{method}` | {' | '.join(cells)} |")
-            for mode in MODES:
-                if any(row and "over_plain" in row for row in found[mode]):
-                    cells = [_cell(row, "over_plain") for row in found[mode]]
-                    others.append(f"| {model} | {task} | {mode} | `{method}` | {' | '.join(cells)} |")
-    return "\n".join(
-        [
-            "nDCG@10 of late vectors: gain over chunk-first vectors (interval):",
-            "",
-            "| model | task | method | raw | centred | whitened |",
-            "|---|---|---|---|---|---|",
-            *late,
-            "",
-            "nDCG@10 of a method: gain over `plain` at the same exit, with the same kind of vectors (interval):",
-            "",
-            "| model | task | vectors | method | raw | centred | whitened |",
-            "|---|---|---|---|---|---|---|",
-            *others,
-        ]
-    )
+            found = [by.get((task, "late", f"{method}{post}")) for post in POSTS]
+            if any(row and "over_chunk" in row for row in found):
+                lines.append(f"| {model} | {task} | `{method}` | {' | '.join(map(_cell, found))} |")
+    return "\n".join(["| model | task | method | raw | centred | whitened |", "|---|---|---|---|---|---|", *lines])
 
 
-def _cell(row: dict[str, Any] | None, beside: str) -> str:
-    return "" if row is None or beside not in row else f"{row['ndcg@10'][0]:.3f}: {shown(row[beside])}"
+def _cell(row: dict[str, Any] | None) -> str:
+    if row is None or "over_chunk" not in row:
+        return ""
+    return f"{row['ndcg@10'][0]:.3f}: {shown(row['over_chunk'])}"
 
 
 def shown(interval: list[float]) -> str:

@@ -6,7 +6,7 @@ Each system runs in a process of its own, with the same model, mean pooling, typ
 over the same documents, after a short one for warming up. Eddy reads each document once (`late`) or each passage by
 itself (`chunk`); the others split with their own splitter for sentences and embed the chunks, sorted and batched as
 their documentation advises. Written are times of each part and the size of the index for each 1,000 words, at each
-granularity, to `benchmarks/results/MODEL-long-speed.json` and, as a table, to `docs/long-documents.md`. `--words 2000`
+granularity, to `benchmarks/results/MODEL-long-speed.json`; a table is printed. `--words 2000`
 tries it, and writes only what `--json` names.
 """
 
@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from output import RESULTS, ROOT, put, say
+from output import RESULTS, say
 from texts import story
 
 import eddy_embed
@@ -109,8 +109,7 @@ def main() -> None:
         about = {"model": options.model, "command": command, "passage_size": SIZE, "batch": BATCH, "rows": rows}
         target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
         say(f"written: {target}")
-    if whole and not options.json:
-        put(ROOT / "docs" / "long-documents.md", "long-speed", table(rows))
+    say(table(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> str:

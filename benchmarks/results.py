@@ -1,12 +1,12 @@
-"""Measure the methods on a model, and write the pages of results of all models measured so far.
+"""Measure the methods on a model, and write the tables of results of all models measured so far.
 
     python benchmarks/results.py --model smollm2 --data $EDDY_EVAL_DATA
 
-measures what is missing and writes `results/smollm2.json`, the handbook's page `docs/results.md` and the table of the
-README. Every outcome is kept in `runs/smollm2.jsonl` as soon as it is there, by the model's fingerprint, the method's
-settings and the task's data; interrupted, the same command goes on. `--task` and `--method` (how its text begins) do a
-part of the work; rows that `results/smollm2.json` has besides stay, where model, settings and data are still the same.
-`--name` names a model that is a file or a folder. Without `--model`, pages are written from `results/` alone.
+measures what is missing and writes `results/smollm2.json` and the tables of `docs/results.md`. Every outcome is kept in
+`runs/smollm2.jsonl` as soon as it is there, by the model's fingerprint, the method's settings and the task's data;
+interrupted, the same command goes on. `--task` and `--method` (how its text begins) do a part of the work; rows that
+`results/smollm2.json` has besides stay, where model, settings and data are still the same.
+`--name` names a model that is a file or a folder. Without `--model`, the page is written from `results/` alone.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ MODELS = {
     "eddy-tiny": "the bundled model, 11 M parameters, 8 layers",
 }
 """Language models of the page, in its order; encoders follow."""
+BUNDLED = "eddy-tiny"
+"""Whose scores stand in its file alone: it is for trials."""
 DEV = ("stsb_dev", "cranfield")
 """The tasks on which `recommended` and defaults are chosen, and nothing else is."""
 KINDS = {
@@ -82,15 +84,14 @@ SYSTEMS = tuple(f"{text}{post}" for text in (*MEANS, *PAPERS) for post in POSTS)
 """Methods of a language model, each without and with post-processing."""
 ENCODER = ("plain", *(f"plain+tempscale:tau={tau}" for tau in ("0.6", "0.7", "0.8", "0.9")))
 """Methods of a trained encoder: as it was trained, and under TempScale's temperatures."""
-SHORT = (
-    *("bm25", "overlap", "plain", "plain+whiten:power=0.5", "plain:pool=last", "plain:exit=0", "htp", "tp"),
-    *("echo:exit=-2", "prompteol:exit=-2", "prompteol:exit=-2+whiten:power=0.5"),
-    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten:power=0.5"),
+SHOWN = (
+    *("bm25", "overlap", "plain", "plain:exit=-2", "plain:pool=last", "plain:exit=0", "plain:exit=0+sif"),
+    *("plain:exit=0+sif+filter", "plain:exit=0+sif+filter+whiten:power=0.5", "plain:exit=0+sif+whiten"),
+    *("plain:exit=1", "plain:exit=1+sif+whiten", "prompteol:exit=-2", "prompteol:exit=-2+whiten:power=0.5"),
+    *("cot:exit=-2", "knowledge:exit=-2", "metaeol:exit=-2", "echo:exit=-2", "echo:exit=-2+whiten:power=0.5"),
+    *("echo:exit=1", "echo:exit=1+whiten", "tp", "htp", "kv", "plain+tempscale:tau=0.8", "reba:pool=mean"),
 )
-"""Rows of the README's table."""
-TRAINED = "all-MiniLM-L6-v2"
-"""The trained encoder of its last row but one."""
-README_TASKS = ["sickr_trial", "cisi_400", "squality_20", "squality"]
+"""Rows of the page; the files of results have all."""
 PASSAGE_SIZE = 256
 """Most tokens in a passage."""
 
@@ -127,13 +128,6 @@ CLAIMS = (
     Claim("TempScale is above the mean (Zhou et al. 2025)", "plain+tempscale:tau=0.8", "plain", "Retrieval"),
     Claim("A start token helps where there was none", "htp", "htp+start:token=none", "Similarity"),
 )
-COMPARED = (
-    ("one", "encoder"),
-    ("combined", "encoder"),
-    ("combined with words", "encoder"),
-    ("combined with words", "encoder with words"),
-)
-"""Sides of the comparison with a trained encoder whose difference is shown."""
 KV_LAYERS = {"smollm2": "29-30", "gemma-3-270m": "14-18"}
 """For models for which no layers are published: what `eddy layers` proposes on the bundled model's held-out text."""
 
@@ -154,9 +148,8 @@ def main(given: list[str] | None = None) -> None:
         if options.data is None:
             command.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
         measure(options)
-    (options.root / "docs" / "results.md").write_text(page(options.results), encoding="utf-8")
-    put(options.root / "README.md", "numbers", short(options.results))
-    say("written: docs/results.md, README.md")
+    put(options.root / "docs" / "results.md", "results", page(options.results))
+    say("written: docs/results.md")
 
 
 def measure(options: Any) -> None:
@@ -277,86 +270,17 @@ def claims(outcomes: list[TaskResult], model: str) -> list[Row]:
 
 
 def page(folder: Path) -> str:
-    """The handbook's page."""
+    """The tables of the page: one for each model, and what became of the papers' claims."""
     files = _read(folder)
-    parts = [
-        "# Results",
-        _wrapped(
-            "Every method on real models and on the bundled one. `python benchmarks/results.py --model smollm2 --data "
-            "FOLDER` measures a model, resumes where it stopped, and makes this page and the README's table; [Which "
-            "models can I use?](models.md) says where the models come from, and [Data](command-line.md#data) what the "
-            "folder holds. Development tasks are in *italics*: methods were chosen on them, and on no other task. "
-            "Methods that run many layers are measured on parts of large tasks: `sts12_518` is every sixth pair of "
-            "sts12, `cisi_400` and `squality_20` are the first 400 abstracts of CISI and the first 20 stories of "
-            "SQuALITY, with the queries that they answer. A row without a score on a task was not run there, or the "
-            "method has no such vectors. Scores in float32 come from a processor without bfloat16; the 32 scores of "
-            "Gemma on sickr_trial that were measured in both types differ by 0.0015 at most."
-        ),
-        _wrapped(SIGNS),
-    ]
-    for told in files:
-        parts += [f"## {told['model']}", _wrapped(_about(told))]
+    parts = []
+    for told in (each for each in files if each["model"] != BUNDLED):
+        own = SHOWN if not told["encoder"] else ("bm25", "overlap", *ENCODER)
         parts += [
-            f"### {kind}, {KINDS[kind][0]}\n\n{table}" for kind in KINDS if (table := _table(told, kind, _order(told)))
+            f"## {told['model']}",
+            _wrapped(_about(told)),
+            _table(told, [own_text(text, told["model"]) for text in own]),
         ]
-    parts += ["## What the papers say", *_claimed(files), "## Against a trained encoder", *_against(folder)]
-    return "\n\n".join(parts) + "\n"
-
-
-def short(folder: Path) -> str:
-    """The table of the README."""
-    files = {told["model"]: told for told in _read(folder)}
-    return "\n\n".join(
-        [
-            _wrapped(
-                "SmolLM2 135M, as `eddy models get smollm2` fetches it. Similarity of sentences (sickr_trial), and "
-                "search in 400 abstracts (cisi_400), in 20 stories of 5,000 words (squality_20), and in all 127 "
-                "stories, for what runs few layers (squality). No default and no recommended method was chosen on "
-                "them. A [method](docs/methods.md) is a name with parameters: `exit` is the layer that is read, 0 the "
-                "token embeddings, -2 the layer before the last; `+` joins parts and post-processing. `bm25` and "
-                "`overlap` count words. An empty cell was not measured."
-            ),
-            _columns(files["smollm2"], README_TASKS, list(SHORT), metrics=True)
-            + _trained(files[TRAINED], README_TASKS)
-            + _with_words(folder, README_TASKS),
-            _wrapped(SIGNS),
-            _wrapped(
-                "`python benchmarks/results.py --model smollm2 --data FOLDER` makes this table, but for its last two "
-                f"rows (`--model {TRAINED}`, and `benchmarks/hybrid.py`), and [Results](docs/results.md): three "
-                "models, every method, losses included, which of the papers' claims hold here, and how near a trained "
-                "encoder is. `eddy evaluate` makes such tables for any model from [a folder of "
-                "data](docs/command-line.md#eddy-evaluate)."
-            ),
-        ]
-    )
-
-
-SIGNS = (
-    "± is half of the 95 % bootstrap interval. `+` and `-` mark a difference to `plain`, the mean of the last "
-    "layer, with the same post-processing, whose paired 95 % interval excludes zero; `=` marks a tie; what has no "
-    f"mark was not compared. Retrieval embeds passages of whole sentences, at most {PASSAGE_SIZE} tokens; a "
-    "document's score is the largest cosine of its passages with the query. Methods that average read a passage "
-    "within its document; those that read one token (prompts, `pool=last`, `kv`) read it by itself, so on stories "
-    "their marks compare that too. Post-processing is fitted without labels on the task's own texts: for retrieval on "
-    "sentences, or on passages for methods that read one token. Work is positions × layers, relative to `plain` on "
-    "the tasks on which both were measured, so mostly on long texts; `exit=0`, which runs no layer, is counted as one."
-)
-
-
-def _trained(told: dict[str, Any], tasks: list[str]) -> str:
-    """The row of a trained encoder, for comparison."""
-    held = {row["task"]: row for row in told["outcomes"] if row["system"] == "plain"}
-    return f"\n| {told['model']}, trained for embedding | {' | '.join(_cell(held.get(task)) for task in tasks)} |  |"
-
-
-def _with_words(folder: Path, tasks: list[str]) -> str:
-    """The row of an index that searches by words and meaning, which `hybrid.py` measures; "" before it has."""
-    path = folder / "hybrid.json"
-    if not path.exists():
-        return ""
-    found = json.loads(path.read_text(encoding="utf-8"))["smollm2"]
-    cells = [_cell({"scores": {"": found[task]["scores"]["both"]}} if task in found else None) for task in tasks]
-    return f"\n| an index, by [words and meaning](docs/hybrid.md) | {' | '.join(cells)} |  |"
+    return "\n\n".join([*parts, "## What the papers say", *_claimed(files)])
 
 
 def _runs_few_layers(system: System) -> bool:
@@ -388,25 +312,11 @@ def _about(told: dict[str, Any]) -> str:
     )
 
 
-def _order(told: dict[str, Any]) -> list[str]:
-    """The measured systems, in the order in which `WORDS`, and `SYSTEMS` or `ENCODER`, name them."""
-    measured = {row["system"] for row in told["outcomes"]}
-    own = ENCODER if told["encoder"] else [own_text(text, told["model"]) for text in SYSTEMS]
-    return [system for system in (*WORDS, *own) if system in measured]
-
-
-def _table(told: dict[str, Any], kind: str, order: list[str]) -> str:
-    """The table of a kind of task; empty where nothing of the kind was measured."""
-    there = {row["task"] for row in told["outcomes"]}
-    tasks = [task for task in KINDS[kind][1] if task in there]
-    return _columns(told, tasks, order) if tasks else ""
-
-
-def _columns(told: dict[str, Any], tasks: list[str], order: list[str], *, metrics: bool = False) -> str:
+def _table(told: dict[str, Any], order: list[str]) -> str:
+    """A row for each system, a column for each task on which one of them was measured."""
     held = {(row["system"], row["task"]): row for row in told["outcomes"]}
-    metric = {task: name for name, names in KINDS.values() for task in names}
+    tasks = [task for _, names in KINDS.values() for task in names if any((system, task) in held for system in order)]
     heads = [f"*{task}*" if task in DEV else task for task in tasks]
-    heads = [f"{head}, {metric[task]}" if metrics else head for head, task in zip(heads, tasks, strict=True)]
     lines = [f"| method | {' | '.join(heads)} | work |", f"|---|{'---|' * (len(tasks) + 1)}"]
     for system in order:
         rows = [held.get((system, task)) for task in tasks]
@@ -450,62 +360,12 @@ def _claimed(files: list[dict[str, Any]]) -> list[str]:
         if any(cells):
             compared = f"`{claim.better}` - `{claim.worse}`"
             lines.append(f"| {claim.said} | {claim.kind.lower()} | {compared} | {' | '.join(cells)} |")
-    return [
-        _wrapped(
-            "Differences of the two methods' scores with their paired 95 % intervals: a claim holds where the interval "
-            "is above zero, fails where it is below, and is a tie where it contains zero. No method has "
-            "post-processing here; whitened, some gains vanish or turn, as the tables above show. The papers measured "
-            "models of 0.5 to 9 billion parameters."
-        ),
-        "\n".join(lines),
-    ]
-
-
-def _against(folder: Path) -> list[str]:
-    """How near methods come to a trained encoder, as `against_encoder.py` measured it."""
-    found = json.loads((folder / "against-encoder.json").read_text(encoding="utf-8"))
-    encoders = sorted({row["encoder"] for tasks in found.values() for row in tasks.values()})
-    parts = [
-        _wrapped(
-            f"The best method, and several combined, beside {', '.join(encoders)} as it was trained. Combined "
-            "methods are a weighted sum of cosines, which is the cosine of their vectors, scaled and "
-            "concatenated, at the cost of all of them. Candidates are the mean of token embeddings with `sif` and "
-            "`filter`, that of the first layers, and for similarity `prompteol:exit=-2`, `cot`, `echo:exit=-2` "
-            "and `kv`, each without and with whitening. Methods and weights are searched on half of a task's "
-            "queries or pairs, with their gold, and scored on the other half, both ways; so this section, unlike "
-            "the rest of the page, chooses on every task. Both halves ask for the same documents, and may hold "
-            "the same sentence. *Words* is BM25 of whole documents, added likewise, also to the encoder. `+`, `-` "
-            "and `=`: above, below or a tie, by the paired 95 % interval. `python benchmarks/against_encoder.py "
-            "--model smollm2 --encoder all-MiniLM-L6-v2` measures it. A task without a row was not measured."
-        )
-    ]
-    sides = {"encoder": "encoder", "one": "one method", "combined": "combined"}
-    sides |= {f"{side} with words": f"{side}, words" for side in ("encoder", "combined")}
-    for model, tasks in found.items():
-        pairs = [f"{side} - {other}" for side, other in COMPARED]
-        heads = [*sides.values(), *(pair.replace(" with words", ", words") for pair in pairs)]
-        lines = [f"| {model} | {' | '.join(heads)} |", f"|---|{'---|' * len(heads)}"]
-        named = []
-        for task in (task for _, names in KINDS.values() for task in names if task in tasks):
-            scores, differences = tasks[task]["scores"], tasks[task]["differences"]
-            cells = [f"{scores[side][0]:.3f}" if side in scores else "" for side in sides]
-            cells += [_bounds(differences[pair]) if pair in differences else "" for pair in pairs]
-            lines.append(f"| {task} | {' | '.join(cells)} |")
-            halves = [", ".join(f"{weight:g} × `{each}`" for each, weight in half) for half in tasks[task]["chosen"]]
-            named.append(f"- {task}: {'; '.join(halves)}")
-        told = "The combined methods with their weights, found on one half and on the other:"
-        parts += ["\n".join(lines), told, "\n".join(named)]
-    return parts
+    return ["\n".join(lines)]
 
 
 def _interval(row: Row) -> str:
     value, low, high = row["difference"]
     return f"{value:+.3f} [{low:+.3f}, {high:+.3f}] ({row['task']})"
-
-
-def _bounds(difference: list[float]) -> str:
-    value, low, high = difference
-    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}] {_sign(difference)}"
 
 
 def _wrapped(text: str) -> str:

@@ -92,6 +92,10 @@ def pytest_runtestloop() -> None:
     gc.freeze()  # a full collection would walk through them again and again
 
 
+OPENED_OFTEN = ("test_inputs", "test_recommended", "test_recorded_vectors")
+"""Of the engine's own tests, which else load it each time."""
+
+
 @pytest.fixture(autouse=True)
 def seeded() -> None:
     """The same random numbers for every test, whatever ran before it."""
@@ -110,8 +114,8 @@ def shared_hosts(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def shared_bundled_model(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Share one loaded eddy-tiny among tests of packages that use the engine; the engine's own load it each time."""
-    if request.path.parent.name not in ("adapters", "demo", "evaluate"):
+    """Share one loaded eddy-tiny among tests of packages that use the engine, and those that open it for each case."""
+    if request.path.parent.name not in ("adapters", "demo", "evaluate") and request.path.stem not in OPENED_OFTEN:
         yield
         return
     from tests import bundled
@@ -189,37 +193,32 @@ def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     names: set[str] = set()
     opened = modeling_utils.safe_open
 
-    class Slice:
-        def __init__(self, name: str, inner: Any) -> None:
-            self.name, self.inner = name, inner
+    class Noted:
+        """A file, or a tensor in it: passes everything on."""
+
+        def __init__(self, inner: Any, name: str = "") -> None:
+            self.inner, self.name = inner, name
 
         def __getattr__(self, attribute: str) -> Any:
             return getattr(self.inner, attribute)
 
-        def __getitem__(self, index: Any) -> Any:
-            names.add(self.name)
-            return self.inner[index]
-
-    class File:
-        def __init__(self, *arguments: Any, **options: Any) -> None:
-            self.inner = opened(*arguments, **options)
-
-        def __getattr__(self, attribute: str) -> Any:
-            return getattr(self.inner, attribute)
-
-        def __enter__(self) -> File:
+        def __enter__(self) -> Noted:
             self.inner.__enter__()
             return self
 
         def __exit__(self, *failure: Any) -> None:
             self.inner.__exit__(*failure)
 
-        def get_slice(self, name: str) -> Slice:
-            return Slice(name, self.inner.get_slice(name))
+        def __getitem__(self, index: Any) -> Any:
+            names.add(self.name)
+            return self.inner[index]
+
+        def get_slice(self, name: str) -> Noted:
+            return Noted(self.inner.get_slice(name), name)
 
         def get_tensor(self, name: str) -> torch.Tensor:
             names.add(name)
             return self.inner.get_tensor(name)
 
-    monkeypatch.setattr(modeling_utils, "safe_open", File)
+    monkeypatch.setattr(modeling_utils, "safe_open", lambda *given, **named: Noted(opened(*given, **named)))
     yield names

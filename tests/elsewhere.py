@@ -25,7 +25,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from eddy_embed import Embedder
-from eddy_embed.analysis.diagnose import Extent, diagnose
 from eddy_embed.model.attention import DeviceInfo, Group, groups
 
 ATEN = torch.ops.aten
@@ -175,7 +174,7 @@ class Asked:
         capability: Of the NVIDIA device that attention takes the device for, None for another kind.
         folder: Where the model is saved, to be opened by name on the device; None: it is handed over.
         forgotten: A method of `Group` that no longer does anything, to see the device refuse what follows.
-        use: What is computed: "documents", "passages" and "words" of one text, or a "diagnosis".
+        use: What is computed: "documents", or "passages" and "words" of one text.
     """
 
     family: str
@@ -189,10 +188,6 @@ class Asked:
 
 def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
     """All numbers that an embedder gives, and its device."""
-    if use == "diagnosis":
-        extent = Extent(gradients=1, tokens=24, probes=2)
-        found = diagnose(model, TEXTS, pairs=[(TEXTS[0], TEXTS[1])], extent=extent, **options)
-        return [each for each in tree_leaves(found.settings) if isinstance(each, float)], {}
     with Embedder(model, **options) as embedder:
         text = " ".join(TEXTS)
         if use == "passages":

@@ -13,46 +13,9 @@ from functools import cache
 from pathlib import Path
 
 import torch
+import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForTextEncoding,
-    BertConfig,
-    BloomConfig,
-    DistilBertConfig,
-    FalconConfig,
-    Gemma2Config,
-    Gemma3TextConfig,
-    GPT2Config,
-    GPTJConfig,
-    GPTNeoConfig,
-    GPTNeoXConfig,
-    GptOssConfig,
-    GraniteConfig,
-    LlamaConfig,
-    MistralConfig,
-    MixtralConfig,
-    ModernBertConfig,
-    MPNetConfig,
-    MT5Config,
-    Olmo2Config,
-    OPTConfig,
-    Phi3Config,
-    PhiConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-    RobertaConfig,
-    SmolLM3Config,
-    StableLmConfig,
-    T5Config,
-    UMT5Config,
-    XLMRobertaConfig,
-)
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 LAYERS = 6
 HIDDEN = 64
@@ -233,58 +196,65 @@ _GPT_OSS = {
 }
 
 FAMILIES: dict[str, Family] = {
-    "llama": Family(lambda: LlamaConfig(**_shape()), "metaspace"),
-    "qwen3": Family(lambda: Qwen3Config(**_shape(1, head_dim=32)), "byte-level"),
-    "gpt2": Family(lambda: GPT2Config(**_GPT2), "byte-level"),
-    "gemma2": Family(lambda: Gemma2Config(**_shape(**_GEMMA2)), "bracketing", query_gain=4.0),
+    "llama": Family(lambda: transformers.LlamaConfig(**_shape()), "metaspace"),
+    "qwen3": Family(lambda: transformers.Qwen3Config(**_shape(1, head_dim=32)), "byte-level"),
+    "gpt2": Family(lambda: transformers.GPT2Config(**_GPT2), "byte-level"),
+    "gemma2": Family(lambda: transformers.Gemma2Config(**_shape(**_GEMMA2)), "bracketing", query_gain=4.0),
 }
 """The families that every method is tested on."""
 
 MORE_FAMILIES: dict[str, Family] = {
-    "mistral": Family(lambda: MistralConfig(**_shape(sliding_window=SLIDING)), "metaspace"),
-    "qwen2": Family(lambda: Qwen2Config(**_shape()), "byte-level"),
-    "gemma3": Family(lambda: Gemma3TextConfig(**_shape(1, **_GEMMA3)), "bracketing"),
-    "phi3": Family(lambda: Phi3Config(**_shape()), "metaspace"),
-    "gpt_neox": Family(lambda: GPTNeoXConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
-    "olmo2": Family(lambda: Olmo2Config(**_shape(1)), "bracketing"),
+    "mistral": Family(lambda: transformers.MistralConfig(**_shape(sliding_window=SLIDING)), "metaspace"),
+    "qwen2": Family(lambda: transformers.Qwen2Config(**_shape()), "byte-level"),
+    "gemma3": Family(lambda: transformers.Gemma3TextConfig(**_shape(1, **_GEMMA3)), "bracketing"),
+    "phi3": Family(lambda: transformers.Phi3Config(**_shape()), "metaspace"),
+    "gpt_neox": Family(lambda: transformers.GPTNeoXConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
+    "olmo2": Family(lambda: transformers.Olmo2Config(**_shape(1)), "bracketing"),
     "mixtral": Family(
-        lambda: MixtralConfig(**_shape(num_local_experts=4, num_experts_per_tok=2, sliding_window=None)), "metaspace"
+        lambda: transformers.MixtralConfig(**_shape(num_local_experts=4, num_experts_per_tok=2, sliding_window=None)),
+        "metaspace",
     ),
     "qwen3_moe": Family(
-        lambda: Qwen3MoeConfig(
+        lambda: transformers.Qwen3MoeConfig(
             **_shape(1, head_dim=32, moe_intermediate_size=48, num_experts=6, num_experts_per_tok=3),
             mlp_only_layers=[2],
             norm_topk_prob=True,
         ),
         "byte-level",
     ),
-    "phi": Family(lambda: PhiConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
-    "smollm3": Family(lambda: SmolLM3Config(**_shape(), no_rope_layer_interval=2), "byte-level"),
-    "stablelm": Family(lambda: StableLmConfig(**_shape(use_qkv_bias=True, **_partly_rotary(0.25))), "byte-level"),
+    "phi": Family(lambda: transformers.PhiConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
+    "smollm3": Family(lambda: transformers.SmolLM3Config(**_shape(), no_rope_layer_interval=2), "byte-level"),
+    "stablelm": Family(
+        lambda: transformers.StableLmConfig(**_shape(use_qkv_bias=True, **_partly_rotary(0.25))), "byte-level"
+    ),
     "granite": Family(
-        lambda: GraniteConfig(
+        lambda: transformers.GraniteConfig(
             **_shape(embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.7, logits_scaling=2.0)
         ),
         "byte-level",
     ),
-    "gpt_oss": Family(lambda: GptOssConfig(**_shape(**_GPT_OSS)), "byte-level", query_gain=2.0),
+    "gpt_oss": Family(lambda: transformers.GptOssConfig(**_shape(**_GPT_OSS)), "byte-level", query_gain=2.0),
     "opt": Family(
-        lambda: OPTConfig(**_shape(None, ffn_dim=96, word_embed_proj_dim=HIDDEN, init_std=0.2)), "bracketing"
+        lambda: transformers.OPTConfig(**_shape(None, ffn_dim=96, word_embed_proj_dim=HIDDEN, init_std=0.2)),
+        "bracketing",
     ),
 }
 """Further families, for the tests that are cheap enough to run on all of them."""
 
 OWN_ATTENTION: dict[str, Family] = {
     "falcon": Family(
-        lambda: FalconConfig(**_shape(None, new_decoder_architecture=True, num_kv_heads=2, bias=True)), "byte-level"
-    ),
-    "bloom": Family(
-        lambda: BloomConfig(vocab_size=VOCABULARY, hidden_size=HIDDEN, n_layer=LAYERS, n_head=4, initializer_range=0.2),
+        lambda: transformers.FalconConfig(**_shape(None, new_decoder_architecture=True, num_kv_heads=2, bias=True)),
         "byte-level",
     ),
-    "gptj": Family(lambda: GPTJConfig(**_GPT2, rotary_dim=8), "byte-level"),
+    "bloom": Family(
+        lambda: transformers.BloomConfig(
+            vocab_size=VOCABULARY, hidden_size=HIDDEN, n_layer=LAYERS, n_head=4, initializer_range=0.2
+        ),
+        "byte-level",
+    ),
+    "gptj": Family(lambda: transformers.GPTJConfig(**_GPT2, rotary_dim=8), "byte-level"),
     "gpt_neo": Family(
-        lambda: GPTNeoConfig(
+        lambda: transformers.GPTNeoConfig(
             vocab_size=VOCABULARY,
             hidden_size=HIDDEN,
             num_layers=LAYERS,
@@ -322,11 +292,11 @@ _T5 = {
     "initializer_factor": 1.5,
 }
 ENCODERS: dict[str, Family] = {
-    "bert": Family(lambda: BertConfig(**_shape(None, **_TYPES)), "bracketing"),
-    "roberta": Family(lambda: RobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
-    "xlm_roberta": Family(lambda: XLMRobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
+    "bert": Family(lambda: transformers.BertConfig(**_shape(None, **_TYPES)), "bracketing"),
+    "roberta": Family(lambda: transformers.RobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
+    "xlm_roberta": Family(lambda: transformers.XLMRobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
     "distilbert": Family(
-        lambda: DistilBertConfig(
+        lambda: transformers.DistilBertConfig(
             vocab_size=VOCABULARY,
             dim=HIDDEN,
             n_layers=LAYERS,
@@ -337,11 +307,11 @@ ENCODERS: dict[str, Family] = {
         ),
         "bracketing",
     ),
-    "modernbert": Family(lambda: ModernBertConfig(**_shape(None, **_MODERN)), "bracketing"),
-    "mpnet": Family(lambda: MPNetConfig(**_shape(None)), "padding second"),
-    "t5": Family(lambda: T5Config(**_T5), "closing"),
-    "mt5": Family(lambda: MT5Config(**_T5), "closing"),
-    "umt5": Family(lambda: UMT5Config(**_T5), "closing"),
+    "modernbert": Family(lambda: transformers.ModernBertConfig(**_shape(None, **_MODERN)), "bracketing"),
+    "mpnet": Family(lambda: transformers.MPNetConfig(**_shape(None)), "padding second"),
+    "t5": Family(lambda: transformers.T5Config(**_T5), "closing"),
+    "mt5": Family(lambda: transformers.MT5Config(**_T5), "closing"),
+    "umt5": Family(lambda: transformers.UMT5Config(**_T5), "closing"),
 }
 """Families that read in both directions."""
 
@@ -373,7 +343,13 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     family = (FAMILIES | MORE_FAMILIES | OWN_ATTENTION | ENCODERS)[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20_000 + sum(map(ord, name)))
-        kind = AutoModelForTextEncoding if name in T5S else AutoModel if name in ENCODERS else AutoModelForCausalLM
+        kind = (
+            transformers.AutoModelForTextEncoding
+            if name in T5S
+            else transformers.AutoModel
+            if name in ENCODERS
+            else transformers.AutoModelForCausalLM
+        )
         model = kind.from_config(family.config(), dtype=torch.float32)
         _enlarge(model, family)
     return model.eval(), (TOKENIZERS | ENCODERS_TOKENIZERS)[family.tokenizer]()

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
 from gguf.quants import quantize
-from tests.families import PROSE, SLIDING, WINDOW
+from tests.families import LAYERS, PROSE, SLIDING, WINDOW, _shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -34,7 +34,6 @@ from transformers import (
     Qwen3Config,
 )
 
-LAYERS = 6
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of tokens, as llama.cpp numbers them."""
 
@@ -158,20 +157,6 @@ def vocabulary(name: str) -> Vocabulary:
 
 
 # --- models
-
-
-def _shape(**more: Any) -> dict[str, Any]:
-    return {
-        "vocab_size": 640,
-        "hidden_size": 64,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "intermediate_size": 96,
-        "max_position_embeddings": WINDOW,
-        "initializer_range": 0.2,
-        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
-    } | more
 
 
 _GEMMA = {

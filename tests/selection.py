@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -25,14 +26,27 @@ def mostly_slow(cases: Iterable[Any], usual: Container[Any]) -> list[Any]:
     return [case if case in usual else slow(*(case if isinstance(case, tuple) else (case,))) for case in cases]
 
 
-def grid(first: Iterable[str], second: Iterable[str], usual: Iterable[str]) -> list[Any]:
-    """All pairs; slow are those of another first name than the first one, and a second name that is not `usual`.
+def turns(*values: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Cases that have each value of each parameter at least once: as many as the longest has values."""
+    lists = [list(each) for each in values]
+    return [tuple(each[at % len(each)] for each in lists) for at in range(max(map(len, lists)))]
 
-    Raises:
-        ValueError: No second name is usual.
-    """
-    names, seconds, kept = list(first), list(second), set(usual)
-    if not kept & set(seconds):
-        raise ValueError(f"none of {sorted(kept)} is among {seconds}")
-    pairs = [(name, each) for name in names for each in seconds]
-    return mostly_slow(pairs, [(name, each) for name, each in pairs if name == names[0] or each in kept])
+
+def each_once(*values: Iterable[Any]) -> list[Any]:
+    """All combinations; slow are all but `turns`."""
+    lists = [list(one) for one in values]
+    return mostly_slow(product(*lists), turns(*lists))
+
+
+def each_pair(*values: Iterable[Any]) -> list[Any]:
+    """All combinations; those that run by default have every two values of two parameters together at least once."""
+    lists = [list(each) for each in values]
+    numbers = list(product(*(range(len(each)) for each in lists)))
+    two = {case: set(combinations(enumerate(case), 2)) for case in numbers}
+    missing, usual = set().union(*two.values()), set()
+    while missing:
+        best = max(numbers, key=lambda case: len(two[case] & missing))
+        missing -= two[best]
+        usual.add(best)
+    cases = [(case, tuple(one[at] for one, at in zip(lists, case, strict=True))) for case in numbers]
+    return [given if case in usual else slow(*given) for case, given in cases]

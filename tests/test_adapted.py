@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import peft
@@ -22,27 +24,22 @@ from eddy_embed.errors import ModelNotFound, UnsupportedModel
 
 METHOD = "htp:range=1-3,exit=3"
 EVERYWHERE = ["q_proj", "v_proj", "down_proj"]
-CONFIGS = {
-    "lora": lambda: peft.LoraConfig(r=4, lora_alpha=16, target_modules=EVERYWHERE, init_lora_weights=False),
-    "dora": lambda: peft.LoraConfig(r=4, use_dora=True, target_modules=EVERYWHERE, init_lora_weights=False),
-    "embeddings": lambda: peft.LoraConfig(
-        r=4, target_modules=["embed_tokens", "q_proj", "lm_head"], init_lora_weights=False
+
+
+def lora(targets: str | list[str], **more: Any) -> Callable[[], peft.LoraConfig]:
+    return lambda: peft.LoraConfig(r=4, target_modules=targets, init_lora_weights=False, **more)
+
+
+CONFIGS: dict[str, Callable[[], peft.PeftConfig]] = {
+    "lora": lora(EVERYWHERE, lora_alpha=16),
+    "dora": lora(EVERYWHERE, use_dora=True),
+    "embeddings": lora(["embed_tokens", "q_proj", "lm_head"]),
+    "saved": lora(["q_proj"], modules_to_save=["embed_tokens"]),
+    "tokens": lora(["q_proj"], trainable_token_indices=[1, 2, 300]),
+    "by paths": lora(
+        r"model\.layers\.\d+\.self_attn\.[qv]_proj", alpha_pattern={"model.layers.0.self_attn.q_proj": 64}
     ),
-    "saved": lambda: peft.LoraConfig(
-        r=4, target_modules=["q_proj"], modules_to_save=["embed_tokens"], init_lora_weights=False
-    ),
-    "tokens": lambda: peft.LoraConfig(
-        r=4, target_modules=["q_proj"], trainable_token_indices=[1, 2, 300], init_lora_weights=False
-    ),
-    "by paths": lambda: peft.LoraConfig(
-        r=4,
-        target_modules=r"model\.layers\.\d+\.self_attn\.[qv]_proj",
-        alpha_pattern={"model.layers.0.self_attn.q_proj": 64},
-        init_lora_weights=False,
-    ),
-    "some layers": lambda: peft.LoraConfig(
-        r=4, target_modules=["q_proj"], layers_to_transform=[1, 4], init_lora_weights=False
-    ),
+    "some layers": lora(["q_proj"], layers_to_transform=[1, 4]),
     "adalora": lambda: peft.AdaLoraConfig(init_r=4, total_step=10, target_modules=EVERYWHERE, init_lora_weights=False),
     "ia3": lambda: peft.IA3Config(target_modules=EVERYWHERE, feedforward_modules=["down_proj"]),
     "loha": lambda: peft.LoHaConfig(r=4, target_modules=EVERYWHERE, init_weights=False),

@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.comparison import TEXTS, embedder
 
-from eddy_embed.encoding.batching import budget, passes, run_halving
+from eddy_embed.encoding.build import budget
+from eddy_embed.encoding.runner import run_halving
 from eddy_embed.model import host
+from eddy_embed.text.sequence import passes
 
 
 @given(st.lists(st.integers(1, 100), max_size=40), st.integers(1, 200), st.one_of(st.none(), st.integers(1, 6)))
@@ -36,13 +38,6 @@ def test_passes_have_the_size_of_the_machine_unless_said_otherwise(
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     assert budget(None, torch.device(device)) == usual
     assert budget(77, torch.device(device)) == 77
-
-
-def test_passes_by_hand() -> None:
-    # Longest first, up to 10 tokens: 7; 5 and 4; 3 and 3
-    assert passes([3, 7, 4, 5, 3], 10, None) == [[1], [3, 2], [0, 4]]
-    assert passes([3, 7, 4, 5, 3], 100, 2) == [[1, 3], [2, 0], [4]]
-    assert passes([], 10, None) == []
 
 
 def test_work_that_does_not_fit_is_halved_in_order() -> None:

@@ -9,15 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.command_line import run
 from tests.comparison import TEXTS, embedder
-from tests.processes import run_code
 from tests.selection import slow
 
 import eddy_embed.embedder
 from eddy_embed import Embedder
-from eddy_embed.analysis.diagnose import Extent, diagnose
 from eddy_embed.encoding import collapse
-from eddy_embed.encoding.collapse import PAIRS, Collapse, dimension_share, nearest_share, read, sinks
+from eddy_embed.encoding.collapse import PAIRS, Collapse, dimension_share, nearest_share, read
 from eddy_embed.errors import MethodCollapse
 
 SENTENCES = [text for pair in PAIRS for text in pair]
@@ -67,13 +66,13 @@ def test_a_method_that_collapses_warns_once_in_one_line(real: None, method: str,
     (warning,) = (each for each in caught if each.category is MethodCollapse)
     text = str(warning.message)
     assert text.startswith(f"{method} collapses on smollm2: ") and "\n" not in text and len(text) < 400
-    assert "put a start token ahead of texts" in text and "`eddy diagnose`" in text
+    assert "put a start token ahead of texts" in text and "`eddy evaluate MODEL --collapse`" in text
     assert warning.filename == __file__
     silent("smollm2", method, check=False)
 
 
 @pytest.mark.parametrize(
-    "method", ["plain:exit=0+sif", "htp", *map(slow, ("plain:exit=-2", "prompteol", f"plain{NONE}"))]
+    "method", ["plain:exit=0+sif", *map(slow, ("htp", "plain:exit=-2", "prompteol", f"plain{NONE}"))]
 )
 def test_sound_methods_of_a_real_model_do_not_warn(real: None, method: str) -> None:
     silent("smollm2", method)
@@ -81,26 +80,10 @@ def test_sound_methods_of_a_real_model_do_not_warn(real: None, method: str) -> N
 
 @pytest.mark.parametrize(
     "method",
-    [*("plain", "plain:exit=0+sif", "plain:pool=last", "tp", "htp:exit=-7", "echo:exit=-8", "prompteol", "cot"), "kv"],
+    ["plain", "plain:pool=last", "htp:exit=-7", "cot", "kv", *map(slow, ("plain:exit=0+sif", "tp", "echo:exit=-8"))],
 )
 def test_the_bundled_model_does_not_warn(method: str) -> None:
     silent("eddy-tiny", method)
-
-
-def test_a_diagnosis_names_the_sinks(real: None) -> None:
-    extent = Extent(bins=2, attention=1, gradients=1, tokens=32, probes=1)
-    pairs = list(PAIRS[:6])
-    texts = SENTENCES[: 2 * len(pairs)]
-    found, sound = (
-        diagnose("smollm2", texts, method=f"plain:exit=-8{start}", pairs=pairs, extent=extent) for start in (NONE, "")
-    )
-    assert found.largest_token is not None and found.largest_token > 0.8
-    assert all(any(text.startswith(sink.piece) for text in texts) for sink in found.sinks)
-    assert all(sink.norm > 10 and sink.share > 0.5 for sink in found.sinks)
-    assert sum(sink.count for sink in found.sinks) == len(texts)
-    assert sound.sinks == [] and sound.largest_token is not None and sound.largest_token < 0.2
-    assert sound.sides[0].space["nearest"] > found.sides[0].space["nearest"]
-    assert json.loads(json.dumps(found.settings))["sinks"][0]["share"] == found.sinks[0].share
 
 
 # --- when nothing is measured
@@ -112,7 +95,7 @@ def test_check_language_and_post_processing_decide_whether_it_is_measured(alarme
     silent("eddy-tiny", "plain", check=False)
     silent("eddy-tiny", "plain", language="de")
     fitted = silent("eddy-tiny", "plain+whiten").fit(TEXTS)
-    silent("eddy-tiny", "plain+whiten", post=fitted)
+    silent("eddy-tiny", "plain+whiten", fitted=fitted)
     with pytest.warns(MethodCollapse):
         Embedder("eddy-tiny", method="plain+truncate:dims=64")
 
@@ -137,15 +120,29 @@ def test_nothing_is_counted_and_no_thread_of_the_tokenizer_starts(monkeypatch: p
     assert called == [1] and e.counts.texts == e.counts.positions == 0
 
 
-def test_the_command_line_warns_in_one_line_on_standard_error() -> None:
-    script = (
-        "from eddy_embed.encoding import collapse\ncollapse.FEWEST_NEAREST = 1.1\nfrom eddy_embed.cli import main\n"
-    )
-    ran = run_code(f"{script}main()", "embed", "A lamp.", "--model", "eddy-tiny", "--method", "plain")
-    assert len(json.loads(ran.stdout)["vector"]) > 0
-    (line,) = (line for line in ran.stderr.splitlines() if "collapses" in line)
-    assert line.startswith("eddy: plain collapses on eddy-tiny: ")
-    assert "embedder.py" not in ran.stderr and "options.py" not in ran.stderr
+def test_the_command_line_warns_in_one_line(alarmed: None, capsys, monkeypatch) -> None:
+    monkeypatch.setattr(warnings, "formatwarning", warnings.formatwarning)  # to be put back
+    with pytest.warns(MethodCollapse) as caught:
+        code, out, _ = run(capsys, monkeypatch, "embed", "A lamp.", "--model", "eddy-tiny", "--method", "plain")
+    assert code == 0 and len(json.loads(out)["vector"]) > 0
+    (each,) = caught
+    line = warnings.formatwarning(each.message, each.category, each.filename, each.lineno)
+    assert line.startswith("eddy: plain collapses on eddy-tiny: ") and line.count("\n") == 1 and ".py" not in line
+
+
+def test_the_command_shows_the_numbers_of_each_method(capsys, monkeypatch) -> None:
+    asked = ["plain:exit=0", "plain:pool=last"]
+    code, out, _ = run(capsys, monkeypatch, "evaluate", "eddy-tiny", "--collapse", "-m", asked[0], "-m", asked[1])
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in out.splitlines() if line[:3] == "| `"]
+    assert code == 0 and [row[0] for row in rows] == asked and rows[1][3] == "–"
+    for name, *shown, fault in rows:
+        e = silent("eddy-tiny", name, check=False)
+        found = collapse.measure(e._pipeline, e.method)
+        numbers = (found.cosine, found.dimension, found.token, found.nearest)
+        assert shown == ["–" if np.isnan(number) else f"{number:.3f}" for number in numbers] and fault == "no"
+    monkeypatch.setattr(collapse, "MOST_DIMENSION", 0.001)
+    _, out, _ = run(capsys, monkeypatch, "evaluate", "eddy-tiny", "--collapse", "-m", asked[1])
+    assert "a single dimension has" in out
 
 
 # --- the numbers
@@ -170,7 +167,6 @@ def test_shares_of_vectors() -> None:
     assert nearest_share(near, near + 0.1) == 1
     assert nearest_share(near, near[[1, 2, 3, 4, 5, 0]]) == 0
     assert nearest_share(np.ones((3, 2)), np.ones((3, 2))) == 0, "a tie is not nearer"
-    assert np.isnan(nearest_share(np.zeros((0, 2)), np.zeros((0, 2))))
     assert dimension_share(np.array([[1.0, 0, 5], [3, 0, 5], [2, 1, 5]])) == pytest.approx((2 / 3) / (2 / 3 + 2 / 9))
     assert np.isnan(dimension_share(np.ones((4, 3))))
 
@@ -187,20 +183,7 @@ def test_tokens_are_those_of_the_mean(method: str) -> None:
         spans = [(int(end) - len(piece), int(end)) for end, piece in zip(ends, own.pieces, strict=True)]
         states = [e.encode_words(text, [span])[0] for span in spans if text[slice(*span)].strip()]
         visible = [at for at, span in enumerate(spans) if text[slice(*span)].strip()]
-        assert own.norms[visible] == pytest.approx(np.linalg.norm(states, axis=1), rel=1e-4)
         if "sif" not in method:
-            assert own.shares == pytest.approx(own.norms / own.norms.sum())
+            norms, shares = np.linalg.norm(states, axis=1), own.shares[visible]
+            assert shares / shares.sum() == pytest.approx(norms / norms.sum(), rel=1e-4)
     assert read(e._pipeline, embedder("qwen3", "plain:pool=last").method, TEXTS[:2])[1] == []
-
-
-def test_sinks_are_ten_medians_and_sorted_by_share() -> None:
-    row = collapse.TokenNorms
-    texts = [
-        row(["a", " b", " c", "."], np.array([30.0, 1, 1, 1]), np.array([0.6, 0.2, 0.1, 0.1])),
-        row(["a", " b", " d", "."], np.array([50.0, 1, 11, 1]), np.array([0.8, 0.05, 0.1, 0.05])),
-        row([" c", " b"], np.array([9.0, 1]), np.array([0.9, 0.1])),
-    ]
-    found = sinks(texts)
-    assert [(sink.piece, sink.count) for sink in found] == [("a", 2), (" d", 1)]
-    assert found[0].norm == pytest.approx(40) and found[0].share == pytest.approx(0.7)
-    assert sinks([]) == []

@@ -13,29 +13,25 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from huggingface_hub import constants
+from tests.command_line import BEGIN, END, PAGE, listed, run
 
 from eddy_embed import Embedder, __version__, methods
-from eddy_embed.cli import main
 from eddy_embed.model.loading import names
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free."]
 
 
-def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str, str]:
-    """Exit status, standard output, standard error."""
-    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return int(stop.value.code or 0), out, err
-
-
 def test_vectors_are_those_of_the_library(capsys, monkeypatch) -> None:
-    code, out, _ = run(capsys, monkeypatch, "embed", *TEXTS, "--method", "htp")
+    code, out, err = run(capsys, monkeypatch, "embed", *TEXTS, "--method", "htp")
     rows = [json.loads(line) for line in out.splitlines()]
     assert code == 0 and [row["text"] for row in rows] == TEXTS
-    assert np.array_equal([row["vector"] for row in rows], Embedder("eddy-tiny", method="htp").encode_document(TEXTS))
+    vectors = Embedder("eddy-tiny", method="htp").encode_document(TEXTS)
+    assert np.array_equal([row["vector"] for row in rows], vectors)
+    assert f"Cosine of the two: {vectors[0] @ vectors[1]:.3f}" in err
+    asked = ["--role", "query", "--instruction", "Find it:", "--method", "plain"]
+    _, out, _ = run(capsys, monkeypatch, "embed", TEXTS[0], *asked)
+    expected = Embedder("eddy-tiny", method="plain", query_instruction="Find it:").encode_query(TEXTS[0])
+    assert np.array_equal(json.loads(out)["vector"], expected)
 
 
 @pytest.mark.parametrize("terminal", [True, False])
@@ -47,35 +43,17 @@ def test_one_long_text_has_a_bar_on_a_terminal(terminal: bool, capsys, monkeypat
     assert code == 0 and len(out.splitlines()) == 1 and ("Embedding" in err) == terminal
 
 
-def test_queries_have_their_instruction(capsys, monkeypatch) -> None:
-    _, out, _ = run(
-        capsys, monkeypatch, "embed", TEXTS[0], "--role", "query", "--instruction", "Find it:", "--method", "plain"
-    )
-    expected = Embedder("eddy-tiny", method="plain", query_instruction="Find it:").encode_query(TEXTS[0])
-    assert np.array_equal(json.loads(out)["vector"], expected)
-
-
-@pytest.mark.parametrize("suffix", [".npy", ".jsonl"])
-def test_a_file_in_a_file_out(suffix: str, capsys, monkeypatch, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_bytes("\ufeff".encode() + "\r\n".join(TEXTS).encode() + b"\r\n")
-    output = tmp_path / f"vectors{suffix}"
-    code, out, _ = run(
-        capsys, monkeypatch, "embed", "-i", str(tmp_path / "texts.txt"), "-o", str(output), "--method", "plain"
-    )
+def test_a_file_or_standard_input_in_a_file_out(capsys, monkeypatch, tmp_path: Path) -> None:
+    given = "\ufeff".encode() + "\r\n".join(TEXTS).encode() + b"\r\n"
+    (tmp_path / "texts.txt").write_bytes(given)
+    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO(given)))
+    for name, output in (("-", tmp_path / "vectors.jsonl"), (str(tmp_path / "texts.txt"), tmp_path / "vectors.npy")):
+        asked = ["-i", name, "-o", str(output), "--method", "plain"]
+        assert run(capsys, monkeypatch, "embed", *asked)[:2] == (0, "")
     expected = Embedder("eddy-tiny", method="plain").encode_document(TEXTS)
-    assert (code, out) == (0, "")
-    if suffix == ".npy":
-        assert np.array_equal(np.load(output), expected)
-    else:
-        rows = [json.loads(line) for line in output.read_text().splitlines()]
-        assert [row["text"] for row in rows] == TEXTS
-        assert np.array_equal([row["vector"] for row in rows], expected)
-
-
-def test_standard_input(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(sys, "stdin", TextIOWrapper(BytesIO("\n".join(TEXTS).encode())))
-    code, out, _ = run(capsys, monkeypatch, "embed", "-i", "-", "--method", "plain")
-    assert code == 0 and len(out.splitlines()) == 2
+    assert np.array_equal(np.load(tmp_path / "vectors.npy"), expected)
+    rows = [json.loads(line) for line in (tmp_path / "vectors.jsonl").read_text().splitlines()]
+    assert [row["text"] for row in rows] == TEXTS and np.array_equal([row["vector"] for row in rows], expected)
 
 
 def test_methods_are_listed_with_their_parameters(capsys, monkeypatch) -> None:
@@ -107,12 +85,13 @@ def test_the_version(capsys, monkeypatch) -> None:
         (["embed", "hi", "--dtype", "float16"], "float16"),
         (["embed", "hi", "--method", "plain+whiten"], "fit"),
         (["embed", ""], "empty"),
-        (["compare", "hi", ""], "text 1 is empty"),
+        (["embed", "hi", ""], "text 1 is empty"),
         (["embed"], "no texts"),
         (["embed", "-i", "absent.txt"], "absent.txt"),
         (["embed", "hi", "-o", "vectors.csv"], ".npy"),
         (["explain", " "], "blank"),
-        (["evaluate"], "EDDY_EVAL_DATA"),
+        (["evaluate", "eddy-tiny"], "EDDY_EVAL_DATA"),
+        (["evaluate"], "MODEL"),
     ],
 )
 def test_refusals_are_one_sentence(arguments: list[str], said: str, capsys, monkeypatch) -> None:
@@ -126,11 +105,11 @@ def test_refusals_are_one_sentence(arguments: list[str], said: str, capsys, monk
     [
         ["embed", ""],
         ["explain", ""],
-        ["compare", "hi", " "],
         ["embed", "hi", "--dtype", "float17"],
         ["embed", "hi", "--model", "nosuch"],
         ["explain", "hi", "--model", "eddy_tiny"],
         ["layers", "nosuch", "--sample", "-"],
+        ["evaluate", "nosuch"],
     ],
     ids=" ".join,
 )
@@ -173,9 +152,8 @@ def test_the_hub_is_asked_again_after_a_while(monkeypatch) -> None:
 def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ok.txt").write_text("ok.txt\n")
-    for command in ("embed", "compare"):
-        code, out, err = run(capsys, monkeypatch, command, "a text", "ok.txt")
-        assert code != 0 and out == "" and "did you mean --input ok.txt?" in err.replace("\n│ ", " ")
+    code, out, err = run(capsys, monkeypatch, "embed", "a text", "ok.txt")
+    assert code != 0 and out == "" and "did you mean --input ok.txt?" in err.replace("\n│ ", " ")
     assert run(capsys, monkeypatch, "embed", "--input", "ok.txt", "--method", "plain")[0] == 0
 
 
@@ -187,3 +165,8 @@ def test_files_that_do_not_give_a_vector_a_line(content: bytes, said: str, capsy
     (tmp_path / "texts.txt").write_bytes(content)
     code, out, err = run(capsys, monkeypatch, "embed", "-i", str(tmp_path / "texts.txt"))
     assert code != 0 and out == "" and said in err
+
+
+def test_the_page_has_every_command_as_its_help_says_it() -> None:
+    written = PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+    assert written == listed(), "run python -m tests.command_line --write"

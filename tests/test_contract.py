@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import families
 from tests.comparison import METHODS, TEXTS, embedder, loaded
-from tests.selection import grid
+from tests.selection import each_once
 
 from eddy_embed import Embedder, methods
 from eddy_embed.errors import NotFinite
@@ -38,13 +38,9 @@ EVERY = [
     "plain+filter:drop=3",
 ]
 """Between them they touch every moment of a pass; a newly registered method has to be put in."""
-FEW = [
-    "htp:range=1-4,exit=4,pool=all",
-    "kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout",
-    "reba:pool=mean",
-]
-"""So do these; the others run on the first family only, where nobody asks for more."""
-CELLS = grid(families.FAMILIES, EVERY, FEW)
+FEW = ["htp:range=1-4,exit=4,pool=all", "kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout", "reba:pool=mean"]
+"""So do these."""
+CELLS = each_once(families.FAMILIES, EVERY)
 POOL = [
     *TEXTS,
     "One. Two. Three. Four.",
@@ -227,14 +223,24 @@ def test_company_and_order_change_nothing(data: st.DataObject) -> None:
             assert np.abs(vector - alone[text]).max() <= 1e-5
 
 
-@pytest.mark.parametrize(("family", "method"), CELLS)
+EXPERTS = ["mixtral", "qwen3_moe", "gpt_oss"]
+"""Whose experts a token meets depends on its state alone."""
+COMPANY = [
+    *CELLS,
+    *each_once(EXPERTS, ["plain", "htp", "kv:layers=2-4,n=40"]),  # more entries than the shorter texts have tokens
+    *(("gemma2", f"plain+tempscale:{rule}") for rule in ("rule=log,tau=0.7", "rule=rate,rate=0.3")),
+    ("gemma2", 'plain+tempscale:lengths="1:1,20:0.7,30:0.5"'),
+]
+
+
+@pytest.mark.parametrize(("family", "method"), COMPANY)
 def test_a_long_neighbour_changes_nothing(family: str, method: str) -> None:
     e = shared(family, method)
     long = "The keeper wrote a line in the log. " * 60
     assert e.explain(long).windows > 1
-    pair = e.encode_document([TEXTS[1], long, TEXTS[0]])
-    assert np.abs(pair[0] - e.encode_document(TEXTS[1])).max() <= 1e-5
-    assert np.abs(pair[2] - e.encode_document(TEXTS[0])).max() <= 1e-5
+    together = e.encode_document([*TEXTS, long, *TEXTS[::-1]])
+    for text, vector in zip([*TEXTS, long, *TEXTS[::-1]], together, strict=True):
+        assert text == long or np.abs(vector - e.encode_document(text)).max() <= 1e-5
 
 
 @pytest.mark.parametrize(("family", "method"), CELLS)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import sys
+from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.families import PROSE
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from eddy_embed import Embedder
+from eddy_embed.model.loading.names import BUNDLED
 from eddy_embed.model.speed import onednn_linear
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
 TOKENS = 512
 
 
@@ -31,14 +32,22 @@ def alike() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def model() -> Any:
-    sys.path.insert(0, str(BENCHMARKS))
-    try:
-        from speed import shapes, texts
-
-        return shapes.random_model("small"), shapes.tokenizer(), texts
-    finally:
-        sys.path.remove(str(BENCHMARKS))
+def model() -> tuple[Any, Any]:
+    """A model large enough for products to be most of the work, and the bundled tokenizer."""
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"], model_max_length=4096)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=32,
+        max_position_embeddings=4096,
+        initializer_range=0.01,
+    )
+    torch.manual_seed(0)
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval(), tokenizer
 
 
 @dataclass(frozen=True)
@@ -64,10 +73,17 @@ class Counter(TorchDispatchMode):
         return out
 
 
-def cost(model: Any, method: str, texts: list[str] | None = None) -> Cost:
+def text_of(embedder: Embedder) -> str:
+    """A text whose sequence has about `TOKENS` tokens, whatever the method adds."""
+    words = PROSE.read_text(encoding="utf-8").split()
+    texts = [" ".join(words[:count]) for count in range(1, len(words) + 1)]
+    return texts[bisect_left(texts, TOKENS, key=lambda text: embedder.count_tokens(text, role="document"))]
+
+
+def cost(model: tuple[Any, Any], method: str, texts: list[str] | None = None) -> Cost:
     """Counted on the second call: the first one prepares what all further ones share."""
     embedder = Embedder(model[0], tokenizer=model[1], method=method, max_length=4096)
-    texts = texts or [model[2].text_of(embedder, TOKENS)]
+    texts = texts or [text_of(embedder)]
     embedder.encode_document(texts)
     tokens = sum(embedder.explain(text).sequence_tokens for text in texts)
     with FlopCounterMode(display=False) as multiplied:
@@ -78,7 +94,7 @@ def cost(model: Any, method: str, texts: list[str] | None = None) -> Cost:
 
 
 @pytest.fixture(scope="module")
-def plain(model: Any) -> Cost:
+def plain(model: tuple[Any, Any]) -> Cost:
     return cost(model, "plain:exit=-1")
 
 
@@ -94,7 +110,7 @@ def plain(model: Any) -> Cost:
     ],
 )
 def test_a_method_adds_little_to_a_pass_of_as_many_tokens(
-    method: str, written: float, calls: float, model: Any, plain: Cost
+    method: str, written: float, calls: float, model: tuple[Any, Any], plain: Cost
 ) -> None:
     """One more copy of the states in every layer would be 0.028 of what this model writes."""
     found = cost(model, method)
@@ -103,13 +119,13 @@ def test_a_method_adds_little_to_a_pass_of_as_many_tokens(
     assert found.calls / plain.calls <= calls
 
 
-def test_half_the_layers_cost_half(model: Any, plain: Cost) -> None:
+def test_half_the_layers_cost_half(model: tuple[Any, Any], plain: Cost) -> None:
     half = cost(model, "plain:exit=2")
     assert half.products / plain.products == 0.5
     assert half.written / plain.written <= 0.51 and half.calls / plain.calls <= 0.57
 
 
-def test_no_product_is_spent_on_padding(model: Any) -> None:
+def test_no_product_is_spent_on_padding(model: tuple[Any, Any]) -> None:
     """Sequences of a pass lie behind each other; a layer's calls do not grow with them, but for attention's."""
     model_, texts = model[0], [" ".join(["word"] * size) for size in (3, 90, 1, 240, 17, 5, 64)]
     weights = sum(each.numel() for name, each in model_.base_model.named_parameters() if "proj" in name)

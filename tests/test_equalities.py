@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
+from dataclasses import fields
 
 import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import CORE, METHODS, TEXTS, embedder, loaded, sentences_of
+from tests.comparison import TEXTS, embedder, loaded, sentences_of
 from tests.reference import methods as reference
-from tests.selection import grid, mostly_slow
+from tests.selection import each_once, mostly_slow
+from tests.test_windows import planner
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, methods
 from eddy_embed.methods.prompts import EOL
+from eddy_embed.parts.layout import Layout
+from eddy_embed.text.sequence import Sequence
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
-RANGES = ["range=2-3,exit=4", "range=1-4,exit=-1", "range=1-6,exit=-2,seed=3"]
 SENTENCE = "The river rose at night, and the bridge was gone"
 
 
@@ -49,7 +52,7 @@ def test_every_exit_is_the_hidden_state_of_transformers(family: str) -> None:
 
 @pytest.mark.parametrize(
     ("family", "method"),
-    grid(families.FAMILIES, ["tp", "tp:prompt=prompteol,placeholders=2", "htp", "htp:k=2,pool=all"], ["htp"]),
+    each_once(families.FAMILIES, ["tp", "tp:prompt=prompteol,placeholders=2", "htp", "htp:k=2,pool=all"]),
 )
 def test_an_empty_range_is_the_same_layout_unrewired(family: str, method: str) -> None:
     name, parameters = {"tp": ("tp", {}), "htp": ("htp", {})}.get(method, (method.partition(":")[0], {}))
@@ -66,68 +69,26 @@ def test_an_empty_range_is_the_same_layout_unrewired(family: str, method: str) -
             assert np.abs(vector - expected).max() <= 1e-5
 
 
-@pytest.mark.parametrize(("family", "parameters"), grid(families.FAMILIES, RANGES, RANGES[:1]))
-def test_one_block_without_summary_is_token_prepending(family: str, parameters: str) -> None:
+SAME = [
     # One sentence, no wording behind it: its last token is the sequence's.
-    one = embedder(family, f"htp:local_only=true,{parameters}").encode_document(SENTENCE)
-    assert np.abs(one - embedder(family, f"tp:{parameters}").encode_document(SENTENCE)).max() <= 1e-6
-    several = [embedder(family, f"htp:local_only=true,k=9,{parameters}"), embedder(family, f"tp:{parameters}")]
-    assert np.abs(several[0].encode_document(TEXTS[0]) - several[1].encode_document(TEXTS[0])).max() <= 1e-6
-
-
-@pytest.mark.parametrize(("family", "parameters"), grid(families.FAMILIES, RANGES[:2], RANGES[:1]))
-def test_one_block_is_token_prepending_from_the_text_end(family: str, parameters: str) -> None:
+    ("htp:local_only=true", "tp", [SENTENCE]),
+    ("htp:local_only=true,k=9", "tp", [TEXTS[0], SENTENCE]),
     # Blanks behind the text are the sequence's last token, and not the text's.
-    texts = [TEXTS[0], TEXTS[2] + "\n", SENTENCE + " \n\n"]
-    block = embedder(family, f"htp:local_only=true,k=9,{parameters}").encode_document(texts)
-    text, last = (embedder(family, f"tp:source={s},{parameters}").encode_document(texts) for s in ("text", "last"))
-    assert np.abs(block - text).max() <= 1e-6
-    assert np.abs(block[1:] - last[1:]).max() > 1e-4
+    ("htp:local_only=true,k=9", "tp:source=text", [TEXTS[0], f"{TEXTS[2]}\n", f"{SENTENCE} \n\n"]),
+    ("htp:every=500", "htp:k=9", TEXTS[:2]),
+    ("htp:k=1", "htp:k=50", [SENTENCE]),
+    ("tp:prompt=prompteol", f"tp:prompt={json.dumps(EOL)}", TEXTS),
+    ("tp:prompt=prompteol", f"tp:prompt={json.dumps(EOL.replace(':', ':{placeholder}', 1))}", TEXTS),
+]
 
 
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_a_wording_written_out_is_the_named_prompt(family: str) -> None:
-    wordings = (EOL, EOL.replace(":", ":{placeholder}", 1))
-    named, written, marked = (
-        embedder(family, f"tp:prompt={prompt},range=1-3").encode_document(TEXTS)
-        for prompt in ("prompteol", *map(json.dumps, wordings))
-    )
-    assert np.array_equal(named, written) and np.array_equal(named, marked)
-
-
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_the_last_layer_of_one_is_every_layer(family: str) -> None:
-    one, two = (
-        [embedder(family, f"reba:exit={at}{only}").encode_document(TEXTS) for only in ("", ",last_layer_only=true")]
-        for at in (1, 2)
-    )
-    assert np.array_equal(*one) and np.abs(two[0] - two[1]).max() > 1e-4
-
-
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_blocks_of_more_tokens_than_there_are_are_one_block(family: str) -> None:
-    by_tokens, by_sentences = (embedder(family, f"htp:{m}").encode_document(TEXTS[:2]) for m in ("every=500", "k=9"))
-    assert np.abs(by_tokens - by_sentences).max() <= 1e-6
-
-
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_one_sentence_in_blocks_of_any_size_is_one_block(family: str) -> None:
-    vectors = [embedder(family, f"htp:k={k}").encode_document(SENTENCE) for k in (1, 2, 50)]
-    assert np.array_equal(vectors[0], vectors[1]) and np.array_equal(vectors[0], vectors[2])
-    apart, together = (embedder(family, f"htp:k={k}").encode_document(TEXTS[0]) for k in (1, 2))
-    assert np.abs(apart - together).max() > 1e-4
-
-
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_the_seed_decides_only_where_there_are_placeholders(family: str) -> None:
-    for method in ("tp", "htp"):
-        first, again, other = (embedder(family, f"{method}:seed={s}").encode_document(TEXTS) for s in (0, 0, 1))
-        assert np.array_equal(first, again)
-        assert np.abs(first - other).max() > 1e-4
-
-
-@pytest.mark.parametrize("method", mostly_slow(METHODS, CORE))
-def test_the_text_form_makes_the_same_vectors(method: str) -> None:
-    e = embedder("llama", method)
-    again = embedder("llama", str(e.method))
-    assert np.array_equal(e.encode_document(TEXTS), again.encode_document(TEXTS))
+@pytest.mark.parametrize("kind", families.TOKENIZERS)
+@pytest.mark.parametrize(("one", "other", "texts"), SAME)
+def test_layouts_under_two_names_are_one(one: str, other: str, texts: list[str], kind: str) -> None:
+    layouts = [methods.parse(method).layout or Layout() for method in (one, other)]
+    pairs = zip(*(planner(layout, kind).plan(texts, "document") for layout in layouts), strict=True)
+    for mine, theirs in ([found.windows[0].sequence for found in pair] for pair in pairs):
+        for field in fields(Sequence):
+            if field.name != "edges":
+                assert np.array_equal(getattr(mine, field.name), getattr(theirs, field.name)), field.name
+        assert set(map(tuple, mine.edges.tolist())) == set(map(tuple, theirs.edges.tolist()))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from tests.comparison import embedder, loaded
 from tests.scripts import SCRIPTS
+from tests.selection import each_once
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
@@ -21,8 +22,8 @@ NO_TEXT = [*NEVER, 3, True, {"a": 1}]
 NO_FLAG = [*NEVER, None, "false", 0, {"a": 1}]
 WRONG: dict[str, list[Any]] = {
     "model": [*NO_TEXT, None],
-    "method": [*NO_TEXT, None],
-    "tokenizer": [*NEVER, "eddy-tiny"],
+    "method": NO_TEXT,
+    "tokenizer": [b"x", "eddy-tiny"],  # found out once the model is there
     "max_length": NO_COUNT,
     "batch_size": NO_COUNT,
     "batch_tokens": NO_COUNT,
@@ -34,7 +35,7 @@ WRONG: dict[str, list[Any]] = {
     "local_files_only": NO_FLAG,
     "show_progress": NO_FLAG,
     "check": NO_FLAG,
-    "post": NO_TEXT,
+    "fitted": NO_TEXT,
     "device": [*NO_TEXT, ""],
     "dtype": [*NO_TEXT, None],
     "language": [*NO_TEXT, None],
@@ -123,8 +124,7 @@ def test_only_what_was_fitted_is_post_processing() -> None:
             embedder("llama", "plain").with_post(value)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize(("family", "script"), each_once(["llama", "gemma2"], SCRIPTS))
 def test_offsets_are_exact_in_every_script(family: str, script: str) -> None:
     text = SCRIPTS[script] * 9
     e = embedder(family, "htp", max_length=120)

@@ -9,10 +9,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tests import families
 from tests.comparison import TEXTS, embedder, gap
+from tests.selection import each_once, each_pair
 from torch.utils.flop_counter import FlopCounterMode
 
 from eddy_embed.errors import UnsupportedModel
@@ -108,10 +107,7 @@ def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: ExtraKe
     assert (attention.attend(query, key, value, groups, LOCAL, wrong, reroute) - expected).abs().max() > 1e-6
 
 
-@pytest.mark.parametrize("rows", [1, 5, 64])
-@pytest.mark.parametrize(
-    "traits", [OPEN, CAPPED, LOCAL, replace(LOCAL, cap=2.0, window=3), replace(LOCAL, window=1), *BOTH]
-)
+@pytest.mark.parametrize(("traits", "rows"), each_once(SHAPES, [1, 5, 64]))
 def test_blocks_of_queries_change_nothing(traits: AttentionSpec, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked_kernel, "ROWS", rows)
     query, key, value, _ = packed([37])
@@ -127,12 +123,14 @@ def test_blocks_of_queries_change_nothing(traits: AttentionSpec, rows: int, monk
             assert (mass[0, head, row] - logits.logsumexp(0)).abs() <= 1e-12
 
 
-@pytest.mark.parametrize("length", [1, 31, 32, 129, 300])
-@pytest.mark.parametrize("window", [None, 1, 12, 200])
-@pytest.mark.parametrize(("heads", "shared", "width"), [(6, 2, 16), (4, 4, 80), (3, 1, 64)])
+@pytest.mark.parametrize(
+    ("length", "window", "shape"),
+    each_pair([1, 31, 32, 129, 300], [None, 1, 12, 200], [(6, 2, 16), (4, 4, 80), (3, 1, 64)]),
+)
 def test_products_in_bfloat16_round_no_more_than_their_outputs(
-    length: int, window: int | None, heads: int, shared: int, width: int
+    length: int, window: int | None, shape: tuple[int, int, int]
 ) -> None:
+    heads, shared, width = shape
     generator = torch.Generator().manual_seed(length)
     query, key, value = (
         torch.randn(1, number, length, width, generator=generator).bfloat16() * size + mean
@@ -192,13 +190,6 @@ def test_without_causality_sequences_share_a_call_only_with_those_of_their_lengt
     assert (uneven - expected).abs().max() > 1e-3
 
 
-def test_groups_stay_on_one_side_of_a_window() -> None:
-    offsets = packed([12, 13, 11, 40, 41, 12])[3]
-    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.group(offsets, None, [40, 12])]
-    assert rows == [[0, 25, 117], [12], [36], [76]]
-    assert [len(members.rows) for members in attention.group(offsets)] == [4, 2]
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than one call needs to have work for every thread; elsewhere they share calls whatever their length."""
@@ -216,10 +207,10 @@ def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: py
     assert (one - other).abs().max() <= 1e-12
 
 
-@pytest.mark.parametrize("mass", [False, True])
-@pytest.mark.parametrize("reroute", [None, ExtraKeyValues((1,), 0.5, 2)])
-@pytest.mark.parametrize("traits", SHAPES)
-@pytest.mark.parametrize("lengths", [[6, 6, 6], [4, 4, 20, 20, 20], [3]])
+@pytest.mark.parametrize(
+    ("lengths", "traits", "reroute", "mass"),
+    each_pair([[6, 6, 6], [4, 4, 20, 20, 20], [3]], SHAPES, [None, ExtraKeyValues((1,), 0.5, 2)], [False, True]),
+)
 def test_sequences_of_one_length_behind_each_other_are_not_gathered(
     lengths: list[int],
     traits: AttentionSpec,
@@ -239,16 +230,6 @@ def test_sequences_of_one_length_behind_each_other_are_not_gathered(
     if reroute is None:
         monkeypatch.setattr(torch.Tensor, "index_select", None)
         attention.attend(query, key, value, groups, traits, kernels)
-
-
-def test_other_sequences_are_gathered() -> None:
-    for lengths in ([5, 6, 5], [5, 6]):
-        _, _, _, offsets = packed(lengths)
-        assert [members.run for members in attention.group(offsets)] == [None]
-        assert all(members.run is not None for members in attention.group(offsets, even=True)) == (len(lengths) == 2)
-    _, _, _, offsets = packed([7, 7])
-    assert attention.group(offsets, device=torch.device("cpu"))[0].run == (0, 14)
-    assert attention.group(offsets, device=torch.device("meta"))[0].run is None
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])
@@ -288,22 +269,3 @@ def test_a_cap_that_is_dropped_anywhere_is_noticed(
     assert gap(e, "gemma2", method, TEXTS[3:]) <= 1e-9
     monkeypatch.setattr(place, "capped", lambda scores, traits: scores)
     assert gap(e, "gemma2", method, TEXTS[3:]) > 1e-3
-
-
-@given(data=st.data())
-@settings(max_examples=5)
-def test_entries_and_temperatures_know_no_company_and_have_a_neutral_setting(data: st.DataObject) -> None:
-    family = data.draw(st.sampled_from(["llama", "gemma2", "gemma3"]))
-    layers = data.draw(st.sampled_from(["2", "1-6", "1,3,5-6"]))
-    more = data.draw(st.sampled_from(["", ",n=2", ",n=40", ",rebase=true,n=3", ",bias=-2"]))
-    tau = data.draw(st.sampled_from(["", "+tempscale:tau=0.6", "+tempscale:rule=log", "+tempscale:rule=rate,rate=0.1"]))
-    e = embedder(family, f'kv:layers="{layers}"{more}{tau}')
-    texts = data.draw(st.permutations([*TEXTS, "The tide came in. " * 40]))
-    together = e.encode_document(texts)
-    for text, vector in zip(texts, together, strict=True):
-        assert np.abs(vector - e.encode_document(text)).max() <= 1e-5
-    few = texts[:2]
-    plain = embedder(family, 'kv:layers=""').encode_document(few)
-    assert np.abs(embedder(family, f'kv:layers="{layers}",bias=-inf').encode_document(few) - plain).max() <= 1e-6
-    for neutral in ("tau=1", "rule=rate,rate=0"):
-        assert np.array_equal(embedder(family, f'kv:layers=""+tempscale:{neutral}').encode_document(few), plain)

@@ -6,15 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import torch
 from tests import families
 from tests.comparison import TEXTS, embedder, gap
-from tests.selection import mostly_slow
+from tests.selection import each_once, mostly_slow
 
 from eddy_embed import methods
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
 from eddy_embed.model import attention
-from eddy_embed.model.attention import AttentionSpec
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
 
@@ -28,47 +26,6 @@ def test_no_layers_and_no_mass_are_the_prompt_alone(family: str) -> None:
     massless = embedder(family, "kv:layers=1-6,bias=-inf").encode_document(TEXTS)
     assert np.abs(massless - alone).max() < 1e-6
     assert np.abs(embedder(family, METHOD).encode_document(TEXTS) - alone).max() > 1e-4
-
-
-@pytest.mark.parametrize("family", mostly_slow(ALL, [*families.FAMILIES, "gpt_oss"]))
-def test_company_changes_nothing(family: str) -> None:
-    e = embedder(family, "kv:layers=2-4,n=40")  # more entries than the shorter texts have tokens
-    alone = np.stack([e.encode_document(text) for text in TEXTS])
-    assert np.abs(e.encode_document(TEXTS) - alone).max() < 1e-5
-
-
-@pytest.mark.parametrize("sunk", [False, True])
-@pytest.mark.parametrize("entries", [1, 3, 9])
-@pytest.mark.parametrize("shared", [1, 2, 4])
-def test_both_kernels_equal_a_softmax_over_all_entries(entries: int, shared: int, sunk: bool) -> None:
-    generator = torch.Generator().manual_seed(entries * 10 + shared)
-    lengths = [7, 6, 1, 30]
-    tokens, heads, width = sum(lengths), 4, 16
-    query = torch.randn(1, heads, tokens, width, generator=generator, dtype=torch.float64)
-    key, value = torch.randn(2, 1, shared, tokens, width, generator=generator, dtype=torch.float64)
-    reroute = ExtraKeyValues((1,), bias=0.7, entries=entries)
-    sinks = torch.linspace(-1, 3, heads, dtype=torch.float64) if sunk else None
-    traits = AttentionSpec(0.3, None, None, sunk)
-    kernels = attention.choose(traits, attention.DeviceInfo.of(query, value), needs_lse=True)
-    assert kernels.at(30) == "flash"
-    groups = attention.group(np.concatenate([[0], np.cumsum(lengths)]), [1.25] * len(lengths))
-    fused = attention.attend(query, key, value, groups, traits, kernels, reroute, sinks=sinks)
-    blocked = attention.attend(query, key, value, groups, traits, attention.BLOCKED, reroute, sinks=sinks)
-    expected = torch.empty_like(fused)
-    first = 0
-    for length in lengths:
-        for head in range(heads):
-            k, v = (states[0, head // (heads // shared), first : first + length] for states in (key, value))
-            extra = range(max(length - entries, 0), length)
-            for row in range(length):
-                logits = k[: row + 1] @ query[0, head, first + row] * 0.3 * 1.25
-                more = k[list(extra)] @ query[0, head, first + row] * 0.3 * 1.25 + 0.7
-                sink = [] if sinks is None else [sinks[head : head + 1]]
-                weights = torch.cat([logits, more, *sink]).softmax(0)[: row + 1 + len(more)]
-                expected[0, first + row, head] = weights @ torch.cat([v[: row + 1], v[list(extra)]])
-        first += length
-    assert (fused - expected).abs().max() < 1e-12
-    assert (blocked - expected).abs().max() < 1e-12
 
 
 def _patched(monkeypatch: pytest.MonkeyPatch, change: object) -> None:
@@ -89,8 +46,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize(("family", "name"), each_once(["llama", "gemma2"], MUTATIONS))
 def test_a_wrong_entry_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     _patched(monkeypatch, MUTATIONS[name])
     assert gap(embedder(family, METHOD, exactly=True), family, METHOD, TEXTS) > 1e-5
@@ -124,26 +80,10 @@ def test_published_layers_and_none_for_other_models() -> None:
 
 
 @pytest.mark.parametrize(
-    "form", ['kv:layers="11,12,21,27-32"', "kv:layers=13-22,bias=-inf", "kv:layers=4,n=2,verb=Summarize"]
-)
-def test_text_forms(form: str) -> None:
-    assert str(methods.parse(form)) == form
-
-
-@pytest.mark.parametrize(
     "bad",
     [
-        "layers=9-3",
-        'layers="5-2"',
-        "layers=true",
-        "n=0",
-        "bias=nan",
-        "bias=inf",
-        'layers="a-b"',
-        "layers=0",
-        'verb="{x}"',
-        'verb=" "',
-        "pool=most",
+        *("layers=9-3", 'layers="5-2"', "layers=true", 'layers="a-b"', "layers=0"),
+        *("n=0", "bias=nan", "bias=inf", 'verb="{x}"', 'verb=" "', "pool=most"),
     ],
 )
 def test_bad_values_are_refused(bad: str) -> None:

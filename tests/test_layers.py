@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from importlib import import_module
 from math import nan
 from pathlib import Path
@@ -12,12 +11,13 @@ import numpy as np
 import pytest
 import torch
 from tests import families
+from tests.command_line import run
 from tests.comparison import AllDouble, loaded
 from tests.reference import forward, twonn
+from tests.selection import mostly_slow
 
 from eddy_embed import Embedder, methods
 from eddy_embed.analysis import layers
-from eddy_embed.cli import main
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.model.backbone import Backbone
 
@@ -44,7 +44,7 @@ def sphere(d: int, points: int, width: int = 40) -> np.ndarray:
 
 
 def test_known_dimensions_are_found() -> None:
-    estimates = {d: layers.intrinsic_dimension(sphere(d, 2000)) for d in (*range(1, 11), 14, 20, 30)}
+    estimates = {d: layers.intrinsic_dimension(sphere(d, 2000)) for d in (1, 2, 3, 5, 8, 10, 20, 30)}
     assert {d: value for d, value in estimates.items() if d <= 10 and abs(value - d) > 0.1 * d} == {}
     assert list(estimates.values()) == sorted(estimates.values())
 
@@ -70,10 +70,10 @@ def test_clouds_without_a_dimension(cloud: np.ndarray) -> None:
     assert np.isnan(layers.intrinsic_dimension(cloud))
 
 
-@pytest.mark.parametrize("bad", [np.ones(5), np.full((9, 2), np.inf)])
-def test_what_are_no_points_is_refused(bad: np.ndarray) -> None:
-    with pytest.raises(InvalidParameter, match="shape"):
-        layers.intrinsic_dimension(bad)
+def test_what_are_no_points_is_refused() -> None:
+    for bad in (np.ones(5), np.full((9, 2), np.inf)):
+        with pytest.raises(InvalidParameter, match="shape"):
+            layers.intrinsic_dimension(bad)
 
 
 # --- The rules
@@ -108,27 +108,20 @@ def test_the_rules(curve: list[float], minima: tuple[int, ...], form: str) -> No
     assert methods.parse(form).reroute.layers == proposal.layers
 
 
-@pytest.mark.parametrize(
-    ("curve", "width", "form"),
-    [
+def test_a_width_of_ones_own() -> None:
+    for curve, width, form in (
         (VALLEY, 1, "kv:layers=7"),
-        (VALLEY, 6, "kv:layers=7-12"),
         (VALLEY, 20, "kv:layers=7-20"),
         (TWO, 2, 'kv:layers="7-9,11-12"'),
         ([9, 8, 7, 6, 5], 3, "kv:layers=5"),
-    ],
-)
-def test_a_width_of_ones_own(curve: list[float], width: int, form: str) -> None:
-    assert layers.propose(curve, width).method == form
+    ):
+        assert layers.propose(curve, width).method == form
 
 
-@pytest.mark.parametrize("width", [0, 21, 1.5, True])
-def test_widths_that_the_model_has_not(width: object) -> None:
-    with pytest.raises(InvalidParameter, match="width="):
-        layers.propose(VALLEY, width)
-
-
-def test_no_estimate_at_all() -> None:
+def test_widths_that_the_model_has_not_and_no_estimate_at_all() -> None:
+    for width in (0, 21, 1.5, True):
+        with pytest.raises(InvalidParameter, match="width="):
+            layers.propose(VALLEY, width)
     with pytest.raises(InvalidParameter, match="sentences"):
         layers.propose([3, nan, nan, nan, nan, nan])
 
@@ -136,7 +129,7 @@ def test_no_estimate_at_all() -> None:
 # --- The states
 
 
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize("family", mostly_slow(families.FAMILIES, ["gpt2", "gemma2"]))
 def test_states_are_those_of_the_last_token_at_every_layer(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[np.ndarray] = []
     right = measure.last_states
@@ -162,38 +155,28 @@ def test_states_are_those_of_the_last_token_at_every_layer(family: str, monkeypa
     assert found.proposal == layers.propose(found.dimensions)
 
 
-def test_company_changes_no_dimension() -> None:
-    model, tokenizer = loaded("llama")
-    found = [layers.measure(model, SENTENCES, tokenizer=tokenizer, count=120, batch_tokens=n) for n in (64, 8192)]
-    assert np.allclose(found[0].dimensions, found[1].dimensions, rtol=1e-3, equal_nan=True)
-
-
 def test_the_choice_of_sentences() -> None:
     assert layers.draw([*SENTENCES, *SENTENCES], len(SENTENCES)) == SENTENCES
     chosen = layers.draw(SENTENCES, 100)
     assert chosen == layers.draw(SENTENCES, 100) == sorted(set(chosen), key=SENTENCES.index)
     assert chosen != layers.draw(SENTENCES, 100, seed=1)
-
-
-@pytest.mark.parametrize(
-    ("sentences", "count", "said"),
-    [
+    for sentences, count, said in (
         (SENTENCES[:99] * 2, 100, "has 99 different sentences, 100 are needed; add text to it$"),
         (SENTENCES[:3], 1000, "has 3 different sentences, 100 are needed; add text to it$"),
         (SENTENCES[:300], 1000, "has 300 .* 1000 are needed; .* ask for 100 to 300 .*--sentences 300$"),
         (SENTENCES, 99, "sentences=99 are too few"),
         (SENTENCES, 0, "sentences=0"),
-    ],
-)
-def test_too_few_sentences(sentences: list[str], count: int, said: str) -> None:
-    with pytest.raises(InvalidParameter, match=said):
-        layers.draw(sentences, count)
+    ):
+        with pytest.raises(InvalidParameter, match=said):
+            layers.draw(sentences, count)
 
 
-def test_a_sentence_beyond_the_window_is_named() -> None:
+def test_a_sentence_beyond_the_window_and_a_misspelt_argument_are_named() -> None:
     model, tokenizer = loaded("llama")
     with pytest.raises(TextTooLong, match="aaaa"):
         layers.measure(model, [*SENTENCES[:99], "aaaa " * families.WINDOW], tokenizer=tokenizer, count=100)
+    with pytest.raises(InvalidParameter, match="tokeniser"):
+        layers.measure(model, SENTENCES, tokeniser=tokenizer, count=100)
 
 
 def test_samples(tmp_path: Path) -> None:
@@ -217,52 +200,31 @@ def test_samples(tmp_path: Path) -> None:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny model in a folder, and a sample beside it."""
     path = tmp_path_factory.mktemp("model")
-    model, tokenizer = families.build("qwen3")
-    model.save_pretrained(path / "tiny")
-    tokenizer.save_pretrained(path / "tiny")
+    for part in families.build("qwen3"):
+        part.save_pretrained(path / "tiny")
     (path / "sample.txt").write_text("\n".join(SENTENCES))
     return path
 
 
-def run(capsys, monkeypatch, *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["eddy", "layers", *arguments])
-    with pytest.raises(SystemExit) as stop:
-        main()
-    out, err = capsys.readouterr()
-    assert "Traceback" not in out + err
-    return int(stop.value.code or 0), out, err
-
-
 def test_the_command_prints_the_method_to_use(folder: Path, capsys, monkeypatch) -> None:
     given = [str(folder / "tiny"), "--sample", str(folder / "sample.txt"), "--lines", "--sentences", "150"]
-    code, out, _ = run(capsys, monkeypatch, *given, "--plot", str(folder / "curve.svg"))
+    code, out, _ = run(capsys, monkeypatch, "layers", *given)
     form = out.splitlines()[-1].removeprefix("method  ")
     assert code == 0 and out.count("h[") >= families.LAYERS and f"150 of {len(SENTENCES)}" in out
     assert out.count("re-route") == len(methods.parse(form).reroute.layers)
     assert Embedder(str(folder / "tiny"), method=form).encode_document("Salt.").shape == (families.HIDDEN,)
-    assert (folder / "curve.svg").read_text().startswith("<?xml")
-    _, out, _ = run(capsys, monkeypatch, *given, "--json", "--plot", str(folder / "curve.png"))
+    _, out, _ = run(capsys, monkeypatch, "layers", *given, "--json")
     told = json.loads(out)
     assert told["method"] == form and told["seed"] == 0 and told["dimensions"][0] is None
     assert told == layers.measure(folder / "tiny", SENTENCES, count=150).settings
-    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
-    _, out, _ = run(capsys, monkeypatch, *given, "--width", "6")
+    _, out, _ = run(capsys, monkeypatch, "layers", *given, "--width", "6")
     assert out.splitlines()[-1].endswith("6") and out.splitlines()[-1] != form
 
 
-def test_the_command_on_the_bundled_model_and_its_entry(capsys, monkeypatch) -> None:
-    sample = str(ROOT / "docs")
-    code, out, _ = run(capsys, monkeypatch, "eddy-tiny", "--sample", sample, "--sentences", "100", "--json")
-    told = json.loads(out)
-    assert code == 0 and told["model_layers"] == len(told["dimensions"]) == 8
-    assert all(3 < value < 30 for value in told["dimensions"][1:])
-    entry = Embedder("eddy-tiny", method="kv").method.reroute.layers
-    assert entry and 1 <= entry[0] <= entry[-1] <= 8
-
-
 @pytest.mark.slow
-def test_the_entry_of_the_bundled_model_is_among_what_the_command_says() -> None:
+def test_the_entry_of_the_bundled_model_is_among_what_is_found() -> None:
     found = layers.measure("eddy-tiny", layers.read_sentences(ROOT / "docs"))
+    assert all(3 < value < 30 for value in found.dimensions[1:])
     entry = Embedder("eddy-tiny", method="kv").method.reroute.layers
     assert entry and set(entry) <= set(found.proposal.layers)
 
@@ -278,8 +240,6 @@ def test_kv_without_an_entry_gives_the_command() -> None:
         (["--sample", "absent.txt"], "absent.txt"),
         (["--sample", "{folder}/tiny"], "no .txt or .md"),
         (["--sample", "{folder}/tiny/config.json"], "config.json must be"),
-        (["--sample", "{folder}/sample.txt", "--plot", "curve.pdf"], ".svg"),
-        (["--sample", "{folder}/sample.txt", "--plot", "{folder}/none/curve.png"], "no folder"),
         (["--sample", "{folder}/sample.txt", "--lines", "--sentences", "100", "--width", "9"], "width=9"),
         (["--sample", "{folder}/sample.txt", "--lines", "--sentences", "5000"], "5000 are needed"),
         (["--sample", "{folder}/sample.txt", "--language", "zz"], "zz"),
@@ -287,10 +247,5 @@ def test_kv_without_an_entry_gives_the_command() -> None:
 )
 def test_refusals_are_one_sentence(more: list[str], said: str, folder: Path, capsys, monkeypatch) -> None:
     arguments = [each.format(folder=folder) for each in more]
-    code, out, err = run(capsys, monkeypatch, str(folder / "tiny"), *arguments)
+    code, out, err = run(capsys, monkeypatch, "layers", str(folder / "tiny"), *arguments)
     assert code != 0 and out == "" and said in err
-
-
-def test_no_layers_are_chosen_without_being_named(folder: Path) -> None:
-    with pytest.raises(InvalidParameter, match="eddy layers"):
-        Embedder(str(folder / "tiny"), method="kv")

@@ -95,22 +95,3 @@ def test_every_pre_tokenizer(name: str, tmp_path: Path, llama_cpp: Callable[...,
     recipe = replace(FAMILIES["llama"], words="llama-bpe")
     write(tmp_path / "x.gguf", recipe, "F16", own_metadata={"tokenizer.ggml.pre": name})
     hold_ids(tmp_path / "x.gguf", llama_cpp(tmp_path / "x.gguf", TEXTS, []))
-
-
-@pytest.mark.parametrize(
-    "metadata",
-    [
-        {"add_space_prefix": False},
-        {"add_bos_token": False},
-        {"add_eos_token": True},
-        {"add_bos_token": False, "add_eos_token": True},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("words", ["llama", "gemma", "llama-bpe", "qwen2"])
-def test_settings_of_tokenizers(
-    words: str, metadata: dict[str, bool], tmp_path: Path, llama_cpp: Callable[..., dict[str, Any]]
-) -> None:
-    own = {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
-    write(tmp_path / "x.gguf", replace(FAMILIES["llama"], words=words), "F16", own_metadata=own)
-    hold_ids(tmp_path / "x.gguf", llama_cpp(tmp_path / "x.gguf", TEXTS, []))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,13 @@ from tests import families
 from tests.comparison import CORE, METHODS, embedder, loaded, sentences_of
 from tests.reference.readout import unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
-from tests.selection import grid, mostly_slow
+from tests.selection import each_once, mostly_slow, turns
 
 from eddy_embed import Embedder
 from eddy_embed.encoding import planner, runner, windows
 from eddy_embed.encoding.document import Part
-from eddy_embed.encoding.windows import Window as EngineWindow
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
+from eddy_embed.text.sequence import Window as EngineWindow
 
 TEXT = (
     "The river rose at night. By morning the bridge was gone! Who would carry the letters now? "
@@ -28,6 +28,8 @@ TEXT = (
 WINDOWED = [
     "plain",
     "plain:pool=hybrid,exit=3",
+    "plain:pool=weighted,exit=-2",
+    "htp:k=2,range=1-5,exit=4,pool=all",
     "prompteol",
     "tp:range=1-4,placeholders=2",
     "tp:prompt=prompteol,range=2-5,exit=-1",
@@ -46,7 +48,8 @@ WORDED = [m for m in WINDOWED if "prompteol" in m or m.startswith(("metaeol", "k
 """With a prompt around the text."""
 SPANS = [m for m in WINDOWED if m not in WORDED and "hybrid" not in m and m != "reba"]
 FEW = {"plain", "htp:range=1-4,exit=-1", "kv:layers=2-4", "reba:k=3,pool=mean,exit=4"}
-"""Those that are tried on more than one family."""
+"""One of each kind."""
+THREE = ["llama", "qwen3", "gemma2"]
 WINDOW = 64
 
 
@@ -66,9 +69,7 @@ def passes_over(
     return passes(name, parameters, *loaded(family), text, ranges, **options)
 
 
-@pytest.mark.parametrize(
-    ("family", "method"), grid(["llama", "qwen3", "gemma2"], [m for m in WINDOWED if m not in WORDED], FEW)
-)
+@pytest.mark.parametrize(("family", "method"), each_once(THREE, [m for m in WINDOWED if m not in WORDED]))
 def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
     e = embedder(family, method, max_length=WINDOW)
     expected = document_vector(passes_of(e, family, method, TEXT))
@@ -94,7 +95,7 @@ def worded(e: Embedder, family: str, method: str) -> np.ndarray:
     return unit(np.mean(means, axis=0))
 
 
-@pytest.mark.parametrize(("family", "method"), grid(["llama", "qwen3", "gemma2"], WORDED, FEW))
+@pytest.mark.parametrize(("family", "method"), each_once(THREE, WORDED))
 def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, method: str) -> None:
     e = embedder(family, method, max_length=WINDOW)
     assert np.abs(e.encode_document(TEXT) - worded(e, family, method)).max() <= 1e-5
@@ -125,8 +126,7 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
     assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
 
 
-@pytest.mark.parametrize(("family", "method"), grid(["llama", "qwen3"], SPANS, ["htp:range=1-4,exit=-1"]))
-@pytest.mark.parametrize("max_length", [WINDOW, 1024])
+@pytest.mark.parametrize(("family", "method", "max_length"), each_once(THREE, SPANS, [WINDOW, 1024]))
 def test_spans_equal_the_reference(family: str, method: str, max_length: int) -> None:
     e = embedder(family, method, max_length=max_length)
     if max_length == WINDOW:
@@ -169,39 +169,19 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
         assert np.abs(e.encode_document(TEXT) - document_vector(passes_of(e, "llama", method, TEXT))).max() > 1e-5
 
 
-@pytest.mark.parametrize("method", mostly_slow(METHODS, CORE))
-@pytest.mark.parametrize("max_length", [160, 1024])
+@pytest.mark.parametrize(("method", "max_length"), mostly_slow(product(METHODS, [160, 1024]), turns(CORE, [160, 1024])))
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
     text = f"{TEXT} {TEXT}"
-    document = e.encode_long(text, late=e.reads_spans)
+    document = e.encode_long(text, late=e.can_embed_spans)
     assert np.array_equal(document.vector, e.encode_document(text))
     assert (document.n_windows > 1) == (max_length == 160)
 
 
-@pytest.mark.parametrize("family", families.FAMILIES)
-@pytest.mark.parametrize("passage_size", [1, 30, 10_000])
-def test_offsets_are_exact_and_passages_cover_the_sentences(family: str, passage_size: int) -> None:
-    document = embedder(family, "htp", max_length=WINDOW).encode_long(TEXT, passage_size=passage_size)
-    assert [(s.start, s.end) for s in document.sentences] == list(sentences_of(TEXT))
-    assert document.text == TEXT and document.n_truncated == 0
-    covered = []
-    for passage in document.passages:
-        held = document.sentences[passage.first_sentence : passage.last_sentence + 1]
-        covered += held
-        assert (passage.start, passage.end) == (held[0].start, held[-1].end)
-        # Counted in the whole text; the first word of a window may take a token more.
-        assert len(held) == 1 or sum(sentence.n_tokens for sentence in held) < passage_size + document.n_windows
-        assert passage.n_tokens >= sum(sentence.n_tokens for sentence in held)
-    assert covered == document.sentences
-    assert sum(sentence.n_tokens for sentence in document.sentences) <= document.n_tokens
-    for span in [*document.sentences, *document.passages]:
-        assert abs(np.linalg.norm(span.vector) - 1) <= 1e-6 and span.vector.dtype == np.float32
-        assert TEXT[span.start : span.end].strip() == TEXT[span.start : span.end]
-
-
-@pytest.mark.parametrize("late", [True, False])
-@pytest.mark.parametrize("parts", [("document",), ("passages",), ("sentences",), ("document", "sentences")])
+@pytest.mark.parametrize(
+    ("parts", "late"),
+    each_once([("document",), ("passages",), ("sentences",), ("document", "sentences")], [True, False]),
+)
 def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, parts: tuple[Part, ...]) -> None:
     e, every = (embedder("llama", "htp", max_length=WINDOW) for _ in range(2))
     before = e.counts.positions
@@ -325,17 +305,6 @@ def test_no_room_for_the_text_is_refused(overflow: str) -> None:
 def test_passage_sizes_are_checked(passage_size: Any) -> None:
     with pytest.raises(InvalidParameter, match="passage_size="):
         embedder("llama", "plain").encode_long(TEXT, passage_size=passage_size)
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_words_take_bounded_time() -> None:
-    text = " ".join(f"The keeper wrote line {number} of the log." for number in range(12_500))
-    e = embedder("llama", "htp:exit=2,range=1-2")
-    started = time.process_time()
-    document = e.encode_long(text)
-    assert time.process_time() - started < 60
-    assert len(document.sentences) == 12_500 and document.n_windows > 100
-    assert np.isfinite(document.vector).all()
 
 
 def test_a_document_shows_itself_in_a_line_and_in_a_notebook() -> None:

@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from filelock import FileLock
-from gguf import GGUFWriter
 from huggingface_hub import constants
-from tests import matrix
-from tests.families import byte_level_tokenizer
+from tests import families, gguf_files, matrix
 from tests.processes import UNPRIVILEGED, run_code
 from tests.test_command_line import run
 
@@ -31,8 +29,6 @@ from eddy_embed.model.loading.names import locate
 from eddy_embed.model.loading.prune import prune
 
 TEXT = "The ferry leaves at noon."
-WEIGHTS = {"attn_q": (64, 64), "attn_k": (32, 64), "attn_v": (32, 64), "attn_output": (64, 64), "attn_norm": (64,)}
-WEIGHTS |= {"ffn_gate": (96, 64), "ffn_up": (96, 64), "ffn_down": (64, 96), "ffn_norm": (64,)}
 
 
 @pytest.fixture(autouse=True)
@@ -49,33 +45,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """A GGUF file of a Llama of two layers with random weights."""
+    """A GGUF file of a Llama with random weights."""
     path = tmp_path_factory.mktemp("tiny") / "tiny.gguf"
-    backend = json.loads(byte_level_tokenizer().backend_tokenizer.to_str())["model"]
-    vocabulary = sorted(backend["vocab"], key=backend["vocab"].__getitem__)
-    writer, random = GGUFWriter(path, "llama"), np.random.default_rng(0)
-    writer.add_name("Tiny")
-    writer.add_license("cc0-1.0")
-    writer.add_context_length(256)
-    writer.add_embedding_length(64)
-    writer.add_block_count(2)
-    writer.add_feed_forward_length(96)
-    writer.add_head_count(4)
-    writer.add_head_count_kv(2)
-    writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(vocabulary)
-    writer.add_token_merges([" ".join(each) for each in backend["merges"]])
-    writer.add_bos_token_id(0)
-    writer.add_eos_token_id(0)
-    shapes = {f"blk.{layer}.{name}": shape for layer in range(2) for name, shape in WEIGHTS.items()}
-    for name, shape in {"token_embd": (len(vocabulary), 64), "output_norm": (64,), **shapes}.items():
-        writer.add_tensor(f"{name}.weight", random.normal(len(shape) == 1, 0.2, shape).astype(np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    gguf_files.write(path, gguf_files.FAMILIES["llama"], "F32", own_metadata={"general.license": "cc0-1.0"})
     return path.read_bytes()
 
 
@@ -237,7 +209,7 @@ def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> 
 
 def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
     from eddy_demo.library.defaults import default_method
-    from eddy_demo.library.recipe import model_name
+    from eddy_demo.library.settings import model_name
     from langchain_eddy import EddyEmbeddings
     from mteb_eddy.encoder import public_name
     from ray_eddy import EddyEmbed
@@ -377,7 +349,7 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
     in_hub = hub(home, "a/gguf", {"sub/c.gguf": tiny}) / "sub" / "c.gguf"
     elsewhere = put(home / "elsewhere.gguf", tiny)
     embedder = Embedder(elsewhere, method="plain:exit=1", dtype="float32")
-    assert embedder.backbone.layers == 2
+    assert embedder.backbone.layers == families.LAYERS
 
     code, out, _ = run(capsys, monkeypatch, "models", "--json")
     told = json.loads(out)
@@ -387,7 +359,14 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
         *("eddy-tiny", "smollm2", "ollama:tiny:latest", "ollama:gone:latest", "lmstudio:a/b/b.gguf", "a/model"),
         *("a/damaged", str(home / ".cache/llama.cpp/cut.gguf"), str(in_hub), str(elsewhere)),
     }
-    usual = {"family": "llama", "window": 256, "dtype": "F32", "licence": "cc0-1.0", "methods": "all", "problem": None}
+    usual = {
+        "family": "llama",
+        "window": families.WINDOW,
+        "dtype": "F32",
+        "licence": "cc0-1.0",
+        "methods": "all",
+        "problem": None,
+    }
     for name in ("ollama:tiny:latest", "lmstudio:a/b/b.gguf", str(in_hub), str(elsewhere), "smollm2"):
         assert usual.items() <= rows[name].items() and rows[name]["bytes"] == len(tiny)
         assert Path(locate(name)).resolve() == Path(rows[name]["path"]).resolve()

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.command_line import run
 
-from eddy_embed.cli import main
 from eddy_embed.cli.plugins import GROUP
 
 PACKAGE = """
@@ -55,46 +55,25 @@ def offered(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.delitem(sys.modules, "counting", raising=False)
 
 
-def run(*arguments: str, capsys, monkeypatch) -> tuple[int, str, str]:
-    monkeypatch.setattr(sys, "argv", ["eddy", *arguments])
-    with pytest.raises(SystemExit) as end:
-        main()
-    out, err = capsys.readouterr()
-    return int(end.value.code or 0), out, err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "printed"),
-    [(("count", "boats", "--number", "3"), "3 boats"), (("wave", "Ann"), "hello Ann")],
-    ids=["group", "function"],
-)
-def test_a_package_offers_commands(arguments, printed, capsys, monkeypatch) -> None:
-    assert run(*arguments, capsys=capsys, monkeypatch=monkeypatch)[:2] == (0, f"{printed}\n")
+def test_a_package_offers_commands(capsys, monkeypatch) -> None:
+    assert run(capsys, monkeypatch, "count", "boats", "--number", "3")[:2] == (0, "3 boats\n")
+    assert run(capsys, monkeypatch, "wave", "Ann")[:2] == (0, "hello Ann\n")
 
 
 def test_help_lists_them_and_what_is_broken(capsys, monkeypatch) -> None:
-    status, out, _ = run("--help", capsys=capsys, monkeypatch=monkeypatch)
+    status, out, _ = run(capsys, monkeypatch, "--help")
     assert status == 0
     for said in ("Count things.", "Wave at somebody.", "Cannot be loaded: No module named 'not_there'."):
         assert said in out
     assert out.count(" embed ") == 1, "a command of the engine's was taken"
-
-
-def test_a_broken_one_ends_in_a_sentence(capsys, monkeypatch) -> None:
-    status, _, err = run("lost", capsys=capsys, monkeypatch=monkeypatch)
+    status, _, err = run(capsys, monkeypatch, "lost")
     assert status == 1
     assert err.startswith("eddy: 'lost' is offered as 'not_there:app', which cannot be loaded")
 
 
 @pytest.mark.parametrize("given", [("--wave", "yes"), ("--wave=yes",)])
 def test_another_form_of_a_command_runs_where_its_option_is_given(given, capsys, monkeypatch) -> None:
-    assert run("embed", *given, capsys=capsys, monkeypatch=monkeypatch)[:2] == (0, "waved yes\n")
+    assert run(capsys, monkeypatch, "embed", *given)[:2] == (0, "waved yes\n")
     for arguments in (("embed", "--help"), ("embed", "--help", "--", "--wave")):
-        status, out, _ = run(*arguments, capsys=capsys, monkeypatch=monkeypatch)
+        status, out, _ = run(capsys, monkeypatch, *arguments)
         assert status == 0 and "Embed texts" in out and "embed --wave" in out
-
-
-def test_the_engine_keeps_its_own(capsys, monkeypatch) -> None:
-    status, out, _ = run("embed", "--help", capsys=capsys, monkeypatch=monkeypatch)
-    assert status == 0
-    assert "Embed texts" in out

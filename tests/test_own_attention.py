@@ -19,7 +19,7 @@ from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model import host, softmax_hook
 from eddy_embed.model.hooks import PassState
 from eddy_embed.text.sequence import Packed, pack
-from eddy_embed.text.sequence import plain as sequence
+from eddy_embed.text.sequence import without_placeholders as sequence
 
 HTP = "htp:range=1-4,exit=-1"
 ALIKE = [TEXTS[0], f"{TEXTS[0]} Nobody.", TEXTS[3], f"Well. {TEXTS[0]}", "Salt."]
@@ -176,12 +176,3 @@ def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
     assert torch.equal(others[0], right[0, 0]) and torch.equal(others[1], right[..., :1, :])
     assert call.ran["softmax"] == len(several)
     assert torch.equal(torch.softmax(scores, -1), right)
-
-
-def test_half_precision_alone_and_in_company() -> None:
-    model, tokenizer = loaded("bloom")
-    half = type(model)(model.config).eval()
-    half.load_state_dict(model.state_dict())
-    e = Embedder(half.to(torch.bfloat16), tokenizer=tokenizer, method="htp")
-    together = e.encode_document(ALIKE)
-    assert np.abs(together - np.stack([e.encode_document(text) for text in ALIKE])).max() <= 2e-2

@@ -183,32 +183,3 @@ def test_autocast() -> None:
         expected = model(states)
         onednn_linear.prepack(model)
         assert torch.equal(model(states), expected)
-
-
-def graph(model: nn.Module, states: torch.Tensor) -> tuple[torch.Tensor, list[int]]:
-    """What comes out, and the sizes of what is kept for the way back."""
-    kept = list[int]()
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        kept.append(tensor.numel())
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        return model(states).square().sum(), kept
-
-
-def test_gradients_pass_and_keep_no_weights() -> None:
-    """A graph that held each weight unpacked would hold the model twice."""
-    model = nn.Sequential(*(nn.Linear(64, 64) for _ in range(3)))
-    usual = copy.deepcopy(model)
-    onednn_linear.prepack(model)
-    found = []
-    for each, back in ((usual, 0), (model, 3)):
-        states = torch.ones(3, 64, requires_grad=True)
-        out, kept = graph(each, states)
-        with Calls() as calls:
-            out.backward()
-        assert calls.count("to_dense") == back
-        assert (64 * 64 in kept) == (each is usual)
-        found.append(states.grad)
-    torch.testing.assert_close(found[1], found[0])

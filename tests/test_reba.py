@@ -14,7 +14,7 @@ from tests.reference import backward
 from tests.reference import methods as reference
 from tests.reference.double import AllDouble
 from tests.reference.readout import unit
-from tests.selection import mostly_slow
+from tests.selection import each_once, mostly_slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eddy_embed import Embedder, methods
@@ -52,21 +52,6 @@ def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None
         assert np.abs(vector - unit(states[layout.text].mean(0))).max() <= 1e-9
     without = embedder(family, "reba:pool=mean", exactly=True)
     assert np.abs(exact(without, TEXTS) - exact(e, TEXTS)).max() > 1e-3
-
-
-def test_long_texts_are_pieces_of_one_pass() -> None:
-    # Pieces longer than the text: v of the unrepeated pass, A of the repeated one.
-    model, tokenizer = loaded("llama", exactly=True)
-    p = DEFAULTS | {"pool": "mean"}
-    layout = backward.arranged(tokenizer, TEXTS[0], p | {"piece": 500}, None)
-    n, first = len(layout.text), layout.text[0]
-    _, a = backward.look(model, [*layout.ids, *layout.ids[first:]], 6, p)
-    v = backward.forward(model, layout.ids)[6].numpy()[first:]
-    e = [sum(a[first + i, first + j] * v[j % n] for j in range(i, 2 * n)) for i in range(n)]
-    vector = exact(embedder("llama", "reba:pool=mean,piece=500", exactly=True), TEXTS[:1])[0]
-    assert np.abs(vector - unit(np.mean(e, axis=0))).max() <= 1e-9
-    with pytest.raises(InvalidParameter, match="piece=512, 2 times, takes 1025 tokens, more than max_length=1024"):
-        embedder("llama", "reba:piece=512")
 
 
 @pytest.mark.parametrize("pool", ["last", "mean"])
@@ -260,25 +245,25 @@ def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPa
 
 
 def _one_head(patch: pytest.MonkeyPatch) -> None:
-    see = _Rectangles.see
+    record = _Rectangles.record
     amax = torch.Tensor.amax
 
     def mutated(*states: Any) -> None:
         patch.setattr(torch.Tensor, "amax", lambda scores, dim: scores.select(dim, 0))
-        see(*states)
+        record(*states)
         patch.setattr(torch.Tensor, "amax", amax)
 
-    patch.setattr(_Rectangles, "see", mutated)
+    patch.setattr(_Rectangles, "record", mutated)
 
 
 def _last_layer(patch: pytest.MonkeyPatch) -> None:
-    see = _Rectangles.see
+    record = _Rectangles.record
 
     def mutated(self: _Rectangles, *states: Any) -> None:
         self.largest = None
-        see(self, *states)
+        record(self, *states)
 
-    patch.setattr(_Rectangles, "see", mutated)
+    patch.setattr(_Rectangles, "record", mutated)
 
 
 def _weights(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
@@ -328,8 +313,7 @@ MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("method", ["reba", "reba:k=3,pool=mean,exit=4"])
+@pytest.mark.parametrize(("method", "name"), each_once(["reba", "reba:k=3,pool=mean,exit=4"], MUTATIONS))
 def test_mutation_is_noticed(name: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", method, exactly=True)
     MUTATIONS[name](monkeypatch)
@@ -348,13 +332,13 @@ def test_a_layer_that_is_not_watched_is_counted(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("by_pieces", ["", ",piece=10"])
 def test_only_the_last_layer_is_watched_where_only_it_counts(by_pieces: str, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[_Rectangles] = []
-    see = _Rectangles.see
+    record = _Rectangles.record
 
     def noted(self: _Rectangles, *states: Any) -> None:
         watched.append(self)
-        see(self, *states)
+        record(self, *states)
 
-    monkeypatch.setattr(_Rectangles, "see", noted)
+    monkeypatch.setattr(_Rectangles, "record", noted)
     embedder("llama", f"reba:exit=4,last_layer_only=true{by_pieces}").encode_document(TEXTS)
     assert len(watched) == len(set(watched)) > 0
 

@@ -14,7 +14,7 @@ from tests import families
 from tests.comparison import TEXTS, loaded
 
 from chroma_eddy import EddyEmbeddingFunction, open_index
-from eddy_embed import Embedder, compare, methods
+from eddy_embed import Embedder, methods
 from eddy_embed.cli import main
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, ModelNotFound
 from eddy_embed.methods.method import Method
@@ -22,7 +22,6 @@ from eddy_embed.methods.recommended import Recommendation
 from eddy_embed.model.backbone import Backbone, Pooling
 from eddy_embed.model.loading.names import BUNDLED
 from eddy_embed.model.loading.pretrained import read_backbone
-from eddy_embed.model.view import layer_of
 from eddy_embed.parts.attention import Temperature
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -88,10 +87,10 @@ def test_what_does_not_go_with_it_is_refused_once_the_model_is_known() -> None:
 def test_every_entry_runs_on_its_shape(shape: tuple[str, int, int, int]) -> None:
     backbone = Backbone(*shape, window=2048)
     for use, chosen in methods.entry_for(backbone).uses.items():
-        for text in (chosen.method, chosen.beside, chosen.fitted):
+        for text in (chosen.method, chosen.baseline, chosen.fitted):
             methods.resolve(methods.parse(text), backbone)
         method = methods.parse(chosen.method)
-        assert method.post is None and (use != "retrieval" or method.reads_spans)
+        assert method.post is None and (use != "retrieval" or method.can_embed_spans)
 
 
 RESULTS = {"smollm2": SMOLLM2, "gemma-3-270m": GEMMA, "eddy-tiny": Backbone("llama", 8, 320, 8192, 2048)}
@@ -104,8 +103,8 @@ def test_the_scores_of_an_entry_are_those_that_were_measured(model: str, root: P
     for chosen in methods.entry_for(RESULTS[model]).uses.values():
         ((measure, scores),) = chosen.scores.items()
         task, metric = measure.split(", ")
-        beside = f"{chosen.beside}+{chosen.post}" if chosen.post else chosen.beside
-        assert scores == tuple(round(measured[system, task][metric][0], 3) for system in (chosen.fitted, beside))
+        baseline = f"{chosen.baseline}+{chosen.post}" if chosen.post else chosen.baseline
+        assert scores == tuple(round(measured[system, task][metric][0], 3) for system in (chosen.fitted, baseline))
         assert scores[0] > scores[1]
 
 
@@ -131,6 +130,7 @@ def test_an_embedder_without_a_method_takes_it_and_holds_the_full_text() -> None
     embedder, named = Embedder("eddy-tiny"), Embedder("eddy-tiny", method=TINY)
     assert str(embedder.method) == TINY and embedder.method == named.method
     assert embedder.settings == named.settings and embedder.fingerprint == named.fingerprint
+    assert Embedder("eddy-tiny", method=None).fingerprint == named.fingerprint
     assert np.array_equal(embedder.encode_document(TEXTS), named.encode_document(TEXTS))
     assert embedder.backbone == read_backbone("eddy-tiny")
     said = f"Embedder('eddy-tiny', method='{TINY}', dimension=320, device='cpu', dtype='{embedder.dtype}')"
@@ -140,11 +140,6 @@ def test_an_embedder_without_a_method_takes_it_and_holds_the_full_text() -> None
     fitted = Embedder("eddy-tiny", method="recommended+whiten")
     fitted.fit(["The ferry leaves at noon.", "Dogs travel for free.", "Bread needs flour."])
     assert str(fitted.method) == f"{TINY}+whiten" and str(fitted.with_post(None).method) == TINY
-
-
-def test_no_weights_are_loaded_above_the_recommended_exit() -> None:
-    host = Embedder("eddy-tiny")._pipeline.open_runner.host
-    assert max(layer_of(name) for name, _ in host.tensors()) == 0
 
 
 @pytest.mark.parametrize("kind", [EddyEmbedding, EddyEmbeddings])
@@ -179,10 +174,10 @@ def test_serialised_settings_hold_the_full_text() -> None:
 
 def test_an_index_made_with_it_is_opened_with_the_method_in_full(tmp_path: Path) -> None:
     with open_index(tmp_path, "notes", Embedder("eddy-tiny")) as index:
-        recipe = index.recipe
+        settings = index.settings
     with open_index(tmp_path, "notes", Embedder("eddy-tiny", method=TINY)) as index:
-        assert index.recipe == recipe
-    assert "recommended" not in json.dumps(recipe.settings)
+        assert index.settings == settings
+    assert "recommended" not in json.dumps(settings.embedder)
 
 
 @pytest.mark.parametrize(
@@ -205,10 +200,8 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
     pairs = [("A boat leaves.", "A ship departs.", 5), ("Dogs bark.", "Cats.", 2), ("Salt.", "A bell.", 0)]
     rows = (json.dumps({"a": one, "b": other, "score": score}) for one, other, score in pairs)
     (tmp_path / "sts" / "tiny.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    out, err = run(capsys, monkeypatch, "evaluate", "-m", "recommended", "--data", str(tmp_path))
+    out, err = run(capsys, monkeypatch, "evaluate", "eddy-tiny", "-m", "recommended", "--data", str(tmp_path))
     assert f"Method {TINY}: recommended for retrieval on eddy-tiny" in err and TINY in out and "recommended" not in out
-    (compared,) = compare(TEXTS[:2], "eddy-tiny", ["recommended"])
-    assert compared.method == TINY
 
     def stop(model: str, texts: list[str], **_: object) -> None:
         raise InvalidParameter(f"{model} with {texts}")
@@ -223,7 +216,7 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
 
 
 def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, monkeypatch, tmp_path: Path) -> None:
-    out, _ = run(capsys, monkeypatch, "methods", "--model", "eddy-tiny")
+    out, _ = run(capsys, monkeypatch, "methods", "eddy-tiny")
     assert out.splitlines() == [
         f"retrieval: {TINY} (chosen for this model)",
         f"  cranfield, ndcg@10: {TINY}+whiten 0.239, plain+whiten 0.127",
@@ -234,7 +227,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     ]
     config = json.loads((BUNDLED["eddy-tiny"] / "config.json").read_text(encoding="utf-8"))
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 9}), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "similarity: plain:exit=0+sif+filter (for models without an entry of their own)" in out
     assert "  stsb_dev, spearman, Gemma 3 270M: plain:exit=0+sif+filter 0.762, prompteol:exit=-2 0.664" in out
@@ -243,7 +236,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
         {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
     ]
     (tmp_path / "modules.json").write_text(json.dumps(modules), encoding="utf-8")
-    out, _ = run(capsys, monkeypatch, "methods", "--model", str(tmp_path))
+    out, _ = run(capsys, monkeypatch, "methods", str(tmp_path))
     assert "retrieval: plain (as the model was trained)" in out
     with pytest.raises(ModelNotFound):
         read_backbone("nobody/nothing", local_files_only=True)

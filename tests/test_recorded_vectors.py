@@ -39,7 +39,7 @@ def measure(method: str) -> tuple[str, np.ndarray]:
     """Digest of the method's settings; two documents, a query and the parts of a long document, shape (rows, width)."""
     with Embedder("eddy-tiny", method=method, dtype="float32", device="cpu") as embedder:
         rows = [embedder.encode_document(list(TEXTS)), embedder.encode_query(TEXTS[:1])]
-        if embedder.reads_spans:
+        if embedder.can_embed_spans:
             document = embedder.encode_long(" ".join(TEXTS), passage_size=20)
             rows += [np.stack([part.vector for part in (*document.passages, *document.sentences)])]
         return digest(embedder.settings["method"]), np.concatenate(rows)

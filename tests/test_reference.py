@@ -13,11 +13,12 @@ from reference import layout as lay
 from reference import readout
 from reference.blocks import layers_of
 from reference.double import AllDouble, double
-from reference.forward import copied, exit_layer, forward
-from reference.methods import default_range, embed, layout, run, token_states
+from reference.forward import exit_layer, forward
+from reference.methods import default_range, embed, run, token_states
 from reference.values import deviation, value
 from reference.windows import document_vector, passes, span_vector
 from reference.words import words
+from selection import turns
 
 TEXT = '"Look," said Dr. Halvorsen: the café 🙂 stays.\n\n  Then 日本語。Nobody asked! Or did they, on the bridge?'
 SENTENCES = [(0, 45), (49, 58), (58, 71), (72, 99)]
@@ -52,15 +53,8 @@ def test_forward_is_that_of_transformers(name):
         assert (h - expected[0]).abs().max() <= 1e-10
 
 
-SPANS = [(1, 5), (2, 3), (1, 6), (3, 3)]
-
-
 @pytest.mark.parametrize(
-    ("name", "span"),
-    [
-        *((name, span) for name in FAMILIES for span in SPANS),
-        *((name, RANGE) for name in (*MORE_FAMILIES, *OWN_ATTENTION)),
-    ],
+    ("name", "span"), turns([*FAMILIES, *MORE_FAMILIES, *OWN_ATTENTION], [(1, 5), (2, 3), (1, 6), (3, 3)])
 )
 def test_copies_between_layers_are_those_of_hooks(name, span):
     model, tokenizer = build(name)
@@ -101,34 +95,6 @@ def test_copies_between_layers_are_those_of_hooks(name, span):
         assert len(shorter) == top + 1 and all(map(torch.equal, shorter, ours))
 
 
-def test_copies_are_simultaneous():
-    h = torch.arange(4.0)[:, None]
-    # 0 takes 1 as it was; 1 takes 3; the order of the edges is without effect
-    assert copied(h, [(0, 1), (1, 3)]).flatten().tolist() == [1, 3, 2, 3]
-    assert copied(h, [(1, 3), (0, 1)]).flatten().tolist() == [1, 3, 2, 3]
-
-
-@pytest.mark.parametrize("field", ["attn_logit_softcapping", "sliding_window"])
-def test_cap_and_window_of_gemma2_show(field):
-    model, tokenizer = build("gemma2")
-    ids = ids_of(tokenizer)
-    other = copy.deepcopy(model)
-    setattr(other.config, field, type(getattr(other.config, field))(1_000))
-    ours, without = (readout.unit(forward(m, ids)[-1].numpy().mean(0)) for m in (model, other))
-    assert np.abs(ours - without).max() > 0.01
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_edge_and_layer_of_a_family_shows(name):
-    model, tokenizer = build(name)
-    vectors = [
-        embed("htp", {"range": span, "exit": top}, model, tokenizer, TEXT, sentences=SENTENCES)
-        for span, top in [((1, 1), -2), ((1, 2), -2), ((1, 5), -2), ((2, 5), -2), ((1, 4), -2), ((1, 5), -1)]
-    ]
-    for i, vector in enumerate(vectors):
-        assert all(np.abs(vector - other).max() > 1e-3 for other in vectors[:i])
-
-
 # --- readouts, values and defaults by hand
 
 
@@ -159,31 +125,6 @@ def test_placeholder_values():
 
 
 # --- what must hold
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-@pytest.mark.parametrize("method", ["tp", "htp"])
-def test_empty_range_is_the_layout_unrewired(name, method):
-    model, tokenizer = build(name)
-    done = run(method, {"range": (3, 3)}, model, tokenizer, TEXT, sentences=SENTENCES)
-    vectors = {p: torch.from_numpy(value(model, kind)) for p, kind in done.layout.placeholders.items()}
-    h = forward(model, done.layout.ids, vectors)[-2].numpy()
-    assert np.array_equal(done.h, h)
-    assert np.array_equal(done.raw(), readout.mean(h, done.layout.text))
-
-
-@pytest.mark.parametrize("name", FAMILIES)
-def test_htp_of_one_block_is_tp_from_the_text_end(name):
-    model, tokenizer = build(name)
-    one = {"k": len(SENTENCES), "local_only": True, "range": RANGE}
-    ours = embed("htp", one, model, tokenizer, TEXT, sentences=SENTENCES)
-    assert np.abs(ours - embed("tp", {"range": RANGE}, model, tokenizer, TEXT)).max() <= 1e-12
-    # a blank behind the text is the sequence's last token, but not the block's
-    done = run("htp", one, model, tokenizer, TEXT + "\n", sentences=SENTENCES)
-    tp = layout("tp", {}, tokenizer, TEXT + "\n")
-    assert tp.placeholders == done.layout.placeholders
-    assert [dst for dst, _ in tp.edges] == [dst for dst, _ in done.layout.edges]
-    assert tp.edges[0][1] == len(tp) - 1 and done.layout.edges[0][1] < len(tp) - 1
 
 
 def test_all_pools_placeholders_after_the_copy():

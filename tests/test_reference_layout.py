@@ -14,14 +14,6 @@ TEXT = '"Look," said Dr. Halvorsen: the café 🙂 stays.\n\n  Then 日本語。
 # --- tokenizers
 
 
-def test_tokenizers_differ_at_both_ends():
-    ends = {}
-    for kind, make in TOKENIZERS.items():
-        tokens = make().convert_ids_to_tokens(make()("The river.")["input_ids"])
-        ends[kind] = tokens[0], tokens[-1]
-    assert ends == {"byte-level": ("The", "."), "metaspace": ("<s>", "."), "bracketing": ("<bos>", "<eos>")}
-
-
 @pytest.mark.parametrize("kind", TOKENIZERS)
 def test_end_token_is_dropped_and_text_is_covered(kind):
     tokenizer = TOKENIZERS[kind]()
@@ -75,13 +67,6 @@ def test_straddling_token_belongs_to_the_left():
     # '"(cd' : the template's opening mark and the parenthesis are one token, ' "(', and it starts in the template
     done = layout("prompteol", {}, words, "(cd")
     assert at("(cd", done)[4:6] == [".", "cd"]
-
-
-def test_straddling_token_of_a_trained_tokenizer():
-    tokenizer = TOKENIZERS["metaspace"]()
-    done = layout("prompteol", {}, tokenizer, "Look,")
-    assert tokenizer.convert_ids_to_tokens([done.ids[done.text[-1]]]) == [',"']
-    assert done.spans[-1] == (4, 5)
 
 
 def test_tp_by_hand():

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import importlib
+import io
 import re
-import shutil
 import socket
 import subprocess
 import sys
 import threading
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from pathlib import Path
 
 import pytest
 from tests.processes import run_code
 from tests.selection import mostly_slow
+
+import eddy_embed.integrations
 
 ROOT = Path(__file__).resolve().parent.parent
 PLUGIN = ROOT / "plugin" / "eddy_embed"
@@ -24,7 +29,7 @@ PLUGIN = ROOT / "plugin" / "eddy_embed"
 # --- Who imports whom -------------------------------------------------------------------------------------------------
 # Lower floors first: a package of the plugin imports from the floors below it and from itself.
 FLOORS: tuple[frozenset[str], ...] = (
-    frozenset({"errors"}),
+    frozenset({"_version", "errors"}),
     frozenset({"utils"}),
     frozenset({"text"}),
     frozenset({"parts"}),
@@ -39,6 +44,7 @@ PARTS = {"attention", "copy_edges", "layout", "postprocess", "readout"}
 """What a method sets: modules that never import each other, so that each can be read alone."""
 
 
+@cache
 def imported(path: Path) -> list[tuple[str, int]]:
     """Dotted names that a file imports, with their lines; `from a import b` gives `a.b`."""
     found: list[tuple[str, int]] = []
@@ -64,7 +70,11 @@ ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
     *("langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "ray_eddy"),
 )
-OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/store.py")  # frameworks' own ways to an index
+OVER_CHROMA = (
+    "llama_index/vector_stores",
+    "langchain_eddy/vector_store.py",
+    "langchain_eddy/index_documents.py",
+)  # frameworks' own ways to an index
 FRAMEWORKS = (
     *("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb"),
     *("datasets", "fastapi", "mteb", "pyarrow", "ray", "uvicorn"),
@@ -91,7 +101,7 @@ def test_plugin_imports_downwards() -> None:
     for path, name, where in imports(PLUGIN_FILES):
         own = package_of(path)
         assert not starts_with(name, *FRAMEWORKS, *ADAPTERS, "eddy_demo", "tiny_lm"), f"{where}: the plugin knows none"
-        if not starts_with(name, "eddy_embed") or (other := name.split(".")[1]) in (own, "__version__"):
+        if not starts_with(name, "eddy_embed") or (other := name.split(".")[1]) == own:
             continue
         assert floor(other) < floor(own), f"{where}: upwards or sideways"
 
@@ -149,6 +159,37 @@ def test_adapters_know_no_demo_and_no_other_framework() -> None:
         assert not starts_with(name, "eddy_demo", "tiny_lm", *others), where
 
 
+def test_adapters_and_demos_come_in_by_the_front_door() -> None:
+    open_to_all = {
+        *(f"eddy_embed.{name}" for name in (*eddy_embed.__all__, "errors", "integrations", "methods")),
+        *(f"eddy_embed.integrations.{name}" for name in dir(eddy_embed.integrations)),
+    }
+    for _, name, where in imports((*ADAPTER_FILES, *DEMO_FILES)):
+        named = starts_with(name, "eddy_embed.errors", "eddy_embed.methods") and name.count(".") == 2
+        whole = starts_with(name, "eddy_embed.cli.options", "eddy_embed.integrations.settings")
+        if starts_with(name, "eddy_embed") and name not in open_to_all and not named and not whole:
+            raise AssertionError(f"{where}: take it from eddy_embed.integrations, whose table has what adapters use")
+
+
+def test_the_front_door_has_what_it_names() -> None:
+    for name in dir(eddy_embed.integrations):
+        assert getattr(eddy_embed.integrations, name) is not None, name
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = eddy_embed.integrations.nothing
+
+
+OVER_INDEX = ("adapters/llama_index", "adapters/langchain_eddy", "adapters/ray_eddy", "demos")
+"""Who uses the index by its front door."""
+
+
+def test_the_index_has_one_front_door() -> None:
+    import chroma_eddy
+
+    for _, name, where in imports(file for folder in OVER_INDEX for file in sorted((ROOT / folder).rglob("*.py"))):
+        if starts_with(name, "chroma_eddy"):
+            assert name.partition(".")[2] in ("", *chroma_eddy.__all__), f"{where}, which is not public"
+
+
 def test_references_are_independent() -> None:
     for _, name, where in imports(sorted((ROOT / "tests" / "reference").rglob("*.py"))):
         if starts_with(name, "eddy_embed"):
@@ -156,8 +197,8 @@ def test_references_are_independent() -> None:
 
 
 DEPENDENCIES = {
-    *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "rich", "safetensors", "spacy", "tokenizers"),
-    *("torch", "transformers", "typer"),
+    *("accelerate", "filelock", "gguf", "huggingface_hub", "numpy", "pydantic", "rich", "safetensors", "spacy"),
+    *("tokenizers", "torch", "transformers", "typer"),
 }
 EXTRAS = {
     "model/loading/peft.py": {"peft"},
@@ -289,67 +330,37 @@ def test_the_demo_shows_its_help_without_the_work_s_imports() -> None:
 # --- The wheel --------------------------------------------------------------------------------------------------------
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from a copy without leftovers of other builds."""
-    source = tmp_path_factory.mktemp("source") / "eddy"
-    ignored = shutil.ignore_patterns(".*", "__pycache__", "library", "runs", "dist", "build", "tests", "benchmarks")
-    shutil.copytree(ROOT, source, ignore=ignored)
-    out = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(out), str(source)]
-    child = subprocess.run(build, capture_output=True, text=True)
-    assert child.returncode == 0, child.stdout + child.stderr
-    return next(out.glob("eddy_embed-*.whl"))
+    from hatchling.builders.wheel import WheelBuilder
+
+    (built,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path_factory.mktemp("dist")), versions=["standard"])
+    return Path(built)
 
 
 WEB = ROOT / "demos" / "eddy_demo" / "web"
 
 
-def test_wheel_holds_what_a_user_needs(wheel: Path) -> None:
-    names = set(zipfile.ZipFile(wheel).namelist())
+def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
     tiny = "eddy_embed/model/tiny"
+    packages = (*ADAPTERS, "eddy_demo.cli", "eddy_embed")
     wanted = {
-        "eddy_embed/__init__.py",
         "eddy_embed/py.typed",
         *(f"{tiny}/{name}.json" for name in ("config", "tokenizer", "tokenizer_config")),
         f"{tiny}/model.safetensors",
-        "llama_index/embeddings/eddy/__init__.py",
-        "llama_index/node_parser/eddy/__init__.py",
-        "llama_index/vector_stores/eddy/__init__.py",
-        "langchain_eddy/__init__.py",
-        "chroma_eddy/__init__.py",
-        "openai_eddy/__init__.py",
-        "mteb_eddy/__init__.py",
-        "ray_eddy/__init__.py",
-        *(f"mteb_eddy/data/{page.name}" for page in (ROOT / "adapters" / "mteb_eddy" / "data").glob("*.json")),
-        "eddy_demo/cli/__init__.py",
+        *(f"{package.replace('.', '/')}/__init__.py" for package in packages),
+        "mteb_eddy/instructions.json",
         *(f"eddy_demo/web/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*.*") if path.suffix != ".pyc"),
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }
-    assert wanted - names == set()
-    assert len([n for n in names if n.startswith("eddy_demo/handbook/")]) >= 5
-
-
-def test_wheel_holds_nothing_else(wheel: Path) -> None:
-    names = zipfile.ZipFile(wheel).namelist()
+    assert wanted - set(names) == set()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
-    assert top == {
-        "chroma_eddy",
-        "eddy_embed",
-        "eddy_demo",
-        "langchain_eddy",
-        "llama_index",
-        "mteb_eddy",
-        "openai_eddy",
-        "ray_eddy",
-    }
-    shared = (
-        "llama_index/__init__.py",
-        *(f"llama_index/{n}/__init__.py" for n in ("embeddings", "node_parser", "vector_stores")),
-    )
-    assert not set(shared) & set(names)
-    assert not [n for n in names if n.endswith((".pyc", ".pt", ".npz")) or "__pycache__" in n]
+    assert top == {package.split(".")[0] for package in packages}
+    shared = ("", *(f"/{name}" for name in ("embeddings", "node_parser", "vector_stores")))
+    assert not {f"llama_index{folder}/__init__.py" for folder in shared} & set(names)
+    assert not [name for name in names if name.endswith((".pyc", ".pt", ".npz")) or "__pycache__" in name]
 
 
-def test_wheel_imports_from_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_imports_from_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import eddy_embed; print(eddy_embed.__file__)"
@@ -379,7 +390,8 @@ def blocks(path: str, language: str) -> list[str]:
 
 
 WITH_CODE = [document for document in DOCUMENTS if blocks(document, "python")]
-FIRST_READ = ("README.md", "docs/getting-started.md", "docs/llama-index.md", "docs/langchain.md", "docs/chroma.md")
+FIRST_READ = ("docs/getting-started.md", "docs/langchain.md", "docs/chroma.md")
+"""README.md loads a real model."""
 
 
 @pytest.mark.parametrize("document", mostly_slow(WITH_CODE, FIRST_READ))
@@ -426,11 +438,16 @@ _helps: dict[tuple[str, ...], str] = {}
 
 def help_of(program: str, *command: str) -> str:
     if (program, *command) not in _helps:
-        package = {"eddy": "eddy_embed", "eddy-demo": "eddy_demo"}[program]
-        code = f"import sys; from {package}.cli import main; sys.argv[0] = {program!r}; main()"
-        child = run_code(code, *command, "--help", COLUMNS="200", NO_COLOR="1", TERM="dumb")
-        assert child.returncode == 0, f"`{program} {' '.join(command)}` does not exist: {child.stderr}"
-        _helps[(program, *command)] = child.stdout
+        main = importlib.import_module({"eddy": "eddy_embed.cli", "eddy-demo": "eddy_demo.cli"}[program]).main
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", [program, *command, "--help"])
+            for name, value in {"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as stop:
+                main()
+        assert not stop.value.code, f"`{program} {' '.join(command)}` does not exist: {err.getvalue()}"
+        _helps[(program, *command)] = out.getvalue()
     return _helps[(program, *command)]
 
 

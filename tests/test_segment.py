@@ -131,11 +131,6 @@ def test_what_stands_behind_a_blank_line_has_no_influence(paragraphs):
     assert [s.strip(strip) for s in visible] == [s.strip(strip) for s in apart]
 
 
-@pytest.mark.parametrize("text", ["", " ", "\n\n\t \r\n", "\u2028\u2029\x85\xa0"])
-def test_blank_text_has_no_sentences(text):
-    assert Segmenter().sentences(text) == []
-
-
 @pytest.mark.parametrize("text", ["\u200b", "\ufeff\n\n\u200b", "\x00", "...", "—", "🎉"])
 def test_text_without_words_is_one_sentence(text):
     assert texts(text) == [text]
@@ -173,11 +168,6 @@ def test_a_word_longer_than_the_limit_leaves_the_words_around_it_whole():
 def test_hard_cuts_keep_graphemes_whole(unit):
     pieces = texts(unit * 20, max_chars=2 * len(unit) + 1)
     assert pieces == [unit * 2] * 10
-
-
-def test_a_grapheme_longer_than_the_limit_is_cut_all_the_same():
-    pieces = texts("a" + "\u0301" * 30, max_chars=10)
-    assert [len(piece) for piece in pieces] == [10, 10, 10, 1]
 
 
 @pytest.mark.parametrize("text", ["x = f(a, b); " * 10, "| cell one | cell two; three |" * 4])
@@ -235,32 +225,9 @@ def test_long_lines_are_split_like_short_ones():
     assert len(" ".join(expected)) > 250_000
 
 
-def test_one_megabyte_in_one_line():
-    text = "It rained on Monday, as J. R. R. Tolkien said. " * 21_500
-    assert len(text) > 1_000_000
-    sentences = Segmenter().sentences(text)
-    check_exact(text, sentences, 1000)
-    assert len(sentences) == 21_500
-
-
 UNITS = [
-    "a",
-    "(",
-    ".",
-    ". ",
-    "? ",
-    "A. ",
-    "!a",
-    "他。",
-    "e\u0301",
-    ".😀",
-    "\n",
-    "- a. b\n",
-    "```\n",
-    " .",
-    '"',
-    ' "',
-    '. "',
+    *("a", "(", ".", ". ", "? ", "A. ", "!a", "他。", "e\u0301", ".😀", "\n", "- a. b\n", "```\n", " ."),
+    *('"', ' "', '. "'),
 ]
 UNITS += ['? " ', "! ' ", "A: b\n", "|\n", "# ", "\x00", "9. ", "a.b@", "I... ", "a?\u200b"]
 
@@ -277,18 +244,6 @@ def test_repeated_units_take_linear_time(unit):
 )
 def test_runs_of_punctuation_inside_prose(text):
     check_exact(text, Segmenter().sentences(text), 1000)
-
-
-@pytest.mark.parametrize("case", SOLVED[:44:3], ids=lambda case: case["kind"])
-def test_words_before_stops_are_the_tokens_of_the_whole_text(case):
-    text = case["marked"].replace(BORDER, "")
-    shared = sentence_rules.get_pipeline(case["language"])
-    whole = shared.nlp.make_doc(text)
-    for run in re.finditer(r"\S+", text):
-        for stop in re.finditer(r"(?<=\S)\.", run.group()):
-            at = run.start() + stop.start()
-            token = whole.char_span(at - 1, at, alignment_mode="expand")
-            assert shared.word_before(run.group(), stop.start()) == text[token.start_char : at]
 
 
 def test_a_full_vocabulary_is_replaced(monkeypatch):

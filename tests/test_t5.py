@@ -12,6 +12,7 @@ import torch
 import transformers
 from tests import families
 from tests.comparison import TEXTS, embedder, gap, loaded
+from tests.selection import each_once
 from tests.test_contract import unchanged
 from tests.test_kernels import BIASED
 
@@ -19,7 +20,6 @@ from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention, hooks, host
 from eddy_embed.model.attention import KernelChoice, blocked, kernels
-from eddy_embed.model.attention.blocked import between
 
 METHOD = "plain+tempscale"
 
@@ -53,13 +53,6 @@ def test_a_folder_with_a_decoder_is_read_without_it(family: str, tmp_path: Path,
             assert given.explain(TEXTS[0]).bytes == ours.explain(TEXTS[0]).bytes
         assert np.array_equal(vectors, ours.encode_document(TEXTS))
         assert np.array_equal(vectors, embedder(family, method).encode_document(TEXTS))
-
-
-def test_the_bias_of_any_block_is_that_of_its_distances() -> None:
-    bias = torch.arange(-6, 7).expand(2, -1) * torch.tensor([[1], [10]])
-    found = between(bias, 2, 5, 1, 7)
-    assert found[0].tolist() == [[key - query for key in range(1, 7)] for query in range(2, 5)]
-    assert torch.equal(found[1], 10 * found[0])
 
 
 @pytest.mark.parametrize("traits", BIASED, ids=str)
@@ -146,8 +139,7 @@ MUTATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
-@pytest.mark.parametrize("family", ["t5", "umt5"])
+@pytest.mark.parametrize(("family", "name"), each_once(["t5", "umt5"], MUTATIONS))
 def test_mutation_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder(family, METHOD, exactly=True)
     MUTATIONS[name](monkeypatch)

@@ -10,8 +10,6 @@ from tests import families
 from tests.comparison import TEXTS, embedder, gap
 from tests.selection import mostly_slow
 
-from eddy_embed import methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.model.attention import AttentionSpec, kernels
 from eddy_embed.parts.attention import Temperature
 
@@ -26,38 +24,12 @@ def test_neutral_settings_change_nothing(family: str, neutral: str) -> None:
     )
 
 
-@pytest.mark.parametrize("family", ALL)
-def test_every_family_feels_it(family: str) -> None:
-    sharp = embedder(family, "plain+tempscale:tau=0.5").encode_document(TEXTS)
-    assert np.abs(sharp - embedder(family, "plain").encode_document(TEXTS)).max() > 1e-3
-
-
 def test_queries_may_have_their_own() -> None:
     both = embedder("llama", "plain+tempscale:tau=0.9,query_tau=0.5")
     assert np.array_equal(
         both.encode_document(TEXTS), embedder("llama", "plain+tempscale:tau=0.9").encode_document(TEXTS)
     )
     assert np.array_equal(both.encode_query(TEXTS), embedder("llama", "plain+tempscale:tau=0.5").encode_query(TEXTS))
-
-
-@pytest.mark.parametrize("rule", ["rule=log", "rule=log,tau=0.7", "rule=rate,rate=0.3", 'lengths="1:1,20:0.7,30:0.5"'])
-def test_rules_by_length_do_not_depend_on_the_company(rule: str) -> None:
-    e = embedder("gemma2", f"plain+tempscale:{rule}")
-    alone = np.stack([e.encode_document(text) for text in TEXTS])
-    assert np.abs(e.encode_document(TEXTS) - alone).max() < 1e-5
-
-
-def test_factors_are_the_published_ones() -> None:
-    assert Temperature(0.8).factor(7, query=False) == 1.25
-    assert Temperature(0.8, 0.5).factor(7, query=True) == 2.0
-    assert Temperature(rule="log").factor(10, query=False) == pytest.approx(2.302585)
-    assert Temperature(0.5, rule="log").factor(10, query=False) == pytest.approx(4.60517)
-    assert Temperature(rule="rate", rate=0.5).factor(10, query=False) == pytest.approx(2.1512925)
-    table = Temperature(lengths=((1, 1.0), (512, 0.9), (2048, 0.8)), query_tau=0.5)
-    assert [1 / table.factor(n, query=False) for n in (1, 511, 512, 2047, 2048)] == pytest.approx([1, 1, 0.9, 0.9, 0.8])
-    assert table.factor(2048, query=True) == 2.0
-    with pytest.raises(InvalidParameter, match="tau is missing"):
-        Temperature()
 
 
 def test_one_token_has_nothing_to_sharpen() -> None:
@@ -85,21 +57,6 @@ def test_the_effective_factor_is_explained(method: str, role: str, shown: str) -
     e = embedder("llama", f"tp:placeholders=2+{method}")
     explained = e.explain("aaaaaaaaaaaaaaaaaaaaaa", role=role)
     assert shown in str(explained), (len(explained.tokens), str(explained).splitlines()[3])
-
-
-@pytest.mark.parametrize(
-    "bad", ["tau=0", "tau=1.5", "tau=-1", "query_tau=2", "rule=cube", "rule=rate,rate=-1", "tau=warm"]
-)
-def test_values_outside_their_range_are_refused(bad: str) -> None:
-    with pytest.raises(InvalidParameter):
-        methods.parse(f"plain+tempscale:{bad}")
-
-
-def test_one_temperature_and_only_beside_a_readout() -> None:
-    with pytest.raises(IncompatibleMethods, match="temperature"):
-        methods.parse("plain+tempscale+tempscale:tau=0.9")
-    with pytest.raises(InvalidParameter, match="no readout"):
-        embedder("llama", "tempscale")
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

@@ -13,10 +13,8 @@ from eddy_embed import methods
 from eddy_embed.errors import EddyError, IncompatibleMethods, InvalidParameter, UnknownMethod
 from eddy_embed.methods.method import Method, Term, parse_terms, print_terms
 from eddy_embed.model.backbone import Backbone
-from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
-from eddy_embed.parts.readout import Readout
 
 RANGES = st.tuples(st.integers(1, 90), st.integers(0, 90)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
@@ -168,14 +166,12 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
     ("text", "error", "message"),
     [
         ("", InvalidParameter, "expected a method's name at character 0"),
-        ("   ", InvalidParameter, "expected a method's name at character 0"),
         ("7", InvalidParameter, "expected a method's name at character 0"),
         ("htp:", InvalidParameter, "expected a parameter's name at character 4"),
         ("htp:k", InvalidParameter, "expected '=' and a value at character 5"),
         ("htp:k=", InvalidParameter, "expected a value at character 6"),
         ("htp:k=2,", InvalidParameter, "expected a parameter's name at character 8"),
         ("htp:k=2 ,exit=1", InvalidParameter, "expected ',' or '\\+' at character 7"),
-        ("htp k=2", InvalidParameter, "expected ',' or '\\+' at character 3"),
         ("htp;k=2", InvalidParameter, "expected ',' or '\\+' at character 3"),
         ("htp:k=2:exit=1", InvalidParameter, "expected ',' or '\\+' at character 7"),
         ("htp+", InvalidParameter, "expected a method's name at character 4"),
@@ -183,14 +179,10 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:k=1,k=2", InvalidParameter, "'k' is given twice"),
         ('htp:pool="mean', InvalidParameter, "unfinished quotation at character 9"),
         ("hpt", UnknownMethod, "unknown method 'hpt'; choose one of recommended, plain"),
-        ("HTP", UnknownMethod, "unknown method 'HTP'"),
         ("htp:kk=2", InvalidParameter, "htp has no parameter 'kk'; it takes k, range"),
         ("htp:k=two", InvalidParameter, "htp: k='two' must be a whole number"),
-        ("htp:k=2.0", InvalidParameter, "htp: k=2.0 must be a whole number"),
         ("htp:k=true", InvalidParameter, "htp: k=True must be a whole number"),
-        ("htp:k=none", InvalidParameter, "htp: k=None must be a whole number"),
         ("htp:k=0", InvalidParameter, "k=0 must be at least 1"),
-        ("htp:k=-3", InvalidParameter, "k=-3 must be at least 1"),
         ("htp:every=0", InvalidParameter, "every=0 must be at least 1"),
         ("htp:every=often", InvalidParameter, "every='often' must be a number of tokens, or auto"),
         ("htp:every=1.5", InvalidParameter, "every=1.5 must be a whole number, or a name"),
@@ -200,17 +192,14 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:seed=-1", InvalidParameter, "seed=-1 must not be negative"),
         ("htp:range=7", InvalidParameter, "range=7 must be a range such as 1-7"),
         ("htp:range=7-1", InvalidParameter, "range=7-1 must satisfy 1 <= start <= end"),
-        ("htp:range=0-3", InvalidParameter, "range=0-3 must satisfy"),
         ("htp:range=-1-3", InvalidParameter, "must be a range"),
         ("htp:pool=median", InvalidParameter, "pool='median' is unknown; choose mean or all"),
         ("htp:local_only=1", InvalidParameter, "local_only=1 must be true or false"),
         ("htp:local_only=true,global_only=true", InvalidParameter, "local_only and global_only exclude each other"),
         ("plain:pool=max", InvalidParameter, "pool='max' is unknown; choose one of mean, last"),
-        ("plain:pool=3", InvalidParameter, "pool=3 must be a name"),
         ("recommended:use=search", InvalidParameter, "use='search' is unknown; choose one of retrieval, similarity"),
         ("recommended:for=search", InvalidParameter, "recommended has no parameter 'for'; it takes use"),
         ("recommended+recommended", IncompatibleMethods, "both set recommended"),
-        ("plain:preset=text", InvalidParameter, "preset='text' is unknown; choose one of bare, htp"),
         ("tp:prompt=cot2", InvalidParameter, "prompt='cot2' is unknown; choose one of plain"),
         ('tp:prompt="{txt}"', InvalidParameter, "template '{txt}' needs {text} and no other field"),
         ('tp:prompt="{placeholder}{text}{placeholder}"', InvalidParameter, "may have one {placeholder}"),
@@ -218,10 +207,8 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("tp:init=normal", InvalidParameter, "init='normal' is unknown; choose one of scaled, gaussian"),
         ("tp:init=zeros,seed=1", InvalidParameter, "seed=1 has no effect with init=zeros"),
         ('metaeol:prompts=""', InvalidParameter, "prompts='' holds no wording"),
-        ('metaeol:prompts=" \\n "', InvalidParameter, "holds no wording"),
         ('metaeol:prompts="{text}\\nno slot"', InvalidParameter, "template 'no slot' needs {text}"),
         ("tempscale:tau=0", InvalidParameter, "tau=0 must be above 0 and at most 1"),
-        ("tempscale:tau=nan", InvalidParameter, "tau=nan must be"),
         ("tempscale:rule=rate,tau=0.5", InvalidParameter, "tau=0.5 has no effect with rule=rate"),
         ("tempscale:rule=rate,rate=1,query_tau=0.5", InvalidParameter, "query_tau=0.5 has no effect with rule=rate"),
         ('tempscale:rule=rate,lengths="1:1"', InvalidParameter, "lengths=.* has no effect with rule=rate"),
@@ -230,23 +217,16 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ('tempscale:lengths="1:1,9:0.9,9:0.8"', InvalidParameter, "must rise, from 1 on"),
         ('tempscale:lengths="1:1,9:1.5"', InvalidParameter, "lengths, from 9=1.5 must be above 0"),
         ('tempscale:lengths="1,9"', InvalidParameter, "must be pairs of a number of tokens and a temperature"),
-        ('tempscale:lengths=""', InvalidParameter, "must be pairs"),
         ("plain+readout:pool=last,prompt=true", InvalidParameter, "prompt=true has no effect with pool=last"),
         ("htp+readout:pool=last,placeholders=true", InvalidParameter, "placeholders=true has no effect"),
         ("echo:k=1", InvalidParameter, "k=1 must be at least 2 copies"),
         ("echo:preset=twice", InvalidParameter, "preset='twice' is unknown; choose one of rewrite"),
         ("reba:k=0", InvalidParameter, "k=0 must be at least 1"),
-        ("reba:piece=0", InvalidParameter, "piece=0 must be at least 1 token"),
         ("reba:pool=hybrid", InvalidParameter, "pool='hybrid' is unknown; choose last or mean"),
         ("reba:variant=ours", InvalidParameter, "variant='ours' is unknown; choose paper or released"),
         ('reba:piece=8,joiner=" "', InvalidParameter, "piece=8 repeats the ids of a piece, which joiner=' '"),
         ("reba:piece=8,variant=released", InvalidParameter, "piece=8 is not in the released code"),
         ("tp:placeholders=0", InvalidParameter, "placeholders=0 must be at least 1"),
-        ("tp:exit=top", InvalidParameter, "exit='top' must be a whole number"),
-        ("tp+htp", IncompatibleMethods, "tp and htp both set placeholders, rewire, readout"),
-        ("plain+plain", IncompatibleMethods, "both set readout; .* as in plain\\+plain\\+readout:pool=mean"),
-        ("last2avg+last2avg", IncompatibleMethods, "both set average"),
-        ("centre+whiten", IncompatibleMethods, "both set post"),
     ],
 )
 def test_malformed_texts_name_what_is_wrong(text: str, error: type[EddyError], message: str) -> None:
@@ -260,35 +240,9 @@ def test_things_that_are_no_text(text: Any) -> None:
         methods.parse(text)
 
 
-def test_joining_takes_the_parts_of_both() -> None:
-    layout, readout = Method(layout=Layout("a: {text}")), Method(readout=Readout(pool="last"))
-    joined = layout | readout | Method(rewire=CopyEdges((1, 3)))
-    assert (joined.layout, joined.readout) == (Layout("a: {text}"), Readout(pool="last"))
-    assert joined.rewire == CopyEdges((1, 3)) and joined.terms == ()
-    with pytest.raises(IncompatibleMethods, match="both set readout"):
-        joined | readout
-    with pytest.raises(IncompatibleMethods, match="both set template"):
-        layout | methods.prompteol()
-    both = methods.htp() | methods.centre()
-    assert str(both) == "htp+centre" and methods.parse("htp+centre") == both
-    assert both.settings.keys() == {"layout", "rewire", "readout", "post"}
-
-
 @pytest.mark.parametrize(
     "template",
-    [
-        "",
-        "no slot",
-        "{text} {other}",
-        "{text",
-        "text}",
-        "{}",
-        "{0}",
-        "{text!x} {",
-        "{} {text}",
-        "{text!r}",
-        "{text:>9}",
-    ],
+    ["", "no slot", "{text} {other}", "{text", "text}", "{}", "{0}", "{text!x} {", "{text!r}", "{text:>9}"],
 )
 def test_templates_need_their_slot(template: str) -> None:
     with pytest.raises(InvalidParameter, match="template"):
@@ -315,11 +269,9 @@ def backbone(layers: int, architecture: str = "other", vocabulary: int = 1000) -
     ("text", "model", "span", "exit_layer"),
     [
         ("htp", backbone(6), (1, 2), 5),  # [1, max(2, 6 // 4)], h[-2] of h[0] .. h[6]
-        ("htp", backbone(12), (1, 3), 11),
         ("tp", backbone(28), (1, 7), 27),
         ("tp", backbone(80), (1, 7), 79),  # at most 7
         ("tp:prompt=prompteol", backbone(32, "llama", 32000), (1, 7), 27),  # Llama-2 7B, released: h[27] = -6
-        ("tp:prompt=metaeol", backbone(32, "llama", 32000), (1, 7), 27),
         ("tp:prompt=knowledge", backbone(32, "llama", 32000), (1, 7), 31),
         ("tp", backbone(32, "llama", 32000), (1, 7), 31),
         ("tp:prompt=cot", backbone(40, "llama", 32000), (1, 7), 39),  # Llama-2 13B
@@ -327,12 +279,8 @@ def backbone(layers: int, architecture: str = "other", vocabulary: int = 1000) -
         ("htp", backbone(32, "llama", 128256), (1, 3), 31),  # as TP, where HTP has no entry of its own
         ("htp", backbone(32, "mistral", 32768), (1, 7), 30),  # table 9: -3
         ("htp", backbone(42, "gemma2", 256000), (1, 6), 41),
-        ("tp", backbone(42, "gemma2", 256000), (1, 6), 41),
-        ("tp", backbone(28, "qwen2", 152064), (1, 6), 27),  # Qwen2 7B
         ("htp", backbone(28, "qwen2", 151936), (1, 7), 27),  # Qwen2.5 1.5B
-        ("tp:prompt=cot", backbone(32, "llama", 32000), (1, 7), 27),
         ("cot+tp+readout:pool=last,exit=none", backbone(32, "llama", 32000), (1, 7), 27),
-        ("tp+knowledge+readout:pool=last,exit=none", backbone(32, "llama", 32000), (1, 7), 31),
         ("htp:range=2-4,exit=-1", backbone(42, "gemma2", 256000), (2, 4), 42),
         ("htp:range=3-3,exit=0", backbone(6), (3, 3), 0),
         ("htp:range=2-4,exit=2,pool=all", backbone(6), (2, 4), 2),  # the copy at the exit alone

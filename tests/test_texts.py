@@ -1,10 +1,15 @@
-"""Texts as they are: nothing lost, offsets exact, headings with their text, sizes kept, work that grows with length."""
+"""Texts as they are: nothing lost, offsets exact, headings with their text, sizes kept, work that grows with length.
+
+Ten megabytes on one line among them.
+"""
 
 from __future__ import annotations
 
+import resource
+import subprocess
 import sys
 from collections.abc import Callable
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 from weakref import WeakSet
 
@@ -13,14 +18,14 @@ import pytest
 from tests import families
 from tests.comparison import CORE, METHODS, embedder
 from tests.long_texts import BOOK, LINES, MARKDOWN, SENTENCE, TEXTS, TRANSCRIPT
-from tests.selection import mostly_slow
-from tests.test_windows import LAYOUTS, plan, tokenizer
+from tests.selection import each_once, mostly_slow, turns
+from tests.test_windows import plan, tokenizer
 
 from eddy_embed import Embedder
 from eddy_embed.encoding import pipeline
 from eddy_embed.encoding import planner as planning
-from eddy_embed.encoding.document import LongDocument, group_sentences
-from eddy_embed.encoding.planner import Planner
+from eddy_embed.encoding.document import LongDocument, group_sentences, positions_by_span
+from eddy_embed.encoding.planner import Planner, Window
 from eddy_embed.encoding.runner import PooledSums
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text import tokenizer as tokenizing
@@ -269,8 +274,9 @@ def test_spans_are_finished_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- Counted in stretches
 
 
-@pytest.mark.parametrize("kind", families.TOKENIZERS)
-@pytest.mark.parametrize("name", [name for name in TEXTS if name not in ("one sentence", "lines")])
+@pytest.mark.parametrize(
+    ("name", "kind"), each_once([name for name in TEXTS if name not in ("one sentence", "lines")], families.TOKENIZERS)
+)
 def test_places_in_stretches_are_those_of_the_whole(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (whole,) = tokenizer(kind)([TEXTS[name]])
     monkeypatch.setattr(tokenizing, "TOGETHER", 100)
@@ -293,24 +299,9 @@ def test_stretches_without_a_border_still_count_in_order(text: str, monkeypatch:
         assert 0.9 <= (len(ends) + 1) / (len(whole.ids) + 1) <= 1.2
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kind", families.TOKENIZERS)
-@pytest.mark.parametrize("name", ["german", "markdown", "mixed"])
-def test_texts_that_are_counted_first_have_the_same_windows(
-    layout: str, kind: str, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    usual = plan(TEXTS[name], layout, kind, 140)
-    monkeypatch.setattr(planning, "LONG", 100)
-    first = plan(TEXTS[name], layout, kind, 140)
-    assert len(first.windows) == len(usual.windows) > 1
-    for mine, theirs in zip(first.windows, usual.windows, strict=True):
-        assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)
-        assert np.array_equal(mine.counted, theirs.counted)
-    assert abs(first.tokens - usual.tokens) <= 1
-
-
-@pytest.mark.parametrize("overflow", ["window", "truncate"])
-@pytest.mark.parametrize("method", mostly_slow(METHODS, CORE))
+@pytest.mark.parametrize(
+    ("method", "overflow"), mostly_slow(product(METHODS, ["window", "truncate"]), turns(CORE, ["window", "truncate"]))
+)
 def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatch: pytest.MonkeyPatch) -> None:
     planner = embedder("llama", method, max_length=160, overflow=overflow)._pipeline.planner
     text = TEXTS["german"]
@@ -348,3 +339,79 @@ def test_typographic_variants_are_read_as_typed(typeset: str, typed: str) -> Non
     assert both.sentences[0].end == len(typeset)  # offsets are those of the text as it is
     ids = own._pipeline.planner.tokenizer._tokenized([typeset])[0].ids.tolist()
     assert own.text_of(ids) == typeset
+
+
+# --- Large
+
+
+def job(starts: np.ndarray, ends: np.ndarray) -> Window:
+    none = np.zeros(len(starts), np.int64)
+    sequence = Sequence(ids=none, roles=none, starts=starts, ends=ends, copies=none, edges=np.empty((0, 2), np.int64))
+    return Window(sequence, np.arange(len(starts)))
+
+
+def test_a_window_looks_at_its_own_sentences_only() -> None:
+    # 100,000 sentences in 2,000 windows: looking at all of them in every window would take an hour.
+    edges = np.arange(100_001, dtype=np.int64) * 10
+    spans = np.stack([edges[:-1], edges[1:] - 1], axis=1)
+    for window in range(2_000):
+        starts = edges[window * 50 : window * 50 + 50]
+        found, positions = positions_by_span(job(starts, starts + 9), spans)
+        assert (found[0], found[-1], len(found)) == (window * 50, window * 50 + 49, 50)
+        assert [int(at[0]) for at in positions] == list(range(50))
+
+
+def test_sentences_of_a_window_are_those_of_a_search_through_all() -> None:
+    generator = np.random.default_rng(0)
+    for _ in range(300):
+        edges = np.unique(generator.integers(0, 60, 12))
+        spans = np.stack([edges[:-1], np.maximum(edges[:-1] + 1, edges[1:] - generator.integers(0, 3))], axis=1)
+        starts = np.sort(generator.integers(0, 70, 8))
+        ends = starts + generator.integers(0, 9, 8)
+        found, positions = positions_by_span(job(starts, ends), spans)
+        expected: dict[int, list[int]] = {}
+        for token, (start, end) in enumerate(zip(starts, np.maximum(ends, starts + 1), strict=True)):
+            overlapped = [at for at, (a, b) in enumerate(spans) if start < b and a < end]
+            if overlapped:
+                expected.setdefault(overlapped[0], []).append(token)
+        for at, (a, b) in enumerate(spans):
+            over = [t for t, s in enumerate(starts) if s < b and a < max(ends[t], s + 1)]
+            if at not in expected and over and over[-1] == np.searchsorted(starts, b) - 1:
+                expected[at] = [over[-1]]
+        assert {int(at): list(map(int, run)) for at, run in zip(found, positions, strict=True)} == expected
+
+
+SEGMENT = """
+import resource, sys
+from eddy_embed.text.sentences import Segmenter
+unit = sys.argv[1].encode().decode("unicode_escape")
+text = (unit * (10_000_000 // len(unit) + 1))[:10_000_000]
+last = 0
+for sentence in Segmenter().sentences(text):
+    assert not text[last : sentence.start].strip() and 0 < sentence.end - sentence.start <= 1000
+    last = sentence.end
+assert not text[last:].strip()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["The ferry left at noon. ", "x", "buoy\\n", ". "])
+def test_ten_megabytes_are_segmented_in_bounded_memory(unit: str) -> None:
+    child = subprocess.run([sys.executable, "-c", SEGMENT, unit], capture_output=True, text=True, timeout=600)
+    assert child.returncode == 0, child.stderr
+    kilobytes = int(child.stdout) // (1024 if sys.platform == "darwin" else 1)
+    # spaCy and the text take 300 MB; the rest is sentences, of which there are millions where each has few characters.
+    assert kilobytes < (1_000_000 if unit in ("The ferry left at noon. ", "x") else 2_500_000)
+
+
+@pytest.mark.slow
+def test_ten_megabytes_on_one_line_are_embedded() -> None:
+    sentence = "The ferry left the old harbour at noon, and nobody asked the keeper why the lamp was out again. "
+    text = (sentence * (10_000_000 // len(sentence) + 1))[:10_000_000]
+    e = Embedder("eddy-tiny", method="plain:exit=1")
+    document = e.encode_long(text, parts=("document", "passages"))
+    assert document.n_windows > 1000 and document.n_truncated == 0
+    assert document.passages[0].start == 0 and document.passages[-1].end == len(text.rstrip())
+    assert np.isfinite(document.vector).all()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 8_000_000

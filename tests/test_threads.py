@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 from tests import families
 from tests.comparison import TEXTS, loaded
-from tests.selection import mostly_slow
+from tests.selection import mostly_slow, turns
 from tests.test_contract import EVERY, FEW
 from transformers import Phi3Config, Phi3ForCausalLM
 
@@ -55,8 +56,9 @@ def equal(found: Any, expected: Any) -> None:
     assert same(found, expected)
 
 
-@pytest.mark.parametrize("method", mostly_slow(EVERY, FEW))
-@pytest.mark.parametrize("family", families.FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "method"), mostly_slow(product(families.FAMILIES, EVERY), turns(families.FAMILIES, FEW))
+)
 def test_the_owner_may_call_the_model_meanwhile(family: str, method: str) -> None:
     model, tokenizer = loaded(family)
     model = copy.deepcopy(model)

@@ -62,22 +62,6 @@ def test_texts_rewritten_as_released_equal_the_reference(family: str, method: st
     assert np.abs(vectors - unchanged).max(1).min(initial=1, where=np.arange(len(ODD)) < 2) > 1e-3
 
 
-@pytest.mark.parametrize(
-    ("text", "written"),
-    [
-        ("a", "a."),
-        ("a?", "a."),
-        ("a!", "a!."),
-        ('say "a"', "say 'a'"),
-        ("why 'a?'", "why 'a?'"),
-        ("a?\n", "a?\n."),
-        (" a. ", "a. ."),
-    ],
-)
-def test_texts_as_token_prependings_code_writes_them(text: str, written: str) -> None:
-    assert Layout(revision="quoted").fill(text, "document", None).string == written
-
-
 def test_instructions_may_stand_as_in_htps_experiments() -> None:
     # The reference puts a blank behind an instruction: what stands before the text is read alike, and not pooled.
     parameters, options = {"pool": "weighted"}, {"instruction": "Find it Text:"}
@@ -89,21 +73,6 @@ def test_instructions_may_stand_as_in_htps_experiments() -> None:
     both = methods.parse("plain:preset=htp+htp+readout:exit=none")
     assert both.layout == Layout(blocks=Blocks(), instructed="{instruction} Text: {prompt}")
     assert both.readout == methods.htp().readout
-
-
-@pytest.mark.parametrize("text", [*ODD, LONG])
-def test_texts_as_htps_code_writes_them(text: str) -> None:
-    layout = Layout(revision="sentences")
-    prompt = layout.fill(text, "document", None, np.array(sentences_of(text)))
-    written, spans = by_sentence(text, sentences_of(text))
-    assert (
-        prompt.string == written
-        and prompt.sentences is not None
-        and prompt.sentences.tolist() == list(map(list, spans))
-    )
-    assert prompt.revised is not None and (np.diff(prompt.revised.starts) >= 0).all()
-    for character, first, last in zip(written, prompt.revised.starts, prompt.revised.ends, strict=True):
-        assert text[first:last] == character or character in " ."
 
 
 @pytest.mark.parametrize("max_length", [None, 48])

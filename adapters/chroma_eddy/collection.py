@@ -12,13 +12,8 @@ from chromadb.errors import NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.storage.names import check_collection_name
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.utils.diff import contrast
-
-# In the metadata of collections made here, since Chroma replaces a stored configuration before it asks whether it may;
-# and in the metadata of rows that the adapters for other frameworks write.
-_FINGERPRINT = "eddy_fingerprint"
+from eddy_embed.integrations import FINGERPRINT, check_kind, contrast
 
 
 def open_collection(
@@ -58,7 +53,8 @@ def open_collection(
             name,
             embedding_function=function,  # type: ignore[arg-type]
             configuration=dict(configuration or {}),  # type: ignore[arg-type]
-            metadata={**(metadata or {}), _FINGERPRINT: function.fingerprint},
+            # Chroma replaces a stored configuration before it asks whether it may.
+            metadata={**(metadata or {}), FINGERPRINT: function.fingerprint},
         )
     _check_embedder(collection, function)
     _check_space(collection)
@@ -69,7 +65,7 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
     stored = collection.configuration_json.get("embedding_function") or {}
     kind, config = stored.get("name"), stored.get("config") or {}
     if kind == function.name():
-        recorded = (collection.metadata or {}).get(_FINGERPRINT)
+        recorded = (collection.metadata or {}).get(FINGERPRINT)
         if {config.get("fingerprint"), recorded or function.fingerprint} != {function.fingerprint}:
             differs = recorded not in (None, config.get("fingerprint"))
             replaced = f", put in place of fingerprint {recorded}" if differs else ""
@@ -85,11 +81,11 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
             f"`{function.model_name}`.\nTheir vectors cannot be compared; use another collection."
         )
     rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
-    maker = (rows[0] or {}).get(_FINGERPRINT) if rows else None
+    maker = (rows[0] or {}).get(FINGERPRINT) if rows else None
     if rows and maker != function.fingerprint:
         raise FingerprintMismatch(
             f"Collection {collection.name!r} holds vectors of {'an unknown' if maker is None else 'another'} maker, "
-            f"opened with `{function.settings['method']}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
+            f"opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: {maker}, "
             f"here {function.fingerprint}; use another collection."
         )
 

@@ -5,30 +5,30 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.arguments import plain, put
-from eddy_embed.integrations.shared_embedders import (
-    ENGINE_SETTINGS,
+from eddy_embed.integrations import (
     PROCESS_SETTINGS,
+    EmbedderSettings,
+    check_kind,
+    checked_text_list,
+    contrast,
     name_of,
     open_embedder,
+    put,
     raise_if_unfitted,
-    settings_key,
 )
-from eddy_embed.utils.diff import contrast
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from eddy_embed import Embedder
 
-_STORED = frozenset(ENGINE_SETTINGS) - PROCESS_SETTINGS | {"model_name", "fingerprint", "live_model"}
+_STORED = EmbedderSettings.model_fields.keys() - PROCESS_SETTINGS | {"fingerprint", "live_model"}
 # Names of these parameters in Chroma's SentenceTransformerEmbeddingFunction.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
 
@@ -52,11 +52,9 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
             for the model, and then the full text of that.
         normalize: Whether vectors have length 1; None: True. `normalize_embeddings` is another name for it.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
+        fitted: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
         model_kwargs: Further arguments of `from_pretrained`; plain values.
-        **others: Refused; the error names the parameter that is meant.
-
-    The other parameters are those of `eddy_embed.Embedder`.
+        **settings: The other parameters of `eddy_embed.Embedder`; a name that is none is refused.
 
     Raises:
         InvalidParameter: An unknown parameter, or one outside its range.
@@ -64,46 +62,20 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         UnknownMethod: No such method.
     """
 
-    def __init__(
-        self,
-        model_name: str | os.PathLike[str] | None = None,
-        *,
-        method: str = "recommended",
-        max_length: int | None = None,
-        overflow: Literal["window", "error", "truncate"] = "window",
-        query_instruction: str | None = None,
-        text_instruction: str | None = None,
-        normalize: bool | None = None,
-        post: str | os.PathLike[str] | None = None,
-        batch_size: int | None = None,
-        batch_tokens: int | None = None,
-        device: str | None = None,
-        dtype: str = "auto",
-        language: str = "en",
-        revision: str | None = None,
-        cache_folder: str | os.PathLike[str] | None = None,
-        trust_remote_code: bool = False,
-        local_files_only: bool = False,
-        model_kwargs: Mapping[str, Any] | None = None,
-        check: bool = True,
-        **others: Any,
-    ) -> None:
-        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
-        values = _resolve_aliases({**given, **others})
-        self._configure({**values, "normalize": True if values["normalize"] is None else values["normalize"]})
+    def __init__(self, model_name: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        self._configure({"model_name": model_name, **settings})
         _ = self.embedder
 
     def _configure(self, values: Mapping[str, Any]) -> None:
         """Set the settings without loading anything."""
-        self.settings: dict[str, Any] = _storable_settings(values)
-        self.model_name: str = self.settings.pop("model_name")
+        self.settings = _storable_settings(values)
         self._expected: str | None = None
         self._live: tuple[Any, Any] | None = None
         self._was_live = False
         self._embedder: Embedder | None = None
 
     @classmethod
-    def from_model(cls, model: Any, tokenizer: Any, *, method: str = "recommended", **settings: Any) -> Self:
+    def from_model(cls, model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with a loaded model; its weights are shared, never copied or changed.
 
         Open a collection that was made with it with such a function again: Chroma cannot make one.
@@ -111,11 +83,11 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         Args:
             model: A transformers model; other threads may generate with it meanwhile.
             tokenizer: Its tokenizer.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)
-        self._configure({"model_name": name_of(model), **_resolve_aliases(settings), "method": method})
+        self._configure({"model_name": name_of(model), **settings, "method": method})
         self._live, self._was_live = (model, tokenizer), True
         _ = self.embedder
         return self
@@ -128,8 +100,13 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._embedder, self._was_live = embedder, True
         return self
 
+    @property
+    def model_name(self) -> str:
+        """Name of the model."""
+        return self.settings.model_name
+
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.model_name!r}, method={self.settings['method']!r})"
+        return f"{type(self).__name__}({self.model_name!r}, method={self.settings.method!r})"
 
     @property
     def embedder(self) -> Embedder:
@@ -145,19 +122,20 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
                     "open it with embedding_function=EddyEmbeddingFunction.from_model(model, tokenizer, method=...), "
                     "or, if it belongs to an index, take open_index(place, name, embedder).collection."
                 )
-            embedder = open_embedder(self.model_name, self.settings, self._live)
+            embedder = open_embedder(self.settings, self._live)
             raise_if_unfitted(embedder)
             if self._expected is not None:
                 # Kept even on a mismatch, so that a second call does not load it again.
-                _loaded_embedders[settings_key(self.model_name, self.settings)] = embedder
+                _loaded_embedders[self.settings.key()] = embedder
                 if embedder.fingerprint != self._expected:
                     raise FingerprintMismatch(
-                        f"{self.model_name!r} with {self.settings['method']!r} gives other vectors than the "
+                        f"{self.model_name!r} with {self.settings.method!r} gives other vectors than the "
                         f"collection holds.\nFingerprint {self._expected}, now {embedder.fingerprint}: the model, or "
                         "the library, has changed since. Embed the documents again into another collection."
                     )
             self._embedder = embedder
-            self.settings["method"] = str(embedder.method)  # in full, for what a collection stores
+            # In full, for what a collection stores.
+            self.settings = self.settings.model_copy(update={"method": str(embedder.method)})
         return self._embedder
 
     @property
@@ -199,9 +177,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def get_config(self) -> dict[str, Any]:
         """What a collection stores: the fingerprint, and the settings without those of the process."""
-        stored = {name: value for name, value in self.settings.items() if name not in PROCESS_SETTINGS}
         live = {"live_model": True} if self._was_live else {}
-        return {"model_name": self.model_name, **stored, **live, "fingerprint": self.fingerprint}
+        return {**self.settings.stored(), **live, "fingerprint": self.fingerprint}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> EddyEmbeddingFunction:
@@ -247,26 +224,20 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             )
 
 
-def _resolve_aliases(given: Mapping[str, Any]) -> dict[str, Any]:
-    known = {name: value for name, value in given.items() if name not in _ALIASES}
+def _storable_settings(given: Mapping[str, Any]) -> EmbedderSettings:
+    """The given settings, also by the names of Chroma's own functions, as JSON can hold them; None: the default."""
+    values = {name: value for name, value in given.items() if name not in _ALIASES}
     for alias in _ALIASES.keys() & given.keys():
-        put(known, _ALIASES[alias], given[alias], alias)
-    refuse_unknown("EddyEmbeddingFunction", known, ("model_name", *ENGINE_SETTINGS))
-    return known
-
-
-def _storable_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given settings, as JSON can hold them."""
-    values = plain("EddyEmbeddingFunction", {name: value for name, value in given.items() if value is not None})
-    values["model_kwargs"] = dict(values.get("model_kwargs", {}))
+        put(values, _ALIASES[alias], given[alias], alias)
+    settings = EmbedderSettings.of("EddyEmbeddingFunction", values, without=frozenset({"show_progress"}))
     try:
-        json.dumps(values["model_kwargs"])
+        json.dumps(settings.model_kwargs)
     except TypeError as error:
         raise InvalidParameter(
-            f"model_kwargs={values['model_kwargs']!r} cannot be stored with a collection ({error}); use plain values, "
+            f"model_kwargs={settings.model_kwargs!r} cannot be stored with a collection ({error}); use plain values, "
             "or EddyEmbeddingFunction.from_model with a model that was loaded with them."
         ) from None
-    return values
+    return settings
 
 
 register_embedding_function(EddyEmbeddingFunction)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""`open_index` and `Index`: an index of documents in Chroma that knows what made its vectors, and loses none."""
+"""`Index`: an index of documents in Chroma that knows what made its vectors, and loses none."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.options import ALPHA, Fusion, Granularity, Query
+from chroma_eddy.query.options import ALPHA, Fusion, Query, Unit, conjunction
 from chroma_eddy.query.search import search
-from chroma_eddy.storage.client import Place, connect
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES, check_index_name
-from chroma_eddy.storage.store import Store
-from chroma_eddy.types import Document, Hit, Status
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES
+from chroma_eddy.types import Document, Hit, Row, Status
+from chroma_eddy.write import pieces as writing_pieces
 from chroma_eddy.write import rebuild
 from chroma_eddy.write.integrity import check_rows, remove_documents
+from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.repair import check_vectors, repair
 from chroma_eddy.write.writer import Encode, Progress, Writer, WriteReport
-from eddy_embed.encoding.validation import check_kind, check_one, check_options
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations import check_kind, check_one
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -35,7 +35,7 @@ class Index(IndexCore):
 
     Attributes:
         name: Name of the main collection.
-        recipe: What makes the vectors.
+        settings: What makes the vectors.
         store: The collections.
     """
 
@@ -48,8 +48,8 @@ class Index(IndexCore):
         following = self.store.with_suffix(NEXT)
         return Status(
             name=self.name,
-            fingerprint=self.recipe.fingerprint,
-            settings=self.recipe.settings,
+            fingerprint=self.settings.fingerprint,
+            settings=self.settings.embedder,
             dimension=self._dimension,
             documents=sum(bool(row.digest) for row in rows.values()),
             passages=self.store.count(MAIN),
@@ -106,7 +106,7 @@ class Index(IndexCore):
         where: dict[str, Any] | None = None,
         where_document: dict[str, Any] | None = None,
         documents: Sequence[str] | None = None,
-        granularity: Granularity = "passages",
+        unit: Unit = "passage",
         prefilter: int | None = None,
         hybrid: bool | None = None,
         fusion: Fusion = "scores",
@@ -124,7 +124,7 @@ class Index(IndexCore):
             where: Chroma's condition on metadata, `page` and `last_page`.
             where_document: Chroma's condition on passages' texts, such as `{"$contains": "ferry"}`.
             documents: Ids of the only documents to search; None: all.
-            granularity: What to search: "passages", "sentences" or "documents".
+            unit: What to search, and what a hit is: a "passage", a "sentence" or a "document".
             prefilter: Search only this many documents, the nearest as a whole; None: all.
             hybrid: Sort passages by cosine and BM25 together. None: where words are kept on disk, as every index in a
                 folder has them. For an index on a server, True reads all passages, at the first query and after
@@ -158,11 +158,17 @@ class Index(IndexCore):
         vectors: ArrayLike,
         k: int = 5,
         *,
+        questions: Sequence[str] | None = None,
+        fingerprint: str | None = None,
+        ids: Sequence[str] | None = None,
         where: dict[str, Any] | None = None,
         where_document: dict[str, Any] | None = None,
         documents: Sequence[str] | None = None,
-        granularity: Granularity = "passages",
+        unit: Unit = "passage",
         prefilter: int | None = None,
+        hybrid: bool = False,
+        fusion: Fusion = "scores",
+        alpha: float = ALPHA,
         mmr: bool = False,
         fetch_k: int | None = None,
         lambda_mult: float = 0.5,
@@ -170,14 +176,59 @@ class Index(IndexCore):
     ) -> list[list[Hit]]:
         """As `query`, for questions that are embedded already: vectors of shape (questions, dimension).
 
+        `hybrid` needs the texts of the questions too. `fingerprint` is that of the embedder of the vectors; None takes
+        them for the index's own. `ids` names the only rows to search; None: all.
+
         Raises:
-            FingerprintMismatch: Another process has replaced the index meanwhile.
+            FingerprintMismatch: Another embedder made the index's vectors, perhaps in another process meanwhile.
         """
-        query = Query(**{name: value for name, value in locals().items() if name not in ("self", "vectors")})
+        other = ("self", "vectors", "questions", "fingerprint")
+        query = Query(**{name: value for name, value in locals().items() if name not in (*other, "other")})
+        if hybrid and questions is None:
+            raise InvalidParameter("hybrid=True searches the words of questions=, which are missing")
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
-        return search(self, vectors, None, query, self.recipe.fingerprint)
+        return search(self, vectors, questions, query, fingerprint or self.settings.fingerprint)
+
+    # --- Rows
+
+    def rows(
+        self, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, *, texts: bool = False
+    ) -> list[Row]:
+        """Read passages and pieces that queries find, by ids, by Chroma's condition on metadata, or all of them."""
+        return self.read_with_reload(lambda _: self._rows(ids, where, texts=texts))
+
+    def _rows(self, ids: Sequence[str] | None, where: dict[str, Any] | None, *, texts: bool) -> list[Row]:
+        if not self.exists:
+            return []
+        condition = conjunction([each for each in (where, self.visible_rows()) if each])
+        got = self.store.get(MAIN, ids=ids, where=condition, metadatas=True, documents=texts)
+        return [Row(*each) for each in zip(got.ids, got.metadatas, got.texts or [""] * len(got.ids), strict=True)]
 
     # --- Changes
+
+    def fit_on_pieces(self, texts: Sequence[str]) -> None:
+        """Create an index whose post-processing is fitted on texts of its first pieces; an existing one stays."""
+        writing_pieces.fit_on_pieces(self, texts)
+
+    def put_pieces(self, pieces: Iterable[Piece], fingerprint: str) -> None:
+        """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
+
+        Changed pieces are deleted before they are written again: after an interruption, call this again.
+
+        Args:
+            pieces: The pieces, with vectors of the embedder that the index is open with.
+            fingerprint: That embedder's fingerprint when it made the vectors.
+
+        Raises:
+            FingerprintMismatch: The index's vectors come from another embedder by now.
+            InvalidParameter: A piece cannot be stored, an id came twice, or the index's post-processing is not fitted.
+            ForeignCollection: The row of an id is no piece.
+        """
+        writing_pieces.put_pieces(self, pieces, fingerprint)
+
+    def remove_pieces(self, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
+        """Remove pieces by id or by Chroma's condition on their metadata, or all; return the number that existed."""
+        return writing_pieces.remove_pieces(self, ids=ids, where=where)
 
     def upsert(
         self,
@@ -273,7 +324,7 @@ class Index(IndexCore):
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-        sizes = {**self.recipe.sizes, "late": self.recipe.late and own.reads_spans, **_given(chosen)}
+        sizes = {**self.settings.sizes, "late": self.settings.late and own.can_embed_spans, **_given(chosen)}
         return rebuild.reindex(self, embedder, sizes, progress, restart)
 
     def refit(self, queries: Iterable[str] | None = None, progress: Progress | None = None) -> WriteReport:
@@ -300,60 +351,6 @@ class Index(IndexCore):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def open_index(
-    place: Place,
-    name: str,
-    embedder: Embedder | EddyEmbeddingFunction | None = None,
-    *,
-    passage_size: int | None = None,
-    late: bool | None = None,
-    sentence_vectors: bool | None = None,
-    timeout: float = 0.0,
-    salvage: bool = False,
-) -> Index:
-    """Open an index, or begin a new one; refuse one whose vectors another embedder made.
-
-    Args:
-        place: A folder, a Chroma server's URL such as "http://localhost:8000", or one of Chroma's clients.
-        name: Name of the index and of its collection of passages; `<name>-sentences`, `<name>-documents` and the like
-            belong to it.
-        embedder: Embeds documents and questions. None: the index must exist, and embeds no texts.
-        passage_size: Most tokens in a passage, which holds whole sentences; None: the index's own, 256 in a new one.
-        late: Whether passages are pooled from the pass over their whole document (True) or embedded one by one; None:
-            the index's own; in a new one, True where the method allows it.
-        sentence_vectors: Whether each sentence has a row of its own, so that a passage's best sentence is found without
-            the model; None: the index's own, True in a new one.
-        timeout: Seconds to wait while another process writes.
-        salvage: Discard vectors that are damaged beyond repair instead of refusing to open, so that `Index.repair` can
-            embed the texts again; until then, queries fail.
-
-    Raises:
-        DamagedVectors: Vectors in a folder are damaged, and so is their copy.
-        FingerprintMismatch: The index was made by another embedder or in other sizes; the message shows both, field by
-            field, and what to do.
-        ForeignCollection: Something else made a collection of that name.
-        NoIndex: There is none, and no embedder to make one with.
-        InvalidParameter: An argument has the wrong type.
-        StorageError: The folder cannot be used, or the server does not answer.
-    """
-    from eddy_embed import Embedder  # imports torch
-
-    check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction | None, "an Embedder, or None")
-    check_kind("late", late, bool | None, "True or False")
-    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
-    check_kind("timeout", timeout, int | float, "a number of seconds")
-    if passage_size is not None:
-        check_options({"passage_size": passage_size})
-    check_index_name(name)
-    connection = connect(place, create=embedder is not None, timeout=timeout, salvage=salvage)
-    sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-    try:
-        return Index(Store(connection, name), embedder, _given(sizes))
-    except BaseException:
-        connection.close()
-        raise
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`IndexCore`: an index's collections, recipe and embedder, which queries and writers share."""
+"""`IndexCore`: an index's collections, settings and embedder, which queries and writers share."""
 
 from __future__ import annotations
 
@@ -15,26 +15,23 @@ from chromadb.errors import InternalError, NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
-from chroma_eddy.rows.documents import group_ids, read_documents
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, OTHER, DocumentRow
+from chroma_eddy.rows.documents import group_ids, read_documents, read_embedded_documents
+from chroma_eddy.rows.schema import DIGEST, PENDING, DocumentRow
 from chroma_eddy.rows.transform import is_invertible, load_transform, round_to_float32, save_transform
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
-from chroma_eddy.storage.recipe import Recipe, json_settings
+from chroma_eddy.storage.settings import IndexSettings, json_settings
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap, wait_for_swap
 from chroma_eddy.types import Document
 from chroma_eddy.words.bm25 import Key
-from chroma_eddy.words.kept import KeptWords
+from chroma_eddy.words.word_index import WordIndex
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.parts.postprocess import Fitted
-from eddy_embed.utils.arrays import Doubles
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import DOCUMENT, FINGERPRINT, Doubles, Fitted, contrast, is_unfitted
 
 if TYPE_CHECKING:
-    from eddy_embed import Embedder  # imports torch
+    from eddy_embed import Embedder, LongDocument  # import torch
 
 _ATTEMPTS, _PAUSE = 8, 0.02
 """Most attempts to read what another process is writing; seconds by which the pause between two attempts grows."""
@@ -50,7 +47,7 @@ T = TypeVar("T")
 class IndexCore:
     """An opened index, without the operations that `Index` offers on it."""
 
-    recipe: Recipe
+    settings: IndexSettings
 
     def __init__(
         self, store: Store, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]
@@ -58,7 +55,7 @@ class IndexCore:
         """Open the index, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
         self.store, self.name, self._sizes = store, store.name, dict(sizes)
         self._embedder: Embedder | None = None
-        self.words = KeptWords(store, lambda: str(self.recipe.settings["segmenter"]).rsplit(":", 2)[1])
+        self.words = WordIndex(store, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
         self._sample: tuple[str, Doubles] | None = None
         self._pieces: tuple[Any, bool] = (None, False)
         self._identity: Any = None
@@ -94,9 +91,9 @@ class IndexCore:
     @property
     def encoding(self) -> dict[str, Any]:
         """Arguments of `encode_long` that give what the index stores of a document."""
-        recipe = self.recipe
-        parts = ["document", "passages", *["sentences"] * recipe.sentence_vectors]
-        return {"passage_size": recipe.passage_size, "late": recipe.late, "parts": parts}
+        sizes = self.settings
+        parts = ["document", "passages", *["sentences"] * sizes.sentence_vectors]
+        return {"passage_size": sizes.passage_size, "late": sizes.late, "parts": parts}
 
     @property
     def _dimension(self) -> int:
@@ -105,19 +102,24 @@ class IndexCore:
         return next((rows.vectors.shape[1] for rows in self.store.sample(MAIN, 1, embeddings=True)), 0)
 
     def __repr__(self) -> str:
-        sizes = ", ".join(f"{name}={value}" for name, value in self.recipe.sizes.items())
+        sizes = ", ".join(f"{name}={value}" for name, value in self.settings.sizes.items())
         place = None if self.store.place is None else str(self.store.place)
         return f"{type(self).__name__}({self.name!r}, {place=!r}, embedder={self._embedder!r}, {sizes})"
 
     def current(self) -> Embedder:
         """The embedder; reloads the index first if another process has fitted the post-processing again."""
-        if self.exists and self.store.metadata().get("eddy_fingerprint") != self.recipe.fingerprint:
+        if self.exists and self.version()[0] != self.settings.fingerprint:
             self.reload()
         return self.embedder
 
+    def version(self) -> tuple[str, str]:
+        """Fingerprint of the stored vectors, and a mark that each write of any process renews; "" if there are none."""
+        metadata = self.store.metadata()
+        return str(metadata.get(FINGERPRINT, "")), str(metadata.get("eddy_written", ""))
+
     @property
     def post(self) -> Fitted | None:
-        """The index's own post-processing; its `save` writes a file for the `post=` of other frameworks' embedders."""
+        """The index's own post-processing; `save` writes a file for the `fitted=` of other frameworks' embedders."""
         return self._post
 
     @property
@@ -152,11 +154,11 @@ class IndexCore:
 
     def incomplete(self) -> dict[str, DocumentRow]:
         """Rows of the documents whose writing or removal was interrupted, by id."""
-        return self._document_rows(where={OTHER: {"$ne": ""}})
+        return self._document_rows(where={PENDING: {"$ne": ""}})
 
     def visible_rows(self) -> dict[str, Any] | None:
         """Chroma's condition that excludes versions that queries do not find yet or any more; None without such."""
-        hidden = [row.other for row in self.incomplete().values()]
+        hidden = [row.pending for row in self.incomplete().values()]
         return {DIGEST: {"$nin": hidden}} if hidden else None
 
     def _document_rows(self, **which: Any) -> dict[str, DocumentRow]:
@@ -165,24 +167,33 @@ class IndexCore:
         rows = self.store.get(DOCUMENTS, metadatas=True, **which)
         return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
 
-    def documents(self) -> Iterator[Document]:
-        """Every document that queries find, as it was given."""
-        for ids in group_ids(row for row in self.entries().values() if row.digest):
-            yield from self.read_with_reload(partial(self._read_documents, ids))
+    def documents(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
+        """Documents that queries find, as they were given, by ids; None: all."""
+        for group in group_ids(row for row in self.entries(ids).values() if row.digest):
+            yield from self.read_with_reload(partial(self._read_documents, group))
 
     def _read_documents(self, ids: Sequence[str], attempt: int) -> list[Document]:
         return read_documents(self.store, ids)
 
+    def embedded(self, document: str) -> LongDocument | None:
+        """Read a document by its id, with its vectors; None if queries do not find it."""
+        if not self.exists:
+            return None
+        found = self.read_with_reload(
+            lambda _: read_embedded_documents(self.store, self.settings, [document], keeps_raw=False)
+        )
+        return found[0].result if found else None
+
     def sample_vectors(self) -> Doubles:
         """Vectors of a sample of passages, shape (sample, dimension); read again when passages have changed."""
-        written = str(self.store.metadata().get("eddy_written"))
+        written = self.version()[1]
         if self._sample is None or self._sample[0] != written:
             vectors = [rows.vectors for rows in self.store.sample(MAIN, _SAMPLE, embeddings=True)]
             self._sample = written, np.concatenate([np.zeros((0, self.embedder.dimension)), *vectors])
         return self._sample[1]
 
     def reload(self) -> None:
-        """Read the stored recipe and compare it with the embedder; if they differ, nothing changes.
+        """Read the stored settings and compare them with the embedder; if they differ, nothing changes.
 
         Raises:
             FingerprintMismatch: They differ.
@@ -191,29 +202,33 @@ class IndexCore:
         """
         self.store.connection.check_open()
         self.store.forget()
-        stored, given = self.store.recipe(), self._given
+        stored, given = self.store.settings(), self._given
         if stored is None:  # a swap may be between the two names of the main collection
             wait_for_swap(self.store)
-            stored = self.store.recipe()
+            stored = self.store.settings()
         identity = self.store.identity
         if stored is None:
             if given is None:
                 raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
             self._embedder = given if given.post is None else given.with_post(round_to_float32(given.post))
             self._post: Fitted | None = self._embedder.post
-            self.recipe = Recipe(json_settings(self._embedder), **{"late": given.reads_spans, **self._sizes})
+            self.settings = IndexSettings(
+                json_settings(self._embedder), **{"late": given.can_embed_spans, **self._sizes}
+            )
             self._identity = identity
             return
-        settings = dict(stored.settings) if given is None else stored.comparable_settings(given)
+        settings = dict(stored.embedder) if given is None else stored.comparable_settings(given)
         made = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
-        stored.check(self.name, Recipe(settings, **{**stored.sizes, **self._sizes}), contrast(self.store.maker, made))
-        post = None if stored.settings["post"] is None else load_transform(self.store)
-        if (None if post is None else post.digest) != stored.settings["post"]:
+        stored.check(
+            self.name, IndexSettings(settings, **{**stored.sizes, **self._sizes}), contrast(self.store.made_by, made)
+        )
+        post = None if stored.embedder["post"] is None else load_transform(self.store)
+        if (None if post is None else post.digest) != stored.embedder["post"]:
             raise FingerprintMismatch(
                 f"the post-processing in {self.name}-transform is not the one that index {self.name!r} was made with: "
                 "something else has changed it; embed the documents again into another index"
             )
-        self.recipe, self._post = stored, post
+        self.settings, self._post = stored, post
         if given is not None:
             self._embedder = given if post is None else given.with_post(post)
         # Set this last: until then, `read_consistently` sends other threads back to reload.
@@ -264,7 +279,7 @@ class IndexCore:
             IndexInUse: Another process is writing.
             StorageError: The folder is not writable.
         """
-        with self.store.hold_lock():
+        with self.store.lock:
             killed = self.store.begin_writing()
             finish_swap(self.store, clean=True)
             self.reload()
@@ -300,7 +315,7 @@ class IndexCore:
             save_transform(self.store, self._post)
         elif self._given is not None and is_unfitted(self._given):
             self._given = self._embedder
-        self.store.create(self.recipe, self._as_function(), **more)
+        self.store.create(self.settings, self._as_function(), **more)
         self._identity = self.store.identity
         self.words.rebuild()
 
@@ -317,7 +332,7 @@ class IndexCore:
         """Set the post-processing of an index that has no rows yet; None: do without."""
         self._post = fitted
         self._embedder = self.embedder.with_post(fitted)
-        self.recipe = replace(self.recipe, settings=json_settings(self._embedder))
+        self.settings = replace(self.settings, embedder=json_settings(self._embedder))
 
     def _as_function(self) -> EddyEmbeddingFunction | None:
         if self._embedder is None:

@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.text.tokenizer import raise_on_surrogates
+from eddy_embed.integrations import END, HEADINGS, START, check_kind, raise_on_surrogates
 
 PREFIX = "eddy_"
 """Prefix of the index's own metadata names."""
-RESERVED = ("start_index", "end_index", "page", "last_page", "heading_path")
+RESERVED = (START, END, "page", "last_page", HEADINGS)
 """Further metadata names that the index writes itself."""
 
 
@@ -182,6 +181,20 @@ class Hit:
     def best(self) -> Highlight | None:
         """The sentence with the highest score; None if the query did not ask for sentences."""
         return max(self.sentences, key=lambda sentence: sentence.score, default=None)
+
+
+class Row(NamedTuple):
+    """A passage or piece as it is stored, without its vector.
+
+    Attributes:
+        id: Id of the row.
+        metadata: Metadata, the user's (`user_metadata`) and the index's.
+        text: The text; "" if it was not asked for.
+    """
+
+    id: str
+    metadata: dict[str, Any]
+    text: str
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from eddy_embed.encoding.validation import refuse_unknown
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.arguments import plain, put
+from eddy_embed.integrations import refuse_unknown
+from eddy_embed.integrations.settings import put, to_plain_values
 
 # Parameters of HuggingFaceEmbeddings without a counterpart, and what to use instead.
 _HINTS = {
@@ -57,7 +57,7 @@ def resolve_arguments(arguments: Mapping[str, Any], fields: Sequence[str]) -> di
     _unpack_encode_kwargs(values)
     _unpack_model_kwargs(values)
     refuse_unknown("EddyEmbeddings", values, fields, _HINTS)
-    return plain("EddyEmbeddings", values)
+    return to_plain_values("EddyEmbeddings", values)
 
 
 def _unpack_encode_kwargs(values: dict[str, Any]) -> None:

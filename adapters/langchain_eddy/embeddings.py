@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
-from eddy_embed.integrations.arguments import check_loaded
-from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker
+from eddy_embed.integrations import EmbedderOwner, check_kind, check_one, checked_text_list, in_worker
+from eddy_embed.integrations.settings import check_loaded
 from langchain_eddy.arguments import resolve_arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
+class EddyEmbeddings(EmbedderOwner, Embeddings):
     """Embeds queries and documents with a causal language model that was never trained to embed.
 
     The constructor loads the model, so a wrong name or method fails there. Objects of equal configuration share one
@@ -32,7 +30,7 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
             for the model, and then the full text of that.
         normalize: Whether vectors have length 1. Also as `encode_kwargs={"normalize_embeddings": ...}`.
         batch_size: Maximum number of texts in one forward pass. Also as `encode_kwargs={"batch_size": ...}`.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
+        fitted: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
         device: Such as `"cpu"` or `"cuda:1"`; None for the best one available. Also as an entry of `model_kwargs`, like
             `dtype`, `revision`, `trust_remote_code` and `local_files_only`.
         model_kwargs: Further arguments of `from_pretrained`.
@@ -40,33 +38,6 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
 
     The other attributes are those of `eddy_embed.Embedder`.
     """
-
-    model_config = ConfigDict(extra="forbid", protected_namespaces=())
-
-    model_name: str
-    method: str = "recommended"
-    max_length: int | None = Field(default=None, gt=0)
-    overflow: Literal["window", "error", "truncate"] = "window"
-    query_instruction: str | None = None
-    text_instruction: str | None = None
-    normalize: bool = True
-    post: str | None = None
-    batch_size: int | None = Field(default=None, gt=0)
-    batch_tokens: int | None = Field(default=None, gt=0)
-    device: str | None = None
-    dtype: str = "auto"
-    language: str = "en"
-    revision: str | None = None
-    cache_folder: str | None = None
-    trust_remote_code: bool = False
-    local_files_only: bool = False
-    model_kwargs: dict[str, Any] = Field(default_factory=dict)
-    show_progress: bool = False
-    check: bool = True
-
-    _engine: Any = PrivateAttr(default=None)
-    _engine_key: str = PrivateAttr(default="")
-    _live: Any = PrivateAttr(default=None)
 
     def __init__(self, **settings: Any) -> None:
         """Load the model.
@@ -92,13 +63,13 @@ class EddyEmbeddings(EmbedderOwner, BaseModel, Embeddings):
         return text
 
     @classmethod
-    def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
+    def from_llm(cls, llm: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LangChain; see `from_model`.
 
         Args:
             llm: A `HuggingFacePipeline`, or a `ChatHuggingFace` around one (package langchain-huggingface); it may
                 generate at the same time.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class.
 
         Raises:

@@ -9,21 +9,30 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from eddy_embed.encoding.document import PassageUnit, heading_path
-from eddy_embed.encoding.validation import PASSAGES, check_kind
-from eddy_embed.integrations.document_ids import document_identity, passage_id
-from eddy_embed.integrations.page_numbers import PAGES, Pages, files, joined
-from eddy_embed.integrations.shared_embedders import raise_if_unfitted
-from eddy_embed.integrations.whole_documents import groups, with_text
+from eddy_embed.integrations import (
+    DOCUMENT,
+    END,
+    FINGERPRINT,
+    HEADINGS,
+    N_TOKENS,
+    N_TRUNCATED,
+    N_WINDOWS,
+    PAGES,
+    PASSAGES,
+    START,
+    Pages,
+    PassageUnit,
+    check_kind,
+    document_identity,
+    grouped_by_size,
+    heading_path,
+    joined_pages,
+    pages_by_file,
+    passage_id,
+    raise_if_unfitted,
+    with_text,
+)
 from langchain_eddy.embeddings import EddyEmbeddings
-
-FINGERPRINT = "eddy_fingerprint"
-DOCUMENT = "eddy_document"
-N_TOKENS = "eddy_n_tokens"
-N_WINDOWS = "eddy_n_windows"
-N_TRUNCATED = "eddy_n_truncated"
-START, END = "start_index", "end_index"
-HEADINGS = "heading_path"
 
 
 @dataclass(frozen=True)
@@ -56,12 +65,12 @@ def join_pages(pages: Sequence[Document]) -> list[Document]:
     for index, page in enumerate(pages):
         check_document(page, index)
     joined_documents: list[Document] = []
-    for file, numbers in files([page.metadata for page in pages]):
+    for file, numbers in pages_by_file([page.metadata for page in pages]):
         own = [pages[number] for number in numbers]
         if not file:
             joined_documents += own
             continue
-        text, metadata = joined([page.page_content for page in own], [page.metadata for page in own])
+        text, metadata = joined_pages([page.page_content for page in own], [page.metadata for page in own])
         joined_documents.append(Document(text, id=file, metadata=metadata))
     return joined_documents
 
@@ -106,7 +115,7 @@ def embed_passages(
     copies: Counter[tuple[str, str]] = Counter()
     checked = _checked(_with_progress(documents, embeddings.show_progress))
     with_content = with_text(checked, lambda document: document.page_content, display_name, "passage")
-    for batch in groups(with_content, lambda document: len(document.page_content)):
+    for batch in grouped_by_size(with_content, lambda document: len(document.page_content)):
         texts = [document.page_content for document in batch]
         options: dict[str, Any] = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
         results = engine.encode_long(texts, parts=PASSAGES, show_progress=False, **options)
@@ -120,7 +129,7 @@ def embed_passages(
                     **shared,
                     START: span.start,
                     END: span.end,
-                    **pages.told(span.start, span.end),
+                    **pages.labels(span.start, span.end),
                     **({HEADINGS: heading_path(span.headings)} if span.headings else {}),
                     FINGERPRINT: fingerprint,
                     DOCUMENT: identity,

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_text_splitters import TextSplitter
 
-from eddy_embed.encoding.validation import check_count, check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sentences import Segmenter
+from eddy_embed.integrations import Segmenter, check_count, check_kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 class SentenceTextSplitter(TextSplitter):
     """Splits texts into chunks of whole sentences; a chunk is an exact substring of its text.
 
-    For passages embedded in the context of their document use `ingest_documents`, which needs no splitter.
+    For passages embedded in the context of their document use `EddyChroma.ingest` or
+    `embed_passages`, which need no splitter.
 
     Args:
         chunk_size: Maximum length of a chunk by `length_function`; a longer sentence is a chunk by itself.

@@ -5,10 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,16 +17,13 @@ from numpy.typing import NDArray
 
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.shared_embedders import raise_if_unfitted
-from eddy_embed.model.fingerprint import digest
-from mteb_eddy.result_store import EncodingCost
+from eddy_embed.integrations import digest, raise_if_unfitted
 
 logger = logging.getLogger(__name__)
 
 _SIMILARITIES: dict[str, Any] = {"cosine": ScoringFunction.COSINE, "dot": ScoringFunction.DOT_PRODUCT}
 _IGNORED = ("batch_size", "show_progress_bar")
 """Entries of `encode_kwargs` that change no vector: batches are filled by tokens, whatever the loader's batches."""
-_STATUS, _RESET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 class EddyEncoder(AbsEncoder):
@@ -42,7 +36,6 @@ class EddyEncoder(AbsEncoder):
 
     Attributes:
         embedder: Embeds texts of tasks without an instruction.
-        costs: Cost of each task's texts so far.
     """
 
     def __init__(
@@ -82,7 +75,6 @@ class EddyEncoder(AbsEncoder):
         raise_if_unfitted(self.embedder)
         self.model = self.embedder
         self.instructions = dict(instructions or {})
-        self.costs: dict[str, EncodingCost] = {}
         self._given = (model, {**settings, "instructions": instructions, "similarity": similarity})
         self.mteb_model_meta: ModelMeta = self._meta(revision, similarity)
 
@@ -131,25 +123,8 @@ class EddyEncoder(AbsEncoder):
         embedder = self._for_task(task_metadata.name, prompt_type)
         vectors = np.zeros((len(texts), embedder.dimension), np.float32)
         encode = embedder.encode_query if prompt_type is PromptType.query else embedder.encode_document
-        counts, layers = embedder.counts, max(embedder.method.exit_layer, 1)
-        before = replace(counts)
-        cuda = embedder.device.startswith("cuda")
-        _reset_peak_memory(cuda)
-        start = time.perf_counter()
         if full:
             vectors[full] = encode([texts[at] for at in full], show_progress=kwargs.get("show_progress_bar"))
-        cost = EncodingCost(
-            seconds=time.perf_counter() - start,
-            tokens=counts.tokens - before.tokens,
-            positions=counts.positions - before.positions,
-            layers=layers,
-            ran=layers,
-            texts=counts.texts - before.texts,
-            peak=_peak_memory(cuda),
-            blank=len(texts) - len(full),
-            cut=counts.truncated_texts - before.truncated_texts,
-        )
-        self.costs[task_metadata.name] = self.costs.get(task_metadata.name, EncodingCost()) + cost
         return vectors
 
     def close(self) -> None:
@@ -234,25 +209,3 @@ def load_encoder(
             f"{fingerprint}, now {encoder.key}; results of the two do not belong together"
         )
     return encoder
-
-
-def _reset_peak_memory(cuda: bool) -> None:
-    if cuda:
-        import torch
-
-        torch.cuda.reset_peak_memory_stats()
-    elif _RESET.exists():
-        _RESET.write_text("5", encoding="ascii")  # Linux: resets the process's high-water mark
-
-
-def _peak_memory(cuda: bool) -> int | None:
-    """Peak memory in bytes since the reset; None where the system does not report it."""
-    if cuda:
-        import torch
-
-        return int(torch.cuda.max_memory_allocated())
-    if not _RESET.exists():
-        return None
-    lines = _STATUS.read_text(encoding="ascii").splitlines()
-    peaks = [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
-    return peaks[0] if peaks else None

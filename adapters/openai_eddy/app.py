@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, closing
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-import orjson
+import anyio
+import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from eddy_embed import Embedder, __version__
 from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, to_api_error
-from openai_eddy.errors import ApiError, invalid_request, rate_limited, server_error
+from openai_eddy.errors import ApiError, rate_limited, server_error
 from openai_eddy.limits import Limits
 from openai_eddy.metrics import Metrics
 from openai_eddy.middleware import LOOPBACK, PATHS, AccessMiddleware, Keys
-from openai_eddy.request_body import ClientDisconnected, PendingBodies, RequestBody
-from openai_eddy.request_schema import EmbeddingRequest, json_schema, parse_request
+from openai_eddy.request import EmbeddingRequest, PendingBodies, parse_request
+from openai_eddy.responses import CountedResponse, UnsentResponses, embeddings_json
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
-from openai_eddy.serialization import CountedResponse, UnsentResponses, embeddings_json, error_response, json_response
 
 Result = TypeVar("Result")
 
@@ -74,16 +72,21 @@ def create_app(
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         service.scheduler.start()
         yield
-        await service.close()
+        await service.scheduler.close()
 
-    # No documentation pages: they would load scripts from other hosts.
-    app = FastAPI(title="Eddy", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="Eddy",
+        version=__version__,
+        lifespan=lifespan,
+        exception_handlers=dict.fromkeys((ApiError, ClientDisconnect, HTTPException, Exception), _handle_error),
+        # No documentation pages: they would load scripts from other hosts.
+        docs_url=None,
+        redoc_url=None,
+    )
     app.state.service = service
     app.add_middleware(AccessMiddleware, keys=keys or Keys(), hosts=hosts, metrics=service.metrics)
-    app.add_exception_handler(ApiError, _handle_api_error)
-    app.add_exception_handler(HTTPException, _handle_http_exception)
-    app.add_exception_handler(Exception, _handle_unexpected)
-    body = {"required": True, "content": {"application/json": {"schema": json_schema()}}}
+    schema = EmbeddingRequest.model_json_schema()
+    body = {"required": True, "content": {"application/json": {"schema": schema}}}
     app.post("/v1/embeddings", openapi_extra={"requestBody": body})(service.embeddings)
     app.get("/v1/models")(service.models)
     app.get("/v1/models/{name:path}")(service.model)
@@ -102,7 +105,7 @@ class _Service:
         self._in_progress = 0
         self._created = int(time.time())
         # Threads beside the model's, so that counting tokens does not wait for the model.
-        self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="eddy-texts")
+        self._threads = anyio.CapacityLimiter(2)
         self.metrics = Metrics()
         self.scheduler: Scheduler[BatchKey, str, InputVectors] = Scheduler(
             engine.run,
@@ -119,32 +122,33 @@ class _Service:
         gauge("eddy_unsent_bytes", "Of answers that are being sent.", lambda: self._unsent.size)
         gauge("eddy_windowed_inputs", "Inputs that exceeded the model's window.", engine.windowed_texts)
 
-    async def close(self) -> None:
-        await self.scheduler.close()
-        self._threads.shutdown(wait=False)
-
-    async def embeddings(self, request: Request) -> Response:
+    async def embeddings(self, http: Request) -> Response:
         """Embed the inputs of a request."""
         # A page of another origin cannot send this content type without asking first.
-        content_type = request.headers.get("content-type", "").partition(";")[0]
+        content_type = http.headers.get("content-type", "").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             raise ApiError(415, "The header Content-Type must be application/json.", code="unsupported_media_type")
+        body = bytearray()
         try:
-            with closing(RequestBody(request, self._bodies)) as body:
-                await body.read()
-                if self._in_progress >= self._limits.requests or self._unsent.size > self._limits.unsent_bytes:
-                    raise rate_limited(self.scheduler.seconds_left())
-                self._in_progress += 1
-                try:
-                    return await _unless_disconnected(request, self._embed(body))
-                finally:
-                    self._in_progress -= 1
-        except ClientDisconnected:
-            return Response(status_code=CLIENT_DISCONNECTED)
+            await self._bodies.receive(http, body)
+            with self._admitted():
+                request, prepared = await self._in_thread(self._prepare, body)
+                self._bodies.release(body)
+                return await _unless_disconnected(http, partial(self._embed, request, prepared))
+        finally:
+            self._bodies.release(body)
 
-    async def _embed(self, body: RequestBody) -> Response:
-        request, prepared = await self._in_thread(self._prepare, body)
-        body.close()
+    @contextmanager
+    def _admitted(self) -> Iterator[None]:
+        if self._in_progress >= self._limits.requests or self._unsent.size > self._limits.unsent_bytes:
+            raise rate_limited(self.scheduler.seconds_left())
+        self._in_progress += 1
+        try:
+            yield
+        finally:
+            self._in_progress -= 1
+
+    async def _embed(self, request: EmbeddingRequest, prepared: PreparedRequest) -> Response:
         try:
             results = await self.scheduler.submit(prepared.key, prepared.texts, prepared.counts)
         except Overloaded as error:
@@ -165,32 +169,27 @@ class _Service:
         headers = {"x-eddy-method": json.dumps(method)[1:-1], "x-eddy-fingerprint": fingerprint}
         return CountedResponse(content, headers, self._unsent)
 
-    async def models(self) -> Response:
+    async def models(self) -> dict[str, Any]:
         """List the names of the model."""
-        return json_response({"object": "list", "data": [self._describe(name) for name in self._names]})
+        return {"object": "list", "data": [self._describe(name) for name in self._names]}
 
-    async def model(self, name: str) -> Response:
+    async def model(self, name: str) -> dict[str, Any]:
         """Describe the model under one of its names."""
-        return json_response(self._describe(name))
+        return self._describe(name)
 
-    async def health(self) -> Response:
+    async def health(self) -> dict[str, str]:
         """Confirm that the server answers requests."""
-        return json_response({"status": "ok"})
+        return {"status": "ok"}
 
     async def render_metrics(self) -> Response:
         """Give the metrics to Prometheus."""
         return Response(self.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    def _prepare(self, body: RequestBody) -> tuple[EmbeddingRequest, PreparedRequest]:
-        # `body` and not its content: after a disconnection it is released while this waits for a thread.
-        try:
-            content = orjson.loads(body.content)
-        except orjson.JSONDecodeError as error:
-            raise invalid_request(f"We could not parse the JSON body of your request: {error}.", None) from None
-        request = parse_request(content, self._limits)
+    def _prepare(self, body: bytearray) -> tuple[EmbeddingRequest, PreparedRequest]:
+        request = parse_request(body, self._limits)
         self._check_name(request.model)
         # Without the inputs: token ids take several times as much memory as their text.
-        return replace(request, inputs=[]), self._engine.prepare(request)
+        return request.model_copy(update={"input": ""}), self._engine.prepare(request)
 
     def _describe(self, name: str) -> dict[str, Any]:
         self._check_name(name)
@@ -217,40 +216,38 @@ class _Service:
             )
 
     async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        return await anyio.to_thread.run_sync(function, *arguments, limiter=self._threads)
 
 
-async def _unless_disconnected(request: Request, work: Awaitable[Response]) -> Response:
-    """Wait for a response, and cancel its work if the client disconnects before."""
-    answering = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_disconnected(request))
-    try:
-        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if answering.done():
-            return answering.result()
-        raise ClientDisconnected
-    finally:
-        for task in (answering, leaving):
-            task.cancel()
+async def _unless_disconnected(http: Request, work: Callable[[], Awaitable[Response]]) -> Response:
+    """Wait for a response; if the client disconnects before, cancel the work and raise `ClientDisconnect`."""
+    async with anyio.create_task_group() as group:
+
+        async def watch() -> None:
+            while (await http.receive())["type"] != "http.disconnect":
+                pass
+            group.cancel_scope.cancel()
+
+        group.start_soon(watch)
+        try:
+            return await work()
+        except ApiError as error:
+            return error.response()
+        finally:
+            group.cancel_scope.cancel()
+    raise ClientDisconnect
 
 
-async def _disconnected(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _handle_api_error(_: Request, error: Any) -> Response:
-    return error_response(error)
-
-
-async def _handle_http_exception(request: Request, error: Any) -> Response:
-    unknown = error.status_code == 404
-    what = "Invalid URL" if unknown else "Invalid method for URL"
-    hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if unknown else ""
-    message = f"{what} ({request.method} {request.url.path[:80]}).{hint}"
-    return error_response(ApiError(error.status_code, message, headers=error.headers))
-
-
-async def _handle_unexpected(_: Request, __: Exception) -> Response:
-    # uvicorn logs the traceback; the client has no use for it.
-    return error_response(server_error("The server had an error while processing your request."))
+async def _handle_error(http: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=CLIENT_DISCONNECTED)
+    if isinstance(error, HTTPException):
+        unknown = error.status_code == 404
+        what = "Invalid URL" if unknown else "Invalid method for URL"
+        hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if unknown else ""
+        message = f"{what} ({http.method} {http.url.path[:80]}).{hint}"
+        error = ApiError(error.status_code, message, headers=error.headers)
+    elif not isinstance(error, ApiError):
+        # uvicorn logs the traceback; the client has no use for it.
+        error = server_error("The server had an error while processing your request.")
+    return error.response()

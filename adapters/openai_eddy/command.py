@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import Device, Dtype, method_in_full
+from eddy_embed.cli.options import Device, Dtype, ModelArgument, method_in_full
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.utils.extras import check_installed
+from eddy_embed.integrations import check_installed
 
 Method = Annotated[
     list[str] | None,
@@ -24,7 +24,7 @@ Method = Annotated[
 
 
 def serve(
-    model: Annotated[str, typer.Argument(help="A name that `eddy models` shows, a path, or a Hugging Face id.")],
+    model: ModelArgument,
     method: Method = None,
     name: Annotated[
         list[str] | None,

@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eddy_embed import Embedder, methods
-from eddy_embed.encoding.build import open_model
 from eddy_embed.errors import (
-    FingerprintMismatch,
     IncompatibleMethods,
     InvalidParameter,
     InvalidText,
-    NotFitted,
     TextTooLong,
     UnsupportedModel,
 )
-from eddy_embed.integrations.shared_embedders import open_embedder, raise_if_unfitted
-from eddy_embed.parts.layout import TextRole
+from eddy_embed.integrations import TextRole, isolate_failures, open_embedder, open_model, raise_if_unfitted
+from eddy_embed.integrations.settings import EmbedderSettings
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
-from openai_eddy.request_schema import EmbeddingRequest, Granularity, check_token_counts
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+from openai_eddy.request import EmbeddingRequest, Unit, check_size
 
 LOADING = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False, "local_files_only": False}
 """Options of loading a model, which several methods share, and their defaults."""
@@ -41,7 +35,7 @@ class BatchKey:
 
     method: str
     role: TextRole = "document"
-    granularity: Granularity = "document"
+    unit: Unit = "document"
     passage_size: int = 256
     late: bool = True
 
@@ -89,8 +83,8 @@ class Engine:
                 f"'dimensions' is {request.dimensions}; the vectors of this model have {embedder.dimension}.",
                 "dimensions",
             )
-        late = embedder.reads_spans if request.late is None else request.late
-        if late and request.granularity != "document" and not embedder.reads_spans:
+        late = embedder.can_embed_spans if request.late is None else request.late
+        if late and request.unit != "document" and not embedder.can_embed_spans:
             raise invalid_request(
                 f"'late': {method} reads one token for the whole text, so parts have no vectors in the pass over it; "
                 "say false, or leave it out.",
@@ -98,18 +92,31 @@ class Engine:
             )
         texts = [_text_of(index, each, embedder) for index, each in enumerate(request.inputs)]
         counts = embedder.count_tokens(texts)
-        check_token_counts(counts, self._limits)
+        self._check_counts(counts)
         if embedder.settings["overflow"] == "error":
             _refuse_long(embedder.count_tokens(texts, role=request.role), embedder.max_length)
-        if request.granularity == "document":
+        if request.unit == "document":
             return PreparedRequest(BatchKey(method, request.role), texts, counts)
-        key = BatchKey(method, request.role, request.granularity, request.passage_size, late)
+        key = BatchKey(method, request.role, request.unit, request.passage_size, late)
         return PreparedRequest(key, texts, counts)
 
     def run(self, key: BatchKey, texts: list[str]) -> list[InputVectors | Exception]:
         """Embed texts of several requests; a text that cannot be embedded gets its error, the others their vectors."""
         embedder = self.embedders[key.method]
         return isolate_failures(lambda some: _embed(embedder, key, some), texts)
+
+    def _check_counts(self, counts: list[int]) -> None:
+        for index, count in enumerate(counts):
+            if count == 0:
+                message = f"'input[{index}]' has no tokens in this model's vocabulary; leave it out."
+                raise invalid_request(message, "input")
+            check_size(index, count, "tokens", self._limits.input_tokens)
+        if (total := sum(counts)) > (most := self._limits.request_tokens):
+            raise invalid_request(
+                f"'input' has {total} tokens in all, more than this server's {most} for a request; send it in several.",
+                "input",
+                "max_tokens_per_request",
+            )
 
     def windowed_texts(self) -> int:
         """Number of texts so far that exceeded the model's window."""
@@ -138,7 +145,7 @@ def open_embedders(
         raise InvalidParameter(
             f"--post {post}: none of {', '.join(parsed)} has post-processing; join some, as in +whiten"
         )
-    posts = {text: {"post": str(post)} for text in fitted} if post is not None else {}
+    posts = {text: {"fitted": str(post)} for text in fitted} if post is not None else {}
     live = None
     if len(parsed) > 1:
         loading: dict[str, Any] = {name: options.pop(name, default) for name, default in LOADING.items()}
@@ -150,24 +157,13 @@ def open_embedders(
                 f"{model} brings a pooling of its own, and serves one method; start a server for each"
             )
         live, options["dtype"] = (opened.model, opened.tokenizer), opened.dtype
-    embedders = {
-        text: open_embedder(model, {**options, "method": text, **posts.get(text, {})}, live) for text in parsed
+    settings = {
+        text: EmbedderSettings(model_name=model, method=text, **options, **posts.get(text, {})) for text in parsed
     }
+    embedders = {text: open_embedder(each, live) for text, each in settings.items()}
     for embedder in embedders.values():
         raise_if_unfitted(embedder)
     return embedders
-
-
-def isolate_failures(run: Callable[[list[Item]], list[Result]], items: list[Item]) -> list[Result | Exception]:
-    """Run items together; after a failure run halves, until only items that fail alone have an error."""
-    try:
-        return [*run(items)]
-    except Exception as error:
-        if len(items) == 1:
-            return [error]
-    # Outside the handler: the exception keeps the failed pass's tensors alive.
-    middle = len(items) // 2
-    return [*isolate_failures(run, items[:middle]), *isolate_failures(run, items[middle:])]
 
 
 def to_api_error(error: BaseException | None, index: int) -> ApiError:
@@ -179,17 +175,15 @@ def to_api_error(error: BaseException | None, index: int) -> ApiError:
         return invalid_request(message, "input")
     if isinstance(error, MemoryError):
         return server_error(f"'input[{index}]': memory does not suffice for one pass; {error}")
-    if isinstance(error, NotFitted | FingerprintMismatch):
-        return server_error(message)
     return server_error(f"'input[{index}]' could not be embedded ({type(error).__name__}); see the server's log.")
 
 
 def _embed(embedder: Embedder, key: BatchKey, texts: list[str]) -> list[InputVectors]:
-    if key.granularity == "document":
+    if key.unit == "document":
         encode = embedder.encode_query if key.role == "query" else embedder.encode_document
         # Copies: a view would keep the vectors of the whole batch until the last input of its request is done.
         return [InputVectors(vector[None].copy()) for vector in encode(texts, show_progress=False)]
-    part: Any = f"{key.granularity}s"
+    part: Any = f"{key.unit}s"
     documents = embedder.encode_long(
         texts, passage_size=key.passage_size, late=key.late, parts=(part,), show_progress=False
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from starlette.responses import JSONResponse
+
 
 class ApiError(Exception):
     """Ends a request with an error response."""
@@ -23,6 +25,10 @@ class ApiError(Exception):
         self.status = status
         self.headers = dict(headers or {})
         self.body: dict[str, Any] = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+
+    def response(self) -> JSONResponse:
+        """The response for the client."""
+        return JSONResponse(self.body, self.status, self.headers)
 
 
 def invalid_request(message: str, param: str | None, code: str | None = None) -> ApiError:

@@ -23,8 +23,7 @@ class Limits:
         pending_tokens: Maximum number of tokens accepted and not embedded yet.
         unsent_bytes: Size of responses not fully sent above which the server refuses further requests.
         requests: Maximum number of requests received and not answered.
-        connections: Maximum number of open connections.
-        client_connections: Maximum number of open connections from one address.
+        connections: Number of open connections from which on each request is refused.
         header_seconds: Time for a request's head to arrive.
         body_seconds: Time for a request's body to arrive.
         write_seconds: Time in which a client must read some part of its response.
@@ -44,7 +43,6 @@ class Limits:
     unsent_bytes: int = 256 * MEBIBYTE
     requests: int = 512
     connections: int = 1024
-    client_connections: int = 896
     header_seconds: float = 10.0
     body_seconds: float = 60.0
     write_seconds: float = 30.0

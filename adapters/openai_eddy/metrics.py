@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from openai_eddy.scheduler import BatchStats
-
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 TOKENS = (16, 64, 256, 1024, 2048, 4096, 8192, 16384, 65536)
@@ -53,12 +51,12 @@ class Metrics:
         self._inputs.labels(role).inc(inputs)
         self._tokens.inc(tokens)
 
-    def count_batch(self, batch: BatchStats) -> None:
+    def count_batch(self, inputs: int, requests: int, tokens: int, seconds: float) -> None:
         """Count a batch."""
-        self._batch_inputs.observe(batch.items)
-        self._batch_requests.observe(batch.requests)
-        self._batch_tokens.observe(batch.cost)
-        self._batch_seconds.observe(batch.seconds)
+        self._batch_inputs.observe(inputs)
+        self._batch_requests.observe(requests)
+        self._batch_tokens.observe(tokens)
+        self._batch_seconds.observe(seconds)
 
     def render(self) -> bytes:
         """Give all metrics in Prometheus's text format."""

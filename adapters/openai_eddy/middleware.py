@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from eddy_embed.errors import InvalidParameter
 from openai_eddy.errors import ApiError
 from openai_eddy.metrics import Metrics
-from openai_eddy.serialization import error_response
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """Host names of the loopback interface."""
@@ -92,7 +91,7 @@ class AccessMiddleware:
 
         try:
             error = self._refusal(scope)
-            await (error_response(error) if error else self._app)(scope, receive, send_and_note_status)
+            await (error.response() if error else self._app)(scope, receive, send_and_note_status)
         finally:
             path = scope["path"] if scope["path"] in PATHS else "other"
             self._metrics.count_response(path, status, time.perf_counter() - start)

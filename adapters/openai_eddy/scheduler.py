@@ -20,8 +20,8 @@ MAX_RETRY_SECONDS = 60
 """Longest time after which a refused client may retry: by then the queue may be empty."""
 SPEED_SMOOTHING = 0.3
 """Weight of the last batch in the moving average of the speed."""
-RECENT_SECONDS = 1.0
-"""Shortest time for which the scheduler remembers the largest number of concurrent requests."""
+FORGETTING = 0.9
+"""Factor by which the largest number of concurrent requests falls with each batch."""
 
 
 class Overloaded(Exception):
@@ -42,16 +42,6 @@ class ItemFailed(Exception):
     def __init__(self, index: int) -> None:
         super().__init__(f"item {index} failed")
         self.index = index
-
-
-@dataclass(frozen=True)
-class BatchStats:
-    """Size and duration of a batch."""
-
-    items: int
-    requests: int  # number of requests with items in the batch
-    cost: int  # sum of the items' costs
-    seconds: float
 
 
 @dataclass(eq=False)
@@ -79,27 +69,6 @@ class _Request(Generic[Key, Item, Result]):
             self.future.set_result([self.results[at] for at in range(len(self.items))])
 
 
-class RecentConcurrency:
-    """The largest number of concurrent requests within the last one to two `RECENT_SECONDS`."""
-
-    def __init__(self) -> None:
-        self._since = -math.inf
-        self._current, self._previous = 0, 0
-
-    @property
-    def most(self) -> int:
-        """The largest number."""
-        return max(self._current, self._previous)
-
-    def record(self, count: int, now: float) -> None:
-        """Record the number of concurrent requests at a time in seconds."""
-        age = now - self._since
-        if age > RECENT_SECONDS:
-            self._previous = self._current if age <= 2 * RECENT_SECONDS else 0
-            self._current, self._since = 0, now
-        self._current = max(self._current, count)
-
-
 class Scheduler(Generic[Key, Item, Result]):
     """Runs the items of many requests in batches in one worker thread, and gives each request its own results.
 
@@ -120,7 +89,7 @@ class Scheduler(Generic[Key, Item, Result]):
         budget: int,
         wait: float,
         max_pending: int,
-        observe: Callable[[BatchStats], None] = lambda _: None,
+        observe: Callable[[int, int, int, float], None] = lambda *_: None,
     ) -> None:
         """Configure the scheduler; nothing runs before `start`.
 
@@ -129,13 +98,13 @@ class Scheduler(Generic[Key, Item, Result]):
             budget: Maximum cost of a batch; a costlier item runs alone.
             wait: Maximum time in seconds to wait for as many requests as were recently concurrent.
             max_pending: Maximum pending cost; a request that exceeds it by itself is accepted when nothing is pending.
-            observe: Called after each batch.
+            observe: Called after each batch with the number of its items and of their requests, its cost and seconds.
         """
         self._run, self._observe = run, observe
         self._budget, self._wait, self._max_pending = budget, wait, max_pending
         self._queue: deque[_Request[Key, Item, Result]] = deque()
         self._queued_cost = 0
-        self._concurrency = RecentConcurrency()
+        self._recently_concurrent = 0.0
         self.pending = self.requests = 0
         self._speed = math.nan
         self._closing = False
@@ -175,7 +144,7 @@ class Scheduler(Generic[Key, Item, Result]):
         self._queued_cost += total
         self.pending += total
         self.requests += 1
-        self._concurrency.record(self.requests, loop.time())
+        self._recently_concurrent = max(self._recently_concurrent, self.requests)
         self._arrived.set()
         if self._is_batch_ready():
             self._batch_ready.set()
@@ -211,7 +180,7 @@ class Scheduler(Generic[Key, Item, Result]):
 
     def _is_batch_ready(self) -> bool:
         """Whether a batch is full, or as many requests wait as were recently concurrent."""
-        return self._queued_cost >= self._budget or len(self._queue) >= self._concurrency.most
+        return self._queued_cost >= self._budget or len(self._queue) >= math.ceil(self._recently_concurrent)
 
     async def _wait_for_batch(self) -> None:
         """Wait shortly for further requests, unless a batch is ready."""
@@ -245,6 +214,7 @@ class Scheduler(Generic[Key, Item, Result]):
         return batch
 
     async def _run_batch(self, batch: list[tuple[_Request[Key, Item, Result], int]]) -> None:
+        self._recently_concurrent = max(self.requests, FORGETTING * self._recently_concurrent)
         start = time.perf_counter()
         items = [request.items[index] for request, index in batch]
         results: Sequence[Result | Exception]
@@ -259,4 +229,4 @@ class Scheduler(Generic[Key, Item, Result]):
         self._speed = speed if math.isnan(self._speed) else self._speed + SPEED_SMOOTHING * (speed - self._speed)
         for (request, index), result in zip(batch, results, strict=True):
             request.deliver(index, result)
-        self._observe(BatchStats(len(batch), len({id(request) for request, _ in batch}), cost, seconds))
+        self._observe(len(batch), len({id(request) for request, _ in batch}), cost, seconds)

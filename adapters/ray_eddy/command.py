@@ -10,9 +10,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from eddy_embed.cli.options import Dtype, Instruction, MethodText, Model, method_in_full
+from eddy_embed.cli.options import Dtype, Instruction, MethodText, ModelOption, method_in_full
 from eddy_embed.errors import EddyError
-from eddy_embed.utils.extras import check_installed
+from eddy_embed.integrations import check_installed
 
 SUFFIXES = {"text": ["txt", "md", "markdown"], "json": ["jsonl", "jsonl.gz"], "parquet": ["parquet"]}
 
@@ -23,7 +23,7 @@ def embed(
     output: Annotated[str, typer.Option("--output", "-o", help="A new folder for Parquet, which every machine has.")],
     kind: Annotated[Literal["text", "json", "parquet"], typer.Option("--format", help="Of the files.")] = "text",
     text_column: Annotated[str, typer.Option(help="Field of the text, in rows.")] = "text",
-    model: Model = "eddy-tiny",
+    model: ModelOption = "eddy-tiny",
     method: MethodText = "recommended",
     part: Annotated[list[str] | None, typer.Option(help="document, passages or sentences; repeat for several.")] = None,
     passage_size: Annotated[int, typer.Option(min=1, help="Maximum tokens in a passage.")] = 256,
@@ -35,8 +35,7 @@ def embed(
 ) -> None:
     """Embed documents on a Ray cluster: their vectors, passages and sentences with offsets, in Parquet.
 
-    Documents are .txt and .md files, or rows of .jsonl or .parquet files. One that cannot be embedded ends the run
-    (--errors raise), or has its reason in the column `error` (--errors column).
+    They are .txt and .md files, or rows of .jsonl or .parquet files; --errors column keeps the reasons of bad ones.
     """
     check_installed("ray", "ray", "pyarrow")
     import ray.data

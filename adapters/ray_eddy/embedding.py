@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any, Literal
 
 import pyarrow as pa
 from ray.data.block import BlockAccessor
 
 from eddy_embed import Embedder, LongDocument, Span
-from eddy_embed.encoding.validation import refuse_unknown
-from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
-from eddy_embed.integrations.shared_embedders import ENGINE_SETTINGS
+from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
+from eddy_embed.integrations import isolate_failures, refuse_unknown
+from eddy_embed.integrations.settings import ENGINE_SETTINGS
 
+REFUSALS = (InvalidParameter, InvalidText, TextTooLong, NotFinite, ZeroVector)
+"""What a text that cannot be embedded raises."""
 _COUNTS = ("index", "start", "end", "n_tokens", "n_windows", "n_truncated")
 _TYPES = {"part": pa.string(), **dict.fromkeys(_COUNTS, pa.int64()), "headings": pa.list_(pa.string())}
 
@@ -57,7 +59,7 @@ class EddyEmbed:
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
         refuse_unknown("EddyEmbed", settings, ENGINE_SETTINGS)
         self.embedder = Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
-        late = self.embedder.reads_spans if late is None else late
+        late = self.embedder.can_embed_spans if late is None else late
         self._options: dict[str, Any] = {"passage_size": passage_size, "late": late, "parts": parts}
         self.embedder.encode_long([], **self._options)  # refuses what is wrong among them
         self._text, self._id, self._raises = text_column, id_column, errors == "raise"
@@ -72,7 +74,7 @@ class EddyEmbed:
         if taken := [name for name in table.column_names if name in self._types and name != self._text]:
             raise InvalidParameter(f"the batch has the columns {', '.join(taken)}, which the result needs; rename them")
         owners, rows = list[int](), list[dict[str, Any]]()
-        for at, result in enumerate(isolate_failures(self._encode, table.column(self._text).to_pylist())):
+        for at, result in enumerate(isolate_failures(self._encode, table.column(self._text).to_pylist(), REFUSALS)):
             rows += self._parts(result) if isinstance(result, LongDocument) else [self._refusal(table, at, result)]
             owners += [at] * (len(rows) - len(owners))
         added = pa.Table.from_pylist(rows, pa.schema(self._types))
@@ -94,21 +96,15 @@ class EddyEmbed:
                 text = {self._text: result.text[span.start : span.end]}
                 yield {"part": part, "index": index, "headings": [], **vars(span), **counts, **text}
 
-    def _refusal(self, table: pa.Table, at: int, error: EddyError) -> dict[str, Any]:
+    def _refusal(self, table: pa.Table, at: int, error: Exception) -> dict[str, Any]:
         if self._raises:
             name = repr(table.column(self._id)[at].as_py()) if self._id in table.column_names else f"{at} of its batch"
-            raise type(error)(f"row {name}: {error}; or give errors='column', to go on with the others")
+            raise type(error)(f"row {name}: {reason(error)}; or give errors='column', to go on with the others")
         text = table.column(self._text)[at].as_py()
-        reason = {"part": next(iter(self._options["parts"])), "index": 0, "error": str(error)}
-        return {**reason, self._text: text if isinstance(text, str) else None}
+        cells = {"part": next(iter(self._options["parts"])), "index": 0, "error": reason(error)}
+        return {**cells, self._text: text if isinstance(text, str) else None}
 
 
-def isolate_failures(run: Callable[[list[Any]], Sequence[Any]], items: list[Any]) -> list[Any]:
-    """Run on all items; one that cannot be embedded gets its error, and the others go on without it."""
-    try:
-        return list(run(items))
-    except (InvalidParameter, InvalidText, TextTooLong, NotFinite, ZeroVector) as error:
-        if len(items) == 1:
-            return [type(error)(str(error).replace("text 0", "the text", 1))]
-    middle = len(items) // 2
-    return isolate_failures(run, items[:middle]) + isolate_failures(run, items[middle:])
+def reason(error: Exception) -> str:
+    """Why a text that was embedded alone could not be."""
+    return str(error).replace("text 0", "the text", 1)

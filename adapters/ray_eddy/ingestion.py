@@ -16,8 +16,8 @@ import ray.data
 from chroma_eddy import Document, WriteReport, check_document, open_index
 from eddy_embed import LongDocument
 from eddy_embed.errors import EddyError, FingerprintMismatch
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from ray_eddy.embedding import EddyEmbed, isolate_failures
+from eddy_embed.integrations import is_unfitted, isolate_failures
+from ray_eddy.embedding import REFUSALS, EddyEmbed, reason
 
 
 @dataclass
@@ -66,9 +66,8 @@ def ingest(
     with open_index(place, name, embedder, **sizes) as index, index.writing():
         # The index's writer applies what post-processing has learned.
         raw = index.embedder.with_post(None) if index.post or is_unfitted(index.embedder) else index.embedder
-        settings = {**settings, "method": str(raw.method), "post": None, **index.encoding}
+        settings = {**settings, "method": str(raw.method), "fitted": None, **index.encoding}
         known = {id_: row.text_digest for id_, row in index.entries().items() if row.digest}
-        # Blocks of a batch each: the unit that embedders share, and that Ray repeats.
         embedded = documents.repartition(target_num_rows_per_block=batch_size).map_batches(
             _EmbedNew,
             fn_constructor_args=(known,),
@@ -108,7 +107,7 @@ class _EmbedNew(EddyEmbed):
     def __call__(self, batch: Any) -> pa.Table:
         """Turn documents into pickled deliveries, one a row: Ray may cut a block between any two rows."""
         documents = [_to_document(row) for row in batch.to_pylist()]
-        pairs = zip(documents, isolate_failures(self._embed, documents), strict=True)
+        pairs = zip(documents, isolate_failures(self._embed, documents, REFUSALS), strict=True)
         rows = [pickle.dumps(_Delivery(**vars(each), result=own, made_by=self._made_by)) for each, own in pairs]
         return pa.table({"delivery": pa.array(rows, pa.large_binary())})
 
@@ -130,7 +129,7 @@ def _deliveries(embedded: ray.data.Dataset, fingerprint: str, refused: list[tupl
                     "their machines the same weights, and the same versions of this library and of spaCy"
                 )
             if isinstance(each.result, EddyError):
-                refused.append((str(each.id), str(each.result)))
+                refused.append((str(each.id), reason(each.result)))
             elif each.id in seen:
                 refused.append((each.id, "another document has the same id; give each its own"))
             else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
-from chroma_eddy import Highlight, Index
-from chroma_eddy.query.options import ALPHA
+from chroma_eddy import ALPHA, Highlight, Index
 from eddy_demo.errors import InvalidQuestion
 
 

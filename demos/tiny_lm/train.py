@@ -1,197 +1,125 @@
-"""Pre-train by next-token prediction, on CPU or one CUDA device, resumable at every checkpoint.
-
-Row r of the data and factor s of the schedule depend on the step and the seed alone, so a run that was interrupted
-ends with the very same parameters (same device, same number of threads).
-"""
+"""Pre-train a Llama by next-token prediction with transformers' Trainer; run it again to go on."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import logging
-import os
-import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch.optim import AdamW, Muon, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
+from transformers.trainer_utils import get_last_checkpoint
 
-from tiny_lm import checkpoint, model
-from tiny_lm.data import Corpus, RowBatch, TrainingOrder
-from tiny_lm.model import EMBEDDING, Network, NetworkShape, Weights, next_token_loss
-from tiny_lm.optim import LearningRates, Optimiser, rate_factor
+from tiny_lm.data import Recipe, Steps
+from tiny_lm.prepare import BOS_ID, EOS_ID, PAD_ID, WINDOW
 
-log = logging.getLogger("tiny_lm.train")
-
-
-@dataclass(frozen=True)
-class TrainingSettings:
-    """Settings that determine the result of a run, together with the data."""
-
-    phases: tuple[tuple[int, int], ...] = ((256, 1000), (512, 400), (2048, 100))  # (length of a row, steps)
-    # (step, factor on the learning rates), linear in between: warm-up, level, decay to zero
-    schedule: tuple[tuple[int, float], ...] = ((-1, 0.0), (59, 1.0), (700, 1.0), (1500, 0.0))
-    tokens: int = 12288  # positions in one step
-    chunk: int = 1024  # positions whose logits are held at once
-    micro: int = 3072  # most positions in one forward pass
-    seed: int = 1
-    compute: str = "bfloat16"
-    shape: NetworkShape = field(default_factory=NetworkShape)
-    rates: LearningRates = field(default_factory=LearningRates)
-    weights: dict[str, int] = field(default_factory=dict)  # times that a source occurs in a pass; one where not named
-
-    @property
-    def steps(self) -> int:
-        """Number of steps of the run."""
-        return sum(steps for _, steps in self.phases)
-
-    def rows_of(self, step: int) -> tuple[int, int]:
-        """Return the length of the rows at a step, and the number of earlier steps with other lengths."""
-        before = 0
-        for length, steps in self.phases:
-            if step < before + steps:
-                return length, before
-            before += steps
-        raise IndexError(f"step {step} of {self.steps}: the run has ended")
+SHAPE = {"hidden_size": 320, "num_hidden_layers": 8, "num_attention_heads": 5, "intermediate_size": 640}
+"""eddy-tiny's: 10.8 M parameters."""
 
 
-class Trainer:
-    """One run: weights, moments, data order."""
+def new_model(shape: dict[str, int], vocab_size: int, seed: int) -> LlamaForCausalLM:
+    """A Llama with tied embeddings and random float32 weights.
 
-    def __init__(self, settings: TrainingSettings, data: Path, device: str = "cpu", workers: int = 1) -> None:
-        self.settings, self.device = settings, torch.device(device)
-        self.corpus = Corpus(data)
-        if self.corpus.meta["vocab_size"] > settings.shape.vocab:
-            raise ValueError(f"{data} has {self.corpus.meta['vocab_size']} tokens, the model {settings.shape.vocab}")
-        self.network = Network(settings.shape)
-        # On CPU two threads with a micro-batch each beat one micro-batch on two threads: nothing waits inside an
-        # operation.  Sums are taken in the order of the data, so the result is the same for any number of workers.
-        torch.set_num_threads(1)
-        self.pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
-        weights = {n: w.to(self.device) for n, w in model.initial_weights(settings.shape, settings.seed).items()}
-        self.optimiser = Optimiser(weights, settings.rates)
-        self.step = self.seen = 0
-        self.orders: dict[int, TrainingOrder] = {}
+    Matrices are normal with standard deviation 0.02 (embedding) or 1/sqrt(fan-in), divided by sqrt(2 L) where they
+    write to the residual stream (GPT-2); norms are one.
+    """
+    special = {"bos_token_id": BOS_ID, "eos_token_id": EOS_ID, "pad_token_id": PAD_ID}
+    fixed = {"max_position_embeddings": WINDOW, "rms_norm_eps": 1e-5, "tie_word_embeddings": True, **special}
+    config = LlamaConfig(vocab_size=vocab_size, **fixed, **shape)
+    model = LlamaForCausalLM(config)
+    generator = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if weight.ndim == 2:
+            std = 0.02 if "embed_tokens" in name else weight.shape[1] ** -0.5
+            if name.endswith(("o_proj.weight", "down_proj.weight")):
+                std /= math.sqrt(2 * config.num_hidden_layers)
+            torch.nn.init.normal_(weight, std=std, generator=generator)
+    return model
 
-    def order(self, length: int) -> TrainingOrder:
-        """Return the order of the rows of one length, computed at its first use."""
-        if length not in self.orders:
-            self.orders[length] = TrainingOrder(self.corpus, length, self.settings.weights, self.settings.seed)
-        return self.orders[length]
 
-    def batches(self) -> list[RowBatch]:
-        """Return the micro-batches of the current step."""
-        s = self.settings
-        length, others = s.rows_of(self.step)
-        count, order = max(1, s.tokens // length), self.order(length)
-        per_pass = len(self.order(s.phases[0][0]).rows) * s.phases[0][0]
-        first = round(others * s.tokens / per_pass * len(order.rows)) + (self.step - others) * count
-        return [
-            RowBatch(*(array[i : i + max(1, s.micro // length)] for array in vars(rows).values()))
-            for rows in order.batch(first, count)
-            for i in range(0, len(rows.ids), max(1, s.micro // length))
+class MuonAndAdamW(Optimizer):
+    """torch's Muon for the matrices inside the layers, its AdamW for the embedding and the norms."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        weights = dict(model.named_parameters())
+        inside = [n for n, weight in weights.items() if weight.ndim == 2 and "embed_tokens" not in n]
+        others = [weights[n] for n in weights if n not in inside]
+        self.both: list[Optimizer] = [
+            AdamW(others, lr=0.003, betas=(0.9, 0.95), weight_decay=0.0),
+            Muon([weights[n] for n in inside], lr=0.02, weight_decay=0.01, momentum=0.95),
         ]
+        super().__init__([group for each in self.both for group in each.param_groups], {})
 
-    def advance(self) -> tuple[float, float]:
-        """Do one step; return the mean loss in nats and the norm of the gradients."""
-        s = self.settings
-        batches = self.batches()
-        counted = int(sum((rows.targets >= 0).sum() for rows in batches))
-        dtype = getattr(torch, s.compute)
-        compute = {n: w.to(dtype, copy=True).requires_grad_() for n, w in self.optimiser.weights.items()}
-        grads: Weights = {}
-        loss = 0.0
-        for part, found in self.pool.map(lambda rows: self._backward(compute, rows, 1.0 / counted), batches):
-            loss += part
-            for name, grad in found.items():
-                grads[name] = grads[name].add_(grad) if name in grads else grad.float()
-        factor = rate_factor(self.step, s.schedule)
-        norm = self.optimiser.step(grads, factor, self.pool.map)
-        self.step, self.seen = self.step + 1, self.seen + counted
-        return loss, norm
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """Let both do their step."""
+        for each in self.both:
+            each.step()
 
-    def _backward(self, compute: Weights, rows: RowBatch, scale: float) -> tuple[float, Weights]:
-        ids, targets, positions, segments = (torch.from_numpy(a).to(self.device) for a in vars(rows).values())
-        hidden = self.network.hidden(compute, ids, positions, None if rows.whole else segments)
-        loss = next_token_loss(hidden.flatten(0, 1), compute[EMBEDDING], targets.flatten(), scale, self.settings.chunk)
-        grads = torch.autograd.grad(loss, list(compute.values()))
-        return float(loss.detach()), dict(zip(compute, grads, strict=True))
+    def state_dict(self) -> dict[str, Any]:
+        """What both keep."""
+        return {"both": [each.state_dict() for each in self.both]}
 
-    def save(self, folder: Path, part_mib: float = 16.0) -> Path:
-        """Write a checkpoint into the folder of the run."""
-        tensors = {f"w.{n}": w for n, w in self.optimiser.weights.items()} | self.optimiser.state
-        facts = {
-            "seen": self.seen,
-            "settings": asdict(self.settings),
-            "tokenizer": self.corpus.meta["tokenizer_sha256"],
-        }
-        return checkpoint.save(folder, self.step, tensors, facts, part_mib)
-
-    def resume(self, path: Path) -> None:
-        """Continue from a checkpoint."""
-        tensors, facts = checkpoint.load(path)
-        if facts["tokenizer"] != self.corpus.meta["tokenizer_sha256"]:
-            raise ValueError(f"{path} was trained with another tokenizer: use the data it was made with")
-        self.optimiser.load(tensors)
-        self.step, self.seen = facts["step"], facts["seen"]
-
-    def run(self, folder: Path, until: int, every: float = 180.0, part_mib: float = 16.0) -> None:
-        """Train up to step ``until``; a checkpoint every ``every`` seconds and at the end."""
-        saved = mark = time.monotonic()
-        tokens = self.seen
-        while self.step < until:
-            loss, norm = self.advance()
-            now = time.monotonic()
-            if self.step % 10 == 0:
-                rate = (self.seen - tokens) / (now - mark)
-                log.info("step %d seen %d loss %.4f norm %.2f %.0f tokens/s", self.step, self.seen, loss, norm, rate)
-                tokens, mark = self.seen, now
-            if now - saved > every:
-                self.save(folder, part_mib)
-                saved = time.monotonic()
-        self.save(folder, part_mib)
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Set what both keep."""
+        for each, state in zip(self.both, state_dict["both"], strict=True):
+            each.load_state_dict(state)
+        self.param_groups = [group for each in self.both for group in each.param_groups]
 
 
-def read_settings(path: Path | None, overrides: list[str]) -> TrainingSettings:
-    """Settings from a JSON file and from ``name=value`` or ``rates.name=value`` words, values in JSON."""
-    given: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path else {}
-    for word in overrides:
-        name, _, value = word.partition("=")
-        *outer, last = name.split(".")
-        place = given
-        for key in outer:
-            place = place.setdefault(key, {})
-        place[last] = json.loads(value)
-    if "phases" in given:
-        given["phases"] = tuple((int(length), int(steps)) for length, steps in given["phases"])
-    if "schedule" in given:
-        given["schedule"] = tuple((int(step), float(factor)) for step, factor in given["schedule"])
-    given["shape"] = NetworkShape(**given.get("shape", {}))
-    given["rates"] = LearningRates(**given.get("rates", {}))
-    return TrainingSettings(**given)
+def train(data: Path, run: Path, recipe: Recipe, shape: dict[str, int] = SHAPE, **arguments: Any) -> None:
+    """Train, or go on from the newest checkpoint, and write the model in bfloat16 to `run`/model.
+
+    Args:
+        data: Folder that `prepare` wrote.
+        run: Folder of checkpoints.
+        recipe: What is read, at which rates.
+        shape: Sizes of the network, as `LlamaConfig` names them.
+        **arguments: Further arguments of transformers' `TrainingArguments`.
+    """
+    tokenizer = PreTrainedTokenizerFast.from_pretrained(data)
+    model, steps = new_model(shape, len(tokenizer), recipe.seed), Steps(data, recipe)
+    optimizer, (knots, factors) = MuonAndAdamW(model), zip(*recipe.schedule, strict=True)
+    settings = TrainingArguments(
+        output_dir=str(run),
+        max_steps=len(steps),
+        per_device_train_batch_size=1,  # an item is a whole step
+        train_sampling_strategy="sequential",
+        use_cache=False,  # with a cache transformers does not keep packed pieces apart
+        max_grad_norm=1.0,
+        remove_unused_columns=False,
+        report_to="none",
+        save_total_limit=2,
+        **arguments,
+    )
+    trainer = Trainer(
+        model=model,
+        args=settings,
+        train_dataset=steps,
+        data_collator=lambda items: items[0],
+        optimizers=(optimizer, LambdaLR(optimizer, lambda step: float(np.interp(step, knots, factors)))),
+    )
+    trainer.train(resume_from_checkpoint=get_last_checkpoint(run) if run.is_dir() else None)
+    model.config.use_cache = True
+    model.to(torch.bfloat16).save_pretrained(run / "model")
+    tokenizer.save_pretrained(run / "model")
 
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(description="Pre-train by next-token prediction; run it again to go on.")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").strip())
     parser.add_argument("--data", type=Path, required=True, help="folder written by prepare")
-    parser.add_argument("--run", type=Path, required=True, help="folder of checkpoints")
-    parser.add_argument("--settings", type=Path, help="JSON file of settings")
-    parser.add_argument("--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings, such as steps=2000")
-    parser.add_argument("--until", type=int, help="stop after this step (default: the last)")
-    parser.add_argument("--every", type=float, default=180.0, help="seconds between checkpoints")
-    parser.add_argument("--part-mib", type=float, default=16.0, help="largest file of a checkpoint")
-    parser.add_argument("--device", default="cpu")
-    parser.add_argument("--workers", type=int, default=os.cpu_count(), help="micro-batches at once; 1 on a GPU")
+    parser.add_argument("--run", type=Path, required=True, help="folder of checkpoints and of the model")
+    parser.add_argument("--settings", type=Path, required=True, help="JSON file of the recipe, such as settings.json")
+    parser.add_argument("--save-steps", type=int, default=50, help="steps between checkpoints")
     args = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    settings = read_settings(args.settings, args.set)
-    trainer = Trainer(settings, args.data, args.device, args.workers)
-    if checkpoint.checkpoints(args.run):
-        trainer.resume(checkpoint.latest(args.run))
-    trainer.run(args.run, min(settings.steps, args.until or settings.steps), args.every, args.part_mib)
+    recipe, cpu = Recipe(**json.loads(args.settings.read_text("utf-8"))), not torch.accelerator.is_available()
+    train(args.data, args.run, recipe, bf16=True, use_cpu=cpu, logging_steps=10, save_steps=args.save_steps)
 
 
 if __name__ == "__main__":

@@ -5,20 +5,17 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from eddy_embed._version import __version__
 from eddy_embed.utils.garbage import collector_paused
 
 if TYPE_CHECKING:
-    from eddy_embed.analysis.compare import ComparisonResult, compare
     from eddy_embed.embedder import Embedder
     from eddy_embed.encoding.document import LongDocument, Passage, Span
     from eddy_embed.encoding.explain import Explanation
     from eddy_embed.methods.method import Method
     from eddy_embed.text.sentences import Segmenter, Sentence
 
-__version__ = "0.1.0"
-
 _HOMES = {
-    "ComparisonResult": "analysis.compare",
     "Embedder": "embedder",
     "Explanation": "encoding.explain",
     "LongDocument": "encoding.document",
@@ -27,11 +24,9 @@ _HOMES = {
     "Segmenter": "text.sentences",
     "Sentence": "text.sentences",
     "Span": "encoding.document",
-    "compare": "analysis.compare",
 }
 
 __all__ = [
-    "ComparisonResult",
     "Embedder",
     "Explanation",
     "LongDocument",
@@ -41,7 +36,6 @@ __all__ = [
     "Sentence",
     "Span",
     "__version__",
-    "compare",
 ]
 
 

@@ -43,7 +43,7 @@ from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.progress import Progress
 
-_MAKER = (
+_MADE_BY = (
     *("architecture", "config", "weights", "tokenizer", "start", "text_instruction", "query_instruction"),
     *("head", "query_attached", "text_attached"),  # of embedding models alone
 )
@@ -63,7 +63,7 @@ class Embedder:
     def __init__(
         self,
         model: str | os.PathLike[str] | torch.nn.Module,
-        method: str | Method = "recommended",
+        method: str | Method | None = "recommended",
         *,
         tokenizer: Any | None = None,
         max_length: int | None = None,
@@ -71,7 +71,7 @@ class Embedder:
         query_instruction: str | None = None,
         text_instruction: str | None = None,
         normalize: bool = True,
-        post: Fitted | str | os.PathLike[str] | None = None,
+        fitted: Fitted | str | os.PathLike[str] | None = None,
         batch_size: int | None = None,
         batch_tokens: int | None = None,
         device: str | torch.device | None = None,
@@ -92,8 +92,8 @@ class Embedder:
             model: "eddy-tiny" (bundled), a folder, a .gguf file, "ollama:NAME" or "lmstudio:NAME" for what these
                 programs have on this machine, "smollm2", a Hugging Face id, or a loaded model or SentenceTransformer,
                 whose weights are shared and which is left exactly as it is.
-            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method. "recommended" is the
-                model's own for retrieval; the attribute `method` then says which.
+            method: Text form, such as "htp" or "tp:prompt=prompteol,range=1-7", or a Method. None or "recommended":
+                the model's own for retrieval; the attribute `method` then says which.
             tokenizer: The tokenizer of a loaded model (a fast one).
             max_length: Most tokens in a pass, prompt and placeholders included; None: the model's window.
             overflow: Longer texts: "window" reads all of it in overlapping windows, "error" refuses, "truncate" cuts
@@ -101,7 +101,7 @@ class Embedder:
             query_instruction: Put before queries. None: the model's own prompt, if its folder has one.
             text_instruction: Put before documents. None: likewise.
             normalize: Whether vectors have length 1.
-            post: For a method with post-processing: what an earlier fit learned, or its file.
+            fitted: For a method with post-processing: what an earlier fit learned, or its file.
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most and elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
@@ -120,12 +120,12 @@ class Embedder:
             UnsupportedModel: The model cannot be run exactly.
             UnknownMethod: No method of that name.
             InvalidParameter: A value is outside its range, or there is no such parameter.
-            FingerprintMismatch: `post` was fitted with another model, method or setting.
+            FingerprintMismatch: `fitted` was fitted with another model, method or setting.
         """
         refuse_unknown("Embedder", _unknown, locals().keys() - {"self", "_unknown"})
         named = {"device": torch_name(device), "dtype": torch_name(dtype)}
         check_options({**locals(), **named})
-        asked = method if isinstance(method, Method) else methods.parse(method)
+        asked = method if isinstance(method, Method) else methods.parse("recommended" if method is None else method)
         opened = open_model(
             model,
             asked,
@@ -145,14 +145,14 @@ class Embedder:
             overflow=overflow,
             instructions={"query": query_instruction, "document": text_instruction},
             language=language,
-            finish=first_finish(opened, post, normalize),
+            finish=first_finish(opened, fitted, normalize),
             batch_tokens=batch_tokens,
             batch_size=batch_size,
         )
         self.max_length, self.show_progress = self._pipeline.planner.max_length, show_progress
         self._settings: dict[str, Any] | None = None
         if self.post is not None:
-            self.post.check_maker(self.maker)
+            self.post.check_made_by(self.made_by)
         if check:
             warn_of_collapse(self._pipeline, self.method, self.model_name)
 
@@ -238,7 +238,7 @@ class Embedder:
         """
         check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late, "progress": progress})
         check_parts(parts)
-        if late and not self.reads_spans:
+        if late and not self.can_embed_spans:
             raise IncompatibleMethods(
                 f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp:pool=mean"
             )
@@ -266,7 +266,7 @@ class Embedder:
             InvalidText: The text is blank, no string, or not valid Unicode.
             TextTooLong: The text exceeds the window and overflow is "error".
         """
-        if not self.reads_words:
+        if not self.can_embed_words:
             raise IncompatibleMethods(
                 f"{self.method} reads one token, for the whole text, and gives no vectors for words; use one that "
                 "averages, such as plain:pool=mean, or reba"
@@ -295,7 +295,7 @@ class Embedder:
             show_progress: Show a bar; None: as the embedder was set.
 
         Returns:
-            What was learned; its `save` writes a file for `post=`.
+            What was learned; its `save` writes a file for `fitted=`.
 
         Raises:
             InvalidParameter: The method has no post-processing, or the texts have fewer than two sentences.
@@ -306,14 +306,14 @@ class Embedder:
             )
         plain, moments = self.with_post(None), RunningCovariance(self.width)
         for _, chunk in chunks(checked_texts(texts)):
-            parts: list[Part] = ["sentences" if self.reads_spans else "passages"]
-            documents = plain.encode_long(chunk, late=self.reads_spans, parts=parts, show_progress=show_progress)
+            parts: list[Part] = ["sentences" if self.can_embed_spans else "passages"]
+            documents = plain.encode_long(chunk, late=self.can_embed_spans, parts=parts, show_progress=show_progress)
             moments.add(unit(np.stack([part.vector for document in documents for part in document.finest])))
         query_moments = None
         if queries is not None:
             vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
             query_moments = RunningCovariance.of(unit(vectors.astype(np.float64)))
-        fitted = replace(fit(self.method.post, moments, query_moments), maker=self.maker)
+        fitted = replace(fit(self.method.post, moments, query_moments), made_by=self.made_by)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted
@@ -330,7 +330,7 @@ class Embedder:
         """
         check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
         if fitted is not None:
-            fitted.check_maker(self.maker)
+            fitted.check_made_by(self.made_by)
         method = methods.with_post(self.method, None if fitted is None else fitted.post)
         finish = finish_for(method, self.width, fitted, self._pipeline.finish)
         other = self._copy(finish=finish)
@@ -355,7 +355,7 @@ class Embedder:
         instructions, attached = {**planner.instructions, **new}, planner.attached - new.keys()
         other = self._copy(planner=replace(planner, instructions=instructions, attached=attached))
         if other.post is not None:
-            other.post.check_maker(other.maker)
+            other.post.check_made_by(other.made_by)
         return other
 
     @overload
@@ -432,14 +432,14 @@ class Embedder:
         return self.width if post is None else post.dimension(self.width)
 
     @property
-    def reads_spans(self) -> bool:
+    def can_embed_spans(self) -> bool:
         """Whether parts of a text can be read out of a pass over the whole, since the method averages positions."""
-        return self.method.reads_spans
+        return self.method.can_embed_spans
 
     @property
-    def reads_words(self) -> bool:
+    def can_embed_words(self) -> bool:
         """Whether words have vectors, since the method averages positions, or weighs states for each token."""
-        return self.method.reads_words
+        return self.method.can_embed_words
 
     @property
     def counts(self) -> Counts:
@@ -500,10 +500,10 @@ class Embedder:
         return self._settings
 
     @property
-    def maker(self) -> dict[str, Any]:
+    def made_by(self) -> dict[str, Any]:
         """What decides the vectors that post-processing is fitted on and applied to, as plain values."""
         method = {part: value for part, value in self.settings["method"].items() if part != "post"}
-        others = {name: self.settings[name] for name in _MAKER if name in self.settings}
+        others = {name: self.settings[name] for name in _MADE_BY if name in self.settings}
         return cast("dict[str, Any]", json.loads(json.dumps({**others, "method": method})))
 
     @property

@@ -19,7 +19,7 @@ import numpy as np
 from chromadb.api.shared_system_client import SharedSystemClient
 
 from chroma_eddy import Document, Index
-from chroma_eddy.storage.names import MAIN, PARTS
+from chroma_eddy.storage.names import KINDS, MAIN
 
 SENTENCES = (
     "The ferry to the island leaves at nine in the morning.",
@@ -54,12 +54,12 @@ def documents(count: int = 6, version: int = 1) -> list[Document]:
 def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
     """Everything that an index holds, by collection and id: vector, metadata, text."""
     found = {}
-    for part in PARTS:
-        if index.store.find(part) is not None:
-            got = index.store.collection(part).get(include=["embeddings", "metadatas", "documents"])
+    for kind in KINDS:
+        if index.store.find(kind) is not None:
+            got = index.store.collection(kind).get(include=["embeddings", "metadatas", "documents"])
             texts = got["documents"] or [None] * len(got["ids"])
             values = zip(np.asarray(got["embeddings"]), got["metadatas"], texts, strict=True)
-            found[part] = dict(zip(got["ids"], values, strict=True))
+            found[kind] = dict(zip(got["ids"], values, strict=True))
     return found
 
 
@@ -73,11 +73,11 @@ def words_of(index: Index) -> dict[str, float]:
 def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:
     """Row by row: the same ids, metadata and texts, and vectors as near as company lets them be."""
     assert one.keys() == other.keys()
-    for part in one:
-        assert one[part].keys() == other[part].keys(), part
-        for id_, (vector, metadata, text) in one[part].items():
-            assert (metadata, text) == other[part][id_][1:], (part, id_)
-            np.testing.assert_allclose(vector, other[part][id_][0], atol=atol)
+    for kind in one:
+        assert one[kind].keys() == other[kind].keys(), kind
+        for id_, (vector, metadata, text) in one[kind].items():
+            assert (metadata, text) == other[kind][id_][1:], (kind, id_)
+            np.testing.assert_allclose(vector, other[kind][id_][0], atol=atol)
 
 
 @contextmanager

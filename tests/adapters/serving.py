@@ -21,12 +21,13 @@ NAME = "eddy-tiny"
 
 @dataclass
 class Served:
-    """A server, its address, and what it serves."""
+    """A server, its address, what it serves, and a client that keeps no connection open."""
 
     port: int
     server: Endpoint
     service: Any
     embedders: Mapping[str, Embedder]
+    http: httpx.Client
 
     @property
     def root(self) -> str:
@@ -37,7 +38,7 @@ class Served:
         return f"{self.root}/v1"
 
     def post(self, body: Any, **more: Any) -> httpx.Response:
-        return httpx.post(f"{self.url}/embeddings", **({"json": body} | more), timeout=60)
+        return self.http.post("/v1/embeddings", **({"json": body} | more))
 
     def raw(self, head: bytes, rest: bytes = b"") -> socket.socket:
         """A connection on which something was sent."""
@@ -67,9 +68,12 @@ def serving(embedders: Mapping[str, Embedder], limits: Limits | None = None, **o
     graceful_timeout = options.pop("graceful_timeout", 30)
     app = create_app(embedders, options.pop("names", [NAME]), limits=limits, **options)
     with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
         server = Endpoint(app, limits, graceful_timeout=graceful_timeout)
-        with running(server, listener):
-            yield Served(listener.getsockname()[1], server, app.state.service, embedders)
+        kept = httpx.Limits(max_keepalive_connections=0)
+        http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, limits=kept)
+        with running(server, listener), http:
+            yield Served(port, server, app.state.service, embedders, http)
 
 
 @contextmanager
@@ -92,3 +96,15 @@ def head(length: int | None, *more: str) -> bytes:
     if length is not None:
         lines.append(f"Content-Length: {length}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def closed(connection: socket.socket) -> bytes:
+    """What comes until the other side closes."""
+    found = b""
+    try:
+        while part := connection.recv(65536):
+            found += part
+    except ConnectionError:
+        pass
+    connection.close()
+    return found

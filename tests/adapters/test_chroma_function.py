@@ -5,34 +5,19 @@ from __future__ import annotations
 import gc
 import json
 import shutil
-from pathlib import Path
 
 import chromadb
 import numpy as np
 import pytest
 from chromadb.api.types import EmbeddingFunction
 from chromadb.utils.embedding_functions import DefaultEmbeddingFunction, known_embedding_functions
+from tests.adapters.samples import TEXTS, TINY
 from tests.processes import run_code
 
-import eddy_embed
 from chroma_eddy import EddyEmbeddingFunction, embedding_function, open_collection
 from eddy_embed import Embedder
-from eddy_embed.errors import (
-    EddyError,
-    FingerprintMismatch,
-    InvalidParameter,
-    InvalidText,
-    ModelNotFound,
-    NotFitted,
-    UnknownMethod,
-)
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 
-TINY = Path(eddy_embed.__path__[0]) / "model" / "tiny"
-TEXTS = [
-    "The ferry to the island leaves at nine in the morning.",
-    "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
-    "Granite cools slowly, deep under the ground.",
-]
 SETTINGS = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find the answer."}
 
 
@@ -53,11 +38,6 @@ def close(a, b) -> bool:
 def test_is_what_chroma_asks_for(eddy):
     assert isinstance(eddy, EmbeddingFunction) and eddy.name() == "eddy" and not eddy.is_legacy()
     assert known_embedding_functions["eddy"] is EddyEmbeddingFunction
-    vectors = eddy(TEXTS)
-    assert type(vectors) is list and vectors[0].dtype == np.float32
-    assert close(vectors, eddy.embedder.encode_document(TEXTS))
-    assert close(eddy.embed_query(TEXTS), eddy.embedder.encode_query(TEXTS))
-    assert not close(eddy.embed_query(TEXTS), vectors)
 
 
 def test_configuration_is_plain_and_gives_the_same_function(eddy):
@@ -84,43 +64,6 @@ def test_configuration_is_plain_and_gives_the_same_function(eddy):
 def test_configurations_that_were_tampered_with_are_refused(config):
     with pytest.raises(InvalidParameter, match="stored configuration"):
         EddyEmbeddingFunction.build_from_config(config)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "error", "says"),
-    [
-        ({"method": "htp:exit=2", "querry_instruction": "x"}, InvalidParameter, "query_instruction"),
-        ({"method": "htp:exit=2", "overflow": "cut"}, ValueError, "overflow"),
-        ({"method": "htpp"}, UnknownMethod, "htp"),
-        ({"method": "htp+whiten:dims=8"}, NotFitted, "post="),
-        ({"method": "htp:exit=2", "model_kwargs": {"a": object()}}, InvalidParameter, "plain values"),
-        ({"model_name": "/nowhere", "method": "htp:exit=2"}, ModelNotFound, "nowhere"),
-        ({"model_name": object(), "method": "htp:exit=2"}, InvalidParameter, "from_model"),
-        ({"model_name": None, "method": "htp:exit=2"}, InvalidParameter, "model_name is missing"),
-    ],
-)
-def test_what_is_wrong_is_refused_at_construction(arguments, error, says):
-    with pytest.raises(error, match=says):
-        EddyEmbeddingFunction(**{"model_name": "eddy-tiny", **arguments})
-
-
-def test_other_names_of_parameters():
-    raw = EddyEmbeddingFunction(model="eddy-tiny", method="htp:exit=2", normalize_embeddings=False)
-    assert np.linalg.norm(raw(TEXTS[:1])[0]) != pytest.approx(1, abs=1e-3)
-
-
-@pytest.mark.parametrize(
-    "twice",
-    [
-        {"model_name": "eddy-tiny", "model": "other"},
-        {"model_name": "eddy-tiny", "normalize": True, "normalize_embeddings": False},
-    ],
-)
-def test_one_parameter_under_two_names_must_be_given_one_value(twice):
-    with pytest.raises(InvalidParameter, match="differ; give one of them"):
-        EddyEmbeddingFunction(method="htp:exit=2", **twice)
-    agreed = dict.fromkeys(("model_name", "model"), "eddy-tiny")
-    assert EddyEmbeddingFunction(method="htp:exit=2", normalize=False, normalize_embeddings=False, **agreed).model_name
 
 
 def test_documents_and_questions_of_a_collection(client, eddy):
@@ -245,13 +188,10 @@ def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
     EddyEmbeddingFunction.release()
 
 
-def test_a_live_model_is_shared_and_must_be_given_again(client, eddy):
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY, dtype="float32"), AutoTokenizer.from_pretrained(TINY)
-    live = EddyEmbeddingFunction.from_model(model, tokenizer, method="htp:exit=2", query_instruction="Find the answer.")
-    assert close(live(TEXTS), eddy(TEXTS)) and not live.is_legacy()
-    collection = open_collection(client, "facts", live)
+def test_a_live_model_must_be_given_again(client, live):
+    made = EddyEmbeddingFunction.from_model(*live, method="htp:exit=2", query_instruction="Find the answer.")
+    assert not made.is_legacy()
+    collection = open_collection(client, "facts", made)
     collection.add(ids=["0"], documents=TEXTS[:1])
     assert collection.query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
     with pytest.raises(EddyError, match="from_model"):

@@ -11,7 +11,6 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import httpx
 import numpy as np
 import openai
 import pytest
@@ -26,10 +25,10 @@ from openai_eddy.engine import open_embedders
 from openai_eddy.errors import ApiError
 from openai_eddy.limits import Limits
 from openai_eddy.middleware import Keys, read_keys
-from openai_eddy.serialization import truncate_dimensions
+from openai_eddy.responses import truncate_dimensions
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free.\n\nWho keeps the light?", "渡し船は正午に出る。 🐕"]
-LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 10
+LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 6
 METHODS = ("htp:pool=mean", "plain:exit=2")
 ANSWERED = {"rtol": 0, "atol": 1e-6}
 IN_COMPANY = {"rtol": 0, "atol": 1e-5}
@@ -109,19 +108,19 @@ def test_dimensions(client: openai.OpenAI, usual: Embedder) -> None:
     np.testing.assert_allclose([row.embedding for row in full.data], whole, **ANSWERED)
 
 
-@pytest.mark.parametrize(("granularity", "late"), [("passage", True), ("sentence", True), ("passage", False)])
-def test_parts_with_their_characters(granularity: str, late: bool, served: Served, usual: Embedder) -> None:
-    more = {"passage_size": 24} if granularity == "passage" else {}
-    body = {"model": NAME, "input": [LONG, TEXTS[1]], "granularity": granularity, "late": late, **more}
+@pytest.mark.parametrize(("unit", "late"), [("passage", True), ("sentence", True), ("passage", False)])
+def test_parts_with_their_characters(unit: str, late: bool, served: Served, usual: Embedder) -> None:
+    more = {"passage_size": 24} if unit == "passage" else {}
+    body = {"model": NAME, "input": [LONG, TEXTS[1]], "unit": unit, "late": late, **more}
     got = served.post(body).json()
     expected = [
         (number, part.start, part.end, part.n_tokens, part.vector)
         for number, document in enumerate(usual.encode_long([LONG, TEXTS[1]], passage_size=24, late=late))
-        for part in getattr(document, f"{granularity}s")
+        for part in getattr(document, f"{unit}s")
     ]
     rows = got["data"]
     assert [(r["input"], r["start"], r["end"], r["tokens"]) for r in rows] == [each[:4] for each in expected]
-    assert [row["index"] for row in rows] == list(range(len(rows))) and len(rows) > 8
+    assert [row["index"] for row in rows] == list(range(len(rows))) and len(rows) > 6
     np.testing.assert_allclose([row["embedding"] for row in rows], [each[4] for each in expected], **ANSWERED)
 
 
@@ -129,7 +128,7 @@ def test_long_inputs_are_read_to_their_end(served: Served, usual: Embedder) -> N
     got = served.post({"model": NAME, "input": LONG}).json()
     assert got["usage"]["prompt_tokens"] == usual.count_tokens(LONG) > usual.max_length
     np.testing.assert_allclose(got["data"][0]["embedding"], usual.encode_document(LONG), **ANSWERED)
-    assert "eddy_windowed_inputs" in httpx.get(f"{served.root}/metrics").text
+    assert "eddy_windowed_inputs" in served.http.get("/metrics").text
 
 
 def test_langchain(served: Served, usual: Embedder) -> None:
@@ -176,17 +175,17 @@ def test_models_health_and_metrics(served: Served, client: openai.OpenAI, usual:
     assert (one["object"], one["dimension"], list(one["methods"])) == ("model", 320, list(METHODS))
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("gpt-4")
-    assert httpx.get(f"{served.root}/health").json() == {"status": "ok"}
+    assert served.http.get("/health").json() == {"status": "ok"}
     assert served.service.scheduler._budget == usual.batch_tokens == usual._pipeline.open_runner.batch_tokens
-    page = httpx.get(f"{served.root}/metrics").text
+    page = served.http.get("/metrics").text
     for metric in ('eddy_requests_total{path="/v1/models",status="200"}', "eddy_batch_tokens_sum", "eddy_model_info{"):
         assert metric in page
-    assert "/v1/embeddings" in httpx.get(f"{served.root}/openapi.json").json()["paths"]
+    assert "/v1/embeddings" in served.http.get("/openapi.json").json()["paths"]
 
 
 async def test_every_answer_is_of_its_own_text_under_concurrency(served: Served) -> None:
     """Requests of all sorts beside each other, some of which are given up: nobody gets a neighbour's vector."""
-    pool = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(20)]
+    pool = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(12)]
     known = {
         (method, role): (embedder.encode_query if role == "query" else embedder.encode_document)(pool)
         for method, embedder in served.embedders.items()
@@ -211,7 +210,7 @@ async def test_every_answer_is_of_its_own_text_under_concurrency(served: Served)
         np.testing.assert_allclose(got, expected[chosen], **IN_COMPANY)
 
     async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=0, timeout=120) as client:
-        await asyncio.gather(*(ask(client, number) for number in range(80)))
+        await asyncio.gather(*(ask(client, number) for number in range(40)))
     assert gone
 
 
@@ -221,18 +220,11 @@ def test_keys_and_hosts(usual: Embedder, tmp_path: Path, monkeypatch: pytest.Mon
     with serving({"plain": usual}, keys=keys, hosts=["127.0.0.1", "eddy.example"]) as served:
 
         def status(path: str = "/v1/models", **headers: str) -> int:
-            return httpx.get(f"{served.root}{path}", headers=headers).status_code
+            return served.http.get(path, headers=headers).status_code
 
         for key in ("first-key", "second-key", "third-key", "fourth-key"):
             assert status(authorization=f"Bearer {key}") == 200
-        for wrong in (
-            "Bearer first-ke",
-            "Bearer first-key2",
-            "Bearer # ours",
-            "Bearer",
-            "Basic first-key",
-            "first-key",
-        ):
+        for wrong in ("Bearer first-ke", "Bearer first-key2", "Bearer # ours", "Bearer", "Basic first-key", "first"):
             assert status(authorization=wrong) == 401
         assert (status(), status("/metrics"), status("/health")) == (401, 401, 200)
         with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):

@@ -1,31 +1,25 @@
-"""The endpoint under load and beside clients that misbehave, by the clients that measure it; what they call wrong."""
+"""The endpoint under load and beside clients that misbehave: every answer is a refusal, or its own text's vector."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable
 
+import httpx
 import numpy as np
 import pytest
-from tests.adapters.serving import Served, serving, until
+from tests.adapters.serving import NAME, Served, head, serving, until
 
 from eddy_embed import Embedder
 from openai_eddy.limits import Limits
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+pytestmark = pytest.mark.slow
 METHOD = "plain:exit=1"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def reachable() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        patch.setattr("endpoint.trouble.ALONE", 5)
-        yield
+TEXTS = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(24)]
+MALFORMED = (b"{", b'{"input": "\xff"}', b"[" * 5000, b'{"model": "eddy-tiny", "input": [[1, -1]]}')
 
 
 @pytest.fixture(scope="module")
@@ -34,67 +28,81 @@ def embedder() -> Embedder:
 
 
 @pytest.fixture(scope="module")
-def known(embedder: Embedder) -> Any:
-    from endpoint.clients import Known
-
-    return Known.of(embedder, 24)
+def vectors(embedder: Embedder) -> np.ndarray:
+    return embedder.encode_document(TEXTS)
 
 
-@pytest.fixture(scope="module")
-def served(embedder: Embedder) -> Iterator[Served]:
-    with serving({METHOD: embedder}, Limits(requests=3), names=["model"]) as found:
-        yield found
+async def ask(client: httpx.AsyncClient, vectors: np.ndarray, number: int) -> bool:
+    """Whether a text was answered, with its own vector; otherwise it was refused with a time."""
+    answer = await client.post("/v1/embeddings", json={"model": NAME, "input": TEXTS[number]})
+    if answer.status_code == 429:
+        assert int(answer.headers["retry-after"]) >= 1
+        return False
+    np.testing.assert_allclose(answer.json()["data"][0]["embedding"], vectors[number], rtol=0, atol=1e-5)
+    return True
 
 
-def test_another_text_s_vector_is_wrong(known: Any) -> None:
-    from endpoint.clients import Wrong
+async def test_load_beyond_what_may_wait(embedder: Embedder, vectors: np.ndarray) -> None:
+    """`/health` answers all along."""
+    answered: list[bool] = []
+    with serving({METHOD: embedder}, Limits(requests=3)) as served:
+        async with httpx.AsyncClient(base_url=served.root, timeout=60) as client:
 
-    known.check(3, known.vectors[3])
-    for bad in (known.vectors[4], known.vectors[3][:10], np.full_like(known.vectors[3], np.nan)):
-        with pytest.raises(Wrong, match="text 3"):
-            known.check(3, bad)
+            async def insist(seed: int) -> None:
+                while time.monotonic() < end:
+                    answered.append(await ask(client, vectors, random.Random(seed).randrange(len(TEXTS))))
+                    assert (await client.get("/health")).status_code == 200
 
-
-@pytest.mark.slow
-async def test_load_beyond_what_may_wait(served: Served, known: Any) -> None:
-    """Each answer is a refusal with a time, or the vector of its text; `/health` answers all along."""
-    from endpoint.clients import load
-    from endpoint.trouble import overload
-
-    found = await load(served.port, known, concurrency=2, seconds=0.3, warm_up=0.05)
-    assert found.answered >= 2 and len(found.latencies) <= found.answered
-    crowd = await overload(served.port, known, clients=12, seconds=0.5)
-    assert crowd.refused > 0 and crowd.answered > 0 and crowd.health > 0
+            end = time.monotonic() + 1
+            await asyncio.gather(*(insist(seed) for seed in range(12)))
+        assert set(answered) == {True, False}
 
 
-@pytest.mark.slow
-async def test_nobody_notices_clients_that_misbehave(embedder: Embedder, known: Any) -> None:
-    from endpoint.trouble import MISDEEDS, endure
+async def malformed(client: httpx.AsyncClient, served: Served) -> None:
+    for body in MALFORMED:
+        answer = await client.post("/v1/embeddings", content=body, headers={"content-type": "application/json"})
+        assert answer.status_code == 400 and set(answer.json()) == {"error"}
 
-    patient = Limits(header_seconds=300, body_seconds=300, write_seconds=300)
-    with serving({METHOD: embedder}, patient, names=["model"]) as served:
-        found = await endure(served.port, known, requests=150, clients=4)
-        assert found.requests >= 150 and set(found.misdeeds) == set(MISDEEDS) and min(found.misdeeds.values()) > 0
-        assert found.files[1] <= found.files[0] and 150 in found.memory
+
+async def huge(client: httpx.AsyncClient, served: Served) -> None:
+    for inputs in ("a" * 9_000_000, "a" * 1_100_000, ["a"] * 2049):
+        try:
+            answer = await client.post("/v1/embeddings", json={"model": NAME, "input": inputs})
+            assert answer.status_code in (400, 413)
+        except httpx.TransportError:  # cut off before all of it was sent
+            pass
+
+
+async def dropped(client: httpx.AsyncClient, served: Served) -> None:
+    """Leave in the head, in the body, or before the answer."""
+    body = b'{"model": "eddy-tiny", "input": "Nobody waits for this."}'
+    whole = head(len(body)) + body
+    for sent in (20, len(whole) - 10, len(whole)):
+        _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(whole[:sent])
+        await writer.drain()
+        writer.transport.abort()
+
+
+async def test_nobody_notices_clients_that_misbehave(embedder: Embedder, vectors: np.ndarray) -> None:
+    with serving({METHOD: embedder}) as served:
+
+        def files() -> int:
+            return int(float(re.findall(r"^process_open_fds (\S+)", served.http.get("/metrics").text, re.M)[0]))
+
+        before = files()
+        async with httpx.AsyncClient(base_url=served.root, timeout=60) as client:
+
+            async def misbehave(misdeed: Callable[[httpx.AsyncClient, Served], Awaitable[None]]) -> None:
+                for _ in range(20):
+                    await misdeed(client, served)
+
+            async def behave(seed: int) -> None:
+                dice = random.Random(seed)
+                for _ in range(40):
+                    assert await ask(client, vectors, dice.randrange(len(TEXTS)))
+
+            bad = (misbehave(each) for each in (malformed, huge, dropped))
+            await asyncio.gather(*bad, *(behave(seed) for seed in range(4)))
         await asyncio.to_thread(until, served.at_rest)
-
-
-def test_ratios_are_of_one_round() -> None:
-    from endpoint.report import levels
-    from endpoint.servers import EDDY, PEER
-
-    def row(system: str, answers: int) -> dict[str, Any]:
-        return {"system": system, "concurrency": 1, "seconds": 2.0, "latencies": [0.01] * answers}
-
-    both = [(EDDY, 10), (PEER, 5), (PEER, 20), (EDDY, 20), (EDDY, 9), (PEER, 3)]
-    eddy, peer = levels([row(*each) for each in both])
-    assert eddy["ratio"] == [2.0, 1.0, 3.0] and peer["ratio"] == [1.0, 1.0, 1.0]
-    assert (eddy["per_second"], eddy["p50"], eddy["requests"]) == (5.0, 10.0, 39)
-
-
-@pytest.mark.slow
-def test_a_trial_of_the_whole_measurement(tmp_path: Path) -> None:
-    command = [sys.executable, str(BENCHMARKS / "serve_load.py"), "--trial", "--json", str(tmp_path / "load.json")]
-    child = subprocess.run(command, capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
-    assert "| 2 | eddy |" in child.stderr and (tmp_path / "load.json").exists()
+        assert files() <= before

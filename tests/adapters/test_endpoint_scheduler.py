@@ -87,8 +87,10 @@ async def test_those_who_asked_together_are_waited_for(budget: int, monkeypatch:
     again += [asyncio.create_task(made.submit("a", [n], [1])) for n in (4, 6, 8)]
     await asyncio.wait_for(asyncio.gather(*again), 10)
     assert [items for _, items in run.batches[1:]] == [[2, 4, 6, 8]]
-    monkeypatch.setattr("openai_eddy.scheduler.RECENT_SECONDS", 0.0)
-    await asyncio.sleep(0.01)
+    monkeypatch.setattr("openai_eddy.scheduler.FORGETTING", 0.0)
+    made._wait = 0.01  # for the one that waits in vain
+    assert await made.submit("a", [2], [1]) == [4]
+    made._wait = 20
     assert await asyncio.wait_for(made.submit("a", [2], [1]), 10) == [4]
     await made.close()
 

@@ -8,21 +8,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-import chromadb
 import numpy as np
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
-from langchain_core.vectorstores import InMemoryVectorStore
 from llama_index.core import Document as LlamaDocument
-from llama_index.core import StorageContext, VectorStoreIndex, load_index_from_storage
-from llama_index.core.schema import TextNode
 
-from chroma_eddy import EddyEmbeddingFunction, open_collection, open_index
+from chroma_eddy import open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, NotFitted
 from eddy_embed.utils.diff import contrast
-from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages, ingest_documents
+from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
@@ -75,7 +70,7 @@ def test_fitted_saved_and_reopened(kind, tmp_path, expected):
     with pytest.raises(
         FingerprintMismatch, match=rf"\A.*: made with `{re.escape(METHOD)}`, opened with `htp:exit=2`\.\n"
     ):
-        kind.load(tmp_path / "new", method="htp:exit=2", post=None)
+        kind.load(tmp_path / "new", method="htp:exit=2", fitted=None)
     saved = json.loads((tmp_path / "new" / "eddy_embedder.json").read_text())
     assert not {"device", "check", "trust_remote_code"} & set(saved)
 
@@ -95,63 +90,27 @@ def test_what_cannot_be_fitted_saved_or_loaded_is_refused(kind, tmp_path):
         kind.load(tmp_path)
 
 
-def test_a_persisted_llama_index_is_reopened_with_what_made_it(tmp_path):
-    model = made(EddyEmbedding).fit(TEXTS)
-    index = VectorStoreIndex.from_documents([LlamaDocument(text=text) for text in TEXTS], embed_model=model)
-    before = [(found.text, found.score) for found in index.as_retriever().retrieve(ASKED)]
-    index.storage_context.persist(str(tmp_path))
-    model.save(tmp_path)
-    context = StorageContext.from_defaults(persist_dir=str(tmp_path))
-    opened = load_index_from_storage(context, embed_model=EddyEmbedding.load(tmp_path))
-    after = [(found.text, found.score) for found in opened.as_retriever().retrieve(ASKED)]
-    assert [text for text, _ in after] == [text for text, _ in before]
-    assert np.allclose([score for _, score in after], [score for _, score in before], atol=1e-5)
-    parser = LongDocumentNodeParser(embed_model=model, passage_size=8)
-    assert all(len(node.embedding) == 4 for node in parser.get_nodes_from_documents([LlamaDocument(text=TEXTS[0])]))
-
-
 def refusal(call):
     """The whole message, as a pattern."""
-    return re.escape(
-        f"Method '{METHOD}' has post-processing, which learns from a library: call {call} once, with the whole "
-        "library, or give post=, the file that Embedder(...).fit(texts).save(path) wrote."
-    )
+    before = f"Method '{METHOD}' has post-processing, which learns from a library: call "
+    after = " once, with the whole library, or give fitted=, the file that Embedder(...).fit(texts).save(path) wrote."
+    return re.escape(before) + call + re.escape(after)
 
 
-def test_long_documents_are_fitted_once_by_the_call_that_the_error_names():
-    documents = [LlamaDocument(text=text, id_=str(at)) for at, text in enumerate(TEXTS)]
-    parser = LongDocumentNodeParser(embed_model=made(EddyEmbedding), passage_size=8)
-    with pytest.raises(NotFitted, match=refusal("parser.embed_model.fit(documents)")):
-        parser.get_nodes_from_documents(documents)
-    parser.embed_model.fit(documents)
-    together = [node.embedding for node in parser.get_nodes_from_documents(documents)]
-    apart = [node.embedding for each in documents for node in parser.get_nodes_from_documents([each])]
-    assert np.allclose(together, apart, atol=1e-5)
-
-
-def test_long_documents_of_langchain_are_fitted_once_by_the_call_that_the_error_names():
-    documents = [Document(text, id=str(at)) for at, text in enumerate(TEXTS)]
-    embeddings = made(EddyEmbeddings)
-    place = {"client": chromadb.EphemeralClient(), "collection_configuration": {"hnsw": {"space": "cosine"}}}
-    store = Chroma("fitted-once", embeddings, **place)
-    with pytest.raises(NotFitted, match=refusal("embeddings.fit(documents)")):
-        next(embed_passages(documents, embeddings))
-    with pytest.raises(NotFitted, match=refusal("embeddings.fit(documents)")):
-        ingest_documents(store, documents)
-    assert store.get()["ids"] == []
-    embeddings.fit(documents)
-    assert len(ingest_documents(store, documents[:2]).ids) == 2 and len(ingest_documents(store, documents[2:]).ids) == 1
-    assert store.similarity_search(ASKED, k=1)[0].page_content == TEXTS[0]
-
-
-def test_a_dumped_langchain_store_is_reopened_with_what_made_it(tmp_path):
-    embeddings = made(EddyEmbeddings).fit(TEXTS)
-    store = InMemoryVectorStore.from_texts(TEXTS, embeddings)
-    store.dump(str(tmp_path / "store.json"))
-    embeddings.save(tmp_path)
-    opened = InMemoryVectorStore.load(str(tmp_path / "store.json"), EddyEmbeddings.load(tmp_path))
-    (ours, score), (theirs, before) = (each.similarity_search_with_score(ASKED, k=1)[0] for each in (opened, store))
-    assert ours.page_content == theirs.page_content and score == pytest.approx(before, abs=1e-5)
+@CLASSES
+def test_long_documents_are_fitted_once_by_the_call_that_the_error_names(kind):
+    model = made(kind)
+    if kind is EddyEmbedding:
+        documents: list[Any] = [LlamaDocument(text=text, id_=str(at)) for at, text in enumerate(TEXTS)]
+        parser = LongDocumentNodeParser(embed_model=model, passage_size=8)
+        embed = lambda given: [node.embedding for node in parser.get_nodes_from_documents(given)]  # noqa: E731
+    else:
+        documents = [Document(text, id=str(at)) for at, text in enumerate(TEXTS)]
+        embed = lambda given: [passage.vector for passage in embed_passages(given, model)]  # noqa: E731
+    with pytest.raises(NotFitted, match=refusal(r"(parser\.embed_model|embeddings)\.fit\(documents\)")):
+        embed(documents)
+    model.fit(documents)
+    assert np.allclose(embed(documents), [vector for each in documents for vector in embed([each])], atol=1e-5)
 
 
 def test_an_index_fits_on_the_first_texts_of_a_store_and_keeps_it(tmp_path):
@@ -186,26 +145,8 @@ def test_a_mismatch_begins_with_a_line_for_people(tmp_path):
         open_index(tmp_path, "notes", plain, passage_size=7)
     with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other weights, settings or versions"):
         open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain:exit=2", normalize=False, check=False))
-    client = chromadb.PersistentClient(str(tmp_path / "own"), chromadb.Settings(anonymized_telemetry=False))
-    open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="plain:exit=2", check=False))
-    with pytest.raises(FingerprintMismatch, match=line):
-        open_collection(client, "facts", EddyEmbeddingFunction("eddy-tiny", method="htp:exit=2", check=False))
-    data = made(EddyEmbedding, method="plain:exit=2").to_dict()
-    with pytest.raises(FingerprintMismatch, match=r"\AThe configuration was made with other weights, .*\.\n"):
-        EddyEmbedding.from_dict({**data, "normalize": False})
-    store = EddyChromaVectorStore("other", made(EddyEmbedding, method="plain:exit=2"), persist_dir=str(tmp_path))
-    node = TextNode(text="Text.", embedding=[1.0], metadata={"eddy_fingerprint": htp.fingerprint})
-    with pytest.raises(
-        FingerprintMismatch, match=r"\Anode .* another maker than the index's, `plain:exit=2` on .*\.\n"
-    ):
-        store.add([node])
     both = contrast({"method": "plain:exit=2", "model_name": "a"}, {"method": "htp:exit=2", "model_name": "b"})
     assert both == "made with `plain:exit=2` on `a`, opened with `htp:exit=2` on `b`"
-
-
-def test_encode_is_the_name_in_sentence_transformers():
-    embedder = Embedder("eddy-tiny", method="plain:exit=2", check=False)
-    assert np.array_equal(embedder.encode(TEXTS), embedder.encode_document(TEXTS))
 
 
 def test_every_package_says_that_it_has_types():
@@ -224,7 +165,7 @@ def test_each_index_of_a_process_stores_its_own_embedding_function(tmp_path):
     for method in ("plain", "htp"):
         with open_index(tmp_path, method, Embedder("eddy-tiny", method=method, check=False)) as index:
             index.create()
-            assert index.store.maker["method"] == method
+            assert index.store.made_by["method"] == method
 
 
 @pytest.mark.parametrize(

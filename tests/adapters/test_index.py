@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.indexes import assert_same, documents, rows, words_of
 
 import eddy_embed
 from chroma_eddy import Document, EddyEmbeddingFunction, ForeignCollection, NoIndex, open_collection, open_index
@@ -23,19 +23,6 @@ from chroma_eddy.types import check_document
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="htp:exit=2")
-
-
-@pytest.fixture
-def index(tmp_path: Path, embedder: Embedder):
-    with open_index(tmp_path / "db", "notes", embedder, passage_size=24) as opened:
-        opened.upsert(documents())
-        yield opened
-
 
 # --- What is stored
 
@@ -50,8 +37,8 @@ def test_headings_are_kept_through_copies(index):
     assert [hit.text for hit in hits] and next(d for d in index.documents() if d.id == "tides").text == text
 
 
-def test_rows_are_what_the_embedder_says(index, embedder):
-    held = rows(index)
+def test_rows_are_what_the_embedder_says(shelf, embedder):
+    held = rows(shelf)
     assert set(held) == {MAIN, SENTENCES, DOCUMENTS}
     by_start = {(row["eddy_document"], row["start_index"]): (v, row, text) for v, row, text in held[MAIN].values()}
     lines = {(row["eddy_document"], row["start_index"]): (v, row) for v, row, _ in held[SENTENCES].values()}
@@ -76,17 +63,17 @@ def test_rows_are_what_the_embedder_says(index, embedder):
         np.testing.assert_allclose(held[DOCUMENTS][document.id][0], expected.vector, atol=1e-5)
 
 
-def test_documents_come_back_as_they_were_given(index):
-    assert list(index.documents()) == documents()
-    entries = index.entries()
+def test_documents_come_back_as_they_were_given(shelf):
+    assert list(shelf.documents()) == documents()
+    entries = shelf.entries()
     assert [entry.characters for entry in entries.values()] == [len(document.text) for document in documents()]
-    status = index.status()
+    status = shelf.status()
     assert (status.documents, status.incomplete, status.rebuilt) == (6, (), None)
-    assert status.passages == sum(entry.passages for entry in entries.values()) == len(rows(index)[MAIN])
-    assert status.fingerprint == index.embedder.fingerprint and status.dimension == index.embedder.dimension
+    assert status.passages == sum(entry.passages for entry in entries.values()) == len(rows(shelf)[MAIN])
+    assert status.fingerprint == shelf.embedder.fingerprint and status.dimension == shelf.embedder.dimension
 
 
-def test_an_index_shows_where_it_is_and_what_embeds(index, embedder, tmp_path):
+def test_an_index_shows_where_it_is_and_what_embeds(index, folder, embedder, tmp_path):
     sizes = "passage_size=24, late=True, sentence_vectors=True"
     assert repr(index) == f"Index('notes', place='{tmp_path / 'db'}', embedder={embedder!r}, {sizes})"
     with open_index(tmp_path / "db", "notes") as other:
@@ -97,16 +84,16 @@ def test_an_index_shows_where_it_is_and_what_embeds(index, embedder, tmp_path):
         assert empty.status().dimension == embedder.dimension
 
 
-def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(index, embedder):
-    about = index.collection.metadata
-    assert index.collection.configuration_json["hnsw"]["space"] == "cosine"
+def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(shelf, embedder):
+    about = shelf.collection.metadata
+    assert shelf.collection.configuration_json["hnsw"]["space"] == "cosine"
     assert about["eddy_fingerprint"] == embedder.fingerprint
     assert json.loads(about["eddy_settings"]) == json.loads(json.dumps(embedder.settings))
-    found = index.collection.query(query_texts=["Do dogs pay?"], n_results=1)
-    expected = index.search([embedder.encode_query("Do dogs pay?")], 1)[0][0]
+    found = shelf.collection.query(query_texts=["Do dogs pay?"], n_results=1)
+    expected = shelf.search([embedder.encode_query("Do dogs pay?")], 1)[0][0]
     assert found["ids"] == [[expected.id]]
     with pytest.raises(Exception, match="open_index"):  # and no other function is asked in its place
-        index.store.client.get_collection("notes").query(query_texts=["Do dogs pay?"])
+        shelf.store.client.get_collection("notes").query(query_texts=["Do dogs pay?"])
 
 
 @given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
@@ -193,45 +180,50 @@ def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_w
             patch.setattr(Store, name, until(getattr(Store, name)))
         with pytest.raises(KeyboardInterrupt):
             index.upsert(changed)
-    for granularity in ("passages", "sentences", "documents"):
-        hits = index.query("Which version?", 100, granularity=granularity, documents=["papers/0"])
+    for unit in ("passage", "sentence", "document"):
+        hits = index.query("Which version?", 100, unit=unit, documents=["papers/0"])
         texts = [hit.text for hit in hits]
         versions = {version for version in (1, 2) for text in texts if f"version {version}" in text}
         assert len(versions) == 1, texts
         assert len(texts) == len({hit.start for hit in hits})
+    both, meant, worded = (
+        {hit.id for hit in index.query("Which version?", 100, **how)} for how in ({}, {"hybrid": False}, {"alpha": 0})
+    )
+    assert both == meant >= worded > set(), "a passage that only one side has"
     index.upsert(changed)
+    assert set(words_of(index)) == set(rows(index)[MAIN])
     assert index.status().incomplete == () and index.check() == {}
     assert next(index.documents()) == changed[0]
     whole = index.entries(["papers/0"])["papers/0"]
     assert sum(row[1]["eddy_document"] == "papers/0" for row in rows(index)[MAIN].values()) == whole.passages
 
 
-@pytest.mark.parametrize("limit", [7])
-def test_batches_stay_within_what_the_database_takes(index, limit, monkeypatch, tmp_path, embedder):
-    monkeypatch.setattr(type(index.store.client), "get_max_batch_size", lambda _: limit)
+def test_batches_stay_within_what_the_database_takes_and_groups_change_no_row(shelf, monkeypatch, tmp_path, embedder):
+    monkeypatch.setattr(type(shelf.store.client), "get_max_batch_size", lambda _: 7)
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
     sizes = []
     upsert = chromadb.Collection.upsert
     monkeypatch.setattr(
         chromadb.Collection, "upsert", lambda self, ids, **more: (sizes.append(len(ids)), upsert(self, ids, **more))
     )
     with open_index(tmp_path / "small", "notes", embedder, passage_size=24) as small:
-        small.upsert(documents())
-        assert max(sizes) == limit
-        assert_same(rows(small), rows(index))
+        small.upsert(iter(documents()))
+        assert max(sizes) == 7
+        assert_same(rows(small), rows(shelf))
 
 
 # --- What is refused
 
 
-def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index, tmp_path):
-    other = Embedder("eddy-tiny", method="plain:exit=2", query_instruction="Find:")
+def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(shelf, written):
+    other = Embedder("eddy-tiny", method="htp:exit=2", query_instruction="Find:")
     with pytest.raises(FingerprintMismatch) as error:
-        open_index(tmp_path / "db", "notes", other, passage_size=32)
+        open_index(written, "notes", other, passage_size=32)
     said = str(error.value)
-    for told in (index.recipe.fingerprint, other.fingerprint, '"Find:"', "passage_size", "24, here 32", "reindex("):
+    for told in (shelf.settings.fingerprint, other.fingerprint, '"Find:"', "passage_size", "24, here 32", "reindex("):
         assert told in said, said
     assert "tokenizer" not in said  # which is the same
-    with open_index(tmp_path / "db", "notes") as opened:
+    with open_index(written, "notes") as opened:
         assert opened.status().documents == 6
         with pytest.raises(NoIndex, match="without an embedder"):
             opened.query("What?")
@@ -240,28 +232,30 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(index
 @pytest.mark.parametrize(
     ("change", "field"),
     [
-        ({"method": "htp:exit=-3"}, "method.readout.exit"),
+        ({"method": "plain:exit=-3"}, "method.readout.exit"),
         ({"normalize": False}, "normalize"),
         ({"text_instruction": "A note:"}, "text_instruction"),
         ({"language": "de"}, "segmenter"),
         ({"model": "changed"}, "weights"),
     ],
 )
-def test_each_setting_that_changes_vectors_is_refused_by_its_name(index, tmp_path, change, field):
+def test_each_setting_that_changes_vectors_is_refused_by_its_name(shelf, written, tmp_path, change, field):
     if "model" in change:
         shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
         weights = load_file(tmp_path / "changed" / "model.safetensors")
         next(iter(weights.values())).flatten()[0] += 1
         save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})
         change = {"model": tmp_path / "changed"}
-    other = Embedder(**{"model": "eddy-tiny", "method": "htp:exit=2", **change})
+    other = Embedder(
+        **{"model": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer.", **change}
+    )
     with pytest.raises(
-        FingerprintMismatch, match=rf"{index.recipe.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
+        FingerprintMismatch, match=rf"{shelf.settings.fingerprint}(.|\n)*{other.fingerprint}(.|\n)*{field} "
     ):
-        open_index(tmp_path / "db", "notes", other)
+        open_index(written, "notes", other)
     with open_index(tmp_path / "other", "notes", other, passage_size=24) as apart:
         apart.upsert(documents(1))
-        own = {row[1]["start_index"]: id_ for id_, row in rows(index)[MAIN].items() if "papers/0" in str(row[1])}
+        own = {row[1]["start_index"]: id_ for id_, row in rows(shelf)[MAIN].items() if "papers/0" in str(row[1])}
         assert own and not set(own.values()) & set(rows(apart)[MAIN])
 
 
@@ -269,7 +263,7 @@ def test_collections_of_others_are_left_alone(tmp_path, embedder):
     client = chromadb.PersistentClient(str(tmp_path))
     client.create_collection("theirs", embedding_function=None).add(ids=["1"], embeddings=[[1.0, 0.0]])
     client.create_collection("notes-documents", embedding_function=None)
-    function = EddyEmbeddingFunction("eddy-tiny", method="htp:exit=2")
+    function = EddyEmbeddingFunction("eddy-tiny", method="plain:exit=2")
     open_collection(client, "plain", function)
     for name, said in (("theirs", "something else"), ("plain", "open_collection")):
         with pytest.raises(ForeignCollection, match=f"made by {said}"):
@@ -311,7 +305,7 @@ def test_wrong_arguments_are_named(tmp_path, embedder, index):
     for place, name, said in (
         (3, "notes", "place=3"),
         ("http://x/path", "notes", "http://host:port"),
-        (tmp_path / "db", "notes-next", "part of another index"),
+        (tmp_path / "db", "notes-next", "collection of another index"),
         (tmp_path / "db", "", "name=''"),
         (tmp_path / "db", "p2", "name='p2' .* 3 to 512 characters"),
         (tmp_path / "db", "my notes", "name='my notes' .* a-z"),
@@ -320,10 +314,3 @@ def test_wrong_arguments_are_named(tmp_path, embedder, index):
             open_index(place, name, embedder)
     with pytest.raises(InvalidParameter, match="embedder='htp'"):
         open_index(tmp_path / "db", "notes", "htp")  # type: ignore[arg-type]
-
-
-def test_groups_do_not_change_the_rows(index, tmp_path, embedder, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 1)
-    with open_index(tmp_path / "one", "notes", embedder, passage_size=24) as other:
-        other.upsert(iter(documents()))
-        assert_same(rows(other), rows(index))

@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 
-from chroma_eddy import ForeignCollection, Index, open_index
-from chroma_eddy.rows.schema import DOCUMENT
+from chroma_eddy import ForeignCollection, Index
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
-from eddy_embed import Embedder
+from eddy_embed.integrations.metadata_names import DOCUMENT
 
 
 @pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    """Whole again at the end of each test."""
-    place = Path(tmp_path_factory.mktemp("db"))
-    with open_index(place, "notes", Embedder("eddy-tiny", method="htp:exit=2"), passage_size=24) as opened:
-        opened.upsert(documents())
-        yield opened
-
-
-@pytest.fixture(scope="module")
-def before(index: Index) -> dict[str, Any]:
-    return rows(index)
+def before(shelf: Index) -> dict[str, Any]:
+    return rows(shelf)
 
 
 def test_rows_that_somebody_took_are_missed_and_written_again(index, before):

@@ -15,12 +15,21 @@ from tests.adapters.killing import MOST_STEPS, SAVED_OFTEN, UNREACHABLE, kill_pr
 
 from chroma_eddy import Index, open_index
 from chroma_eddy.storage import store
-from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from eddy_embed import Embedder
 
+KILLS = 50
+NEW = "plain:exit=-2"
+"""The method of what a library is made anew with."""
 
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method=killing.METHOD)
+
+def embedder(method: str = killing.METHOD) -> Embedder:
+    return Embedder("eddy-tiny", method=method)
+
+
+def reindex(place: str) -> None:
+    with open_index(place, "notes") as index:
+        index.reindex(embedder(NEW))
 
 
 @pytest.fixture(scope="module", params=["folder", "server"])
@@ -68,15 +77,18 @@ def placed(kind: str, folder: Path, template: Path) -> Iterator[Place]:
         yield Place(folder, template, server)
 
 
-def stored(place: Place) -> set[str]:
-    """Digests of the texts that are stored whole."""
+def stored(place: Place, suffix: str = "") -> set[str]:
+    """Digests of the texts that are stored whole, in the index or in the one that is to replace it."""
     with open_index(place.address, "notes") as index:
-        return {entry.text_digest for entry in index.entries().values() if entry.digest}
+        found = index.store.with_suffix(suffix)
+        documents = found.get(DOCUMENTS, metadatas=True).metadatas if found.find() is not None else []
+        return {str(row["eddy_text"]) for row in documents if row["eddy_digest"]}
 
 
 def interrupted(place: Place, job: Callable[[str], None], log: Path, moment: random.Random) -> bool:
     """One run that is killed, or whose server is; whether it was still at work, having embedded nothing twice."""
-    whole, seen = stored(place), len(log.read_text().split()) if log.exists() else 0
+    whole = stored(place, NEXT if job is reindex else "")
+    seen = len(log.read_text().split()) if log.exists() else 0
     process, pipe = started(place.address, job, log)
     server = place.server if place.server and moment.random() < 0.5 else None
     caught = killed(process, pipe, moment, MOST_STEPS, server.kill if server else kill_process(process))
@@ -100,11 +112,8 @@ def both_sides_agree(index: Index) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kills", [5, 50])
-def test_a_killed_sync_is_finished_by_the_next(
-    kind: str, kills: int, expected: tuple[Path, dict], tmp_path: Path
-) -> None:
-    template, undisturbed = expected
+def test_a_killed_sync_is_finished_by_the_next(kind: str, expected: tuple[Path, dict], tmp_path: Path) -> None:
+    (template, undisturbed), kills = expected, KILLS
     moment, log = random.Random(kills), tmp_path / "embedded.log"
     with placed(kind, tmp_path / "db", template) as place:
         place.renew()
@@ -124,3 +133,25 @@ def test_a_killed_sync_is_finished_by_the_next(
             assert index.status().incomplete == () and index.check() == {}
             assert list(index.documents()) and set(index.entries()) == {each.id for each in killing.after()}
             assert_same(rows(index), undisturbed)
+
+
+@pytest.mark.slow
+def test_a_killed_reindexing_goes_on(tmp_path: Path) -> None:
+    template, kills, log = tmp_path / "before", KILLS, tmp_path / "embedded.log"
+    moment = random.Random(kills)
+    for folder, method in ((template, killing.METHOD), (tmp_path / "wanted", NEW)):
+        with open_index(folder, "notes", embedder(method), passage_size=24) as index:
+            index.upsert(killing.before())
+            wanted = rows(index)
+    place = Place(tmp_path / "db", template, None)
+    place.renew()
+    while kills:
+        if interrupted(place, reindex, log, moment):
+            kills -= 1
+        else:
+            place.renew()
+    reindex(place.address)
+    with open_index(place.address, "notes", embedder(NEW)) as index:
+        assert_same(rows(index), wanted)
+        names = {collection.name for collection in index.store.client.list_collections()}
+        assert names == {"notes", "notes-sentences", "notes-documents"}

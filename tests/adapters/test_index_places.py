@@ -3,64 +3,46 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import time
 from types import SimpleNamespace
 
 import chromadb
 import pytest
-from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.errors import InternalError
-from tests.adapters.indexes import assert_same, documents, rows, served
+from tests.adapters.indexes import apart, assert_same, documents, rows, served
 from tests.disk import files_of_at_most
-from tests.processes import UNPRIVILEGED, context, run_code
+from tests.processes import UNPRIVILEGED, run_code
 
 from chroma_eddy import Document, IndexInUse, StorageError, open_index
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.locks import LOCK, WRITER, Lock
-from eddy_embed import Embedder
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain:exit=2")
-
+from chroma_eddy.storage.locks import WriterLock
+from chroma_eddy.storage.names import LOCK, WRITER
 
 # --- One writer
 
 
-def hold(folder: str, held: object, done: object) -> None:
-    with Lock(Path(folder)):
-        held.set()  # type: ignore[attr-defined]
-        done.wait(60)  # type: ignore[attr-defined]
+def test_a_second_writer_is_told_of_the_first_or_waits(folder, index, embedder):
+    """The lock is the operating system's, and so the same for another process as for another lock of this one."""
+    with WriterLock(folder):
+        with pytest.raises(IndexInUse, match=rf"process {os.getpid()} \(since 20.* is writing"):
+            index.upsert(documents(7))
+        assert index.query("Do dogs pay?", 1)  # who only reads need not wait
+    first, held = WriterLock(folder), threading.Event()
 
+    def hold() -> None:
+        with first:
+            held.set()
+            time.sleep(0.2)
 
-@contextmanager
-def another_writer(folder: Path) -> Iterator[tuple[int, threading.Event]]:
-    held, done = context().Event(), context().Event()
-    process = context().Process(target=hold, args=(str(folder), held, done))
-    process.start()
-    try:
-        assert held.wait(120)
-        yield int(process.pid or 0), done
-    finally:
-        done.set()
-        process.join()
-
-
-def test_a_second_writer_is_told_of_the_first_or_waits(tmp_path, embedder):
-    with open_index(tmp_path, "notes", embedder) as index:
-        index.upsert(documents(2))
-        with another_writer(tmp_path) as (pid, done):
-            with pytest.raises(IndexInUse, match=rf"process {pid} \(since 20.* is writing"):
-                index.upsert(documents(3))
-            assert index.query("Do dogs pay?", 1)  # who only reads need not wait
-            with open_index(tmp_path, "notes", embedder, timeout=60) as patient:
-                threading.Timer(0.2, done.set).start()
-                assert patient.upsert(documents(3)).written == 1
-        assert (tmp_path / LOCK).exists() and not (tmp_path / WRITER).exists()
+    other = threading.Thread(target=hold)
+    other.start()
+    assert held.wait(10)
+    with open_index(folder, "notes", embedder, timeout=60) as patient:
+        assert patient.upsert(documents(7)).written == 1
+    other.join()
+    assert (folder / LOCK).exists() and not (folder / WRITER).exists()
 
 
 def test_threads_with_one_index_take_turns(tmp_path, embedder):
@@ -76,13 +58,11 @@ def test_threads_with_one_index_take_turns(tmp_path, embedder):
 # --- Servers
 
 
-def test_a_server_holds_the_same_rows_as_a_folder(tmp_path, embedder):
+def test_a_server_holds_the_same_rows_as_a_folder(tmp_path, embedder, shelf):
     with served(tmp_path / "server") as server:
         with open_index(server.url, "notes", embedder, passage_size=24) as index:
             index.upsert(documents())
-            with open_index(tmp_path / "folder", "notes", embedder, passage_size=24) as local:
-                local.upsert(documents())
-                assert_same(rows(index), rows(local))
+            assert_same(rows(index), rows(shelf))
             client = chromadb.HttpClient("127.0.0.1", server.port)
             assert open_index(client, "notes", embedder).query("Do dogs pay?")[0].text
             server.kill()
@@ -101,21 +81,17 @@ def test_a_server_holds_the_same_rows_as_a_folder(tmp_path, embedder):
 
 
 @pytest.mark.parametrize("size", [100, 4_000, 300_000])
-def test_a_full_disk_is_named_and_nothing_is_lost(size, tmp_path, embedder):
+def test_a_full_disk_is_named_and_nothing_is_lost(size, tmp_path, embedder, shelf):
     folder = tmp_path / "db"
-    with open_index(tmp_path / "whole", "notes", embedder, passage_size=24) as whole:
-        whole.upsert(documents())
-        if size > 4_000:
-            with open_index(folder, "notes", embedder, passage_size=24) as index:
-                index.upsert(documents(2))
-        with pytest.raises(StorageError, match=r"see that the disk has room|too large"), files_of_at_most(size):
-            open_index(folder, "notes", embedder, passage_size=24).upsert(documents())
-        # Another process has no broken client of the same path to reuse.
-        SharedSystemClient.clear_system_cache()
+    if size > 4_000:
         with open_index(folder, "notes", embedder, passage_size=24) as index:
-            index.upsert(documents())
-            assert index.check() == {} and not index.incomplete()
-            assert_same(rows(index), rows(whole))
+            index.upsert(documents(2))
+    with pytest.raises(StorageError, match=r"see that the disk has room|too large"), files_of_at_most(size):
+        open_index(folder, "notes", embedder, passage_size=24).upsert(documents())
+    with apart(), open_index(folder, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents())
+        assert index.check() == {} and not index.incomplete()
+        assert_same(rows(index), rows(shelf))
 
 
 def test_no_room_left_is_told_from_no_permission_and_from_damage(tmp_path, monkeypatch):
@@ -137,7 +113,7 @@ WRITES = """
 import json, sys
 from chroma_eddy import Document, open_index
 from eddy_embed import Embedder
-embedder, said = Embedder("eddy-tiny", method="plain:exit=2"), []
+embedder, said = Embedder("eddy-tiny", method="plain:exit=2", query_instruction="Find the answer."), []
 with open_index(sys.argv[1], "notes", embedder) as index:
     said.append([hit.text for hit in index.query("When does the ferry leave?")])
     copy = index.store.connection.folder

@@ -20,11 +20,6 @@ from chroma_eddy.storage.hnsw_files import RECORD
 from eddy_embed import Embedder
 
 
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain:exit=2")
-
-
 def opened(place: Path, embedder: Embedder) -> Index:
     return open_index(place, "notes", embedder, passage_size=24)
 
@@ -104,21 +99,8 @@ def test_everything_that_was_written_was_synced(tmp_path: Path) -> None:
     """By a recorded trace of all threads: the content of each file and, after it was made or renamed, its name."""
     place, trace = tmp_path / "db", tmp_path / "trace"
     calls = "openat,write,pwrite64,sendfile,copy_file_range,ftruncate,fsync,fdatasync,rename,unlink"
-    command = [
-        "strace",
-        "-f",
-        "-y",
-        "-s",
-        "300",
-        "-e",
-        f"trace={calls}",
-        "-o",
-        trace,
-        sys.executable,
-        "-c",
-        _WRITE,
-        place,
-    ]
+    traced = ["strace", "-f", "-y", "-s", "300", "-e", f"trace={calls}", "-o", trace]
+    command = [*traced, sys.executable, "-c", _WRITE, place]
     subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
     contents, names = set[str](), set[str]()
     for line in trace.read_text(errors="replace").splitlines():

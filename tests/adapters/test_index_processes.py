@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import suppress
 from functools import partial
 from multiprocessing.synchronize import Barrier, Event
 from pathlib import Path
 
 import pytest
 from chromadb import Collection
-from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
 from tests.processes import context
 
-from chroma_eddy import ForeignCollection, Index, open_index
+from chroma_eddy import Document, ForeignCollection, Index, index_core, open_index
 from chroma_eddy.storage import connection, store
-from chroma_eddy.storage.backups import BEGUN, SAVED
-from chroma_eddy.storage.locks import WRITER
-from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.names import WRITER
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from chroma_eddy.write.writer import Writer
@@ -45,38 +41,31 @@ def opened(place: Path | str, embedder: Embedder | None = None) -> Index:
     return open_index(place, "notes", embedder or Embedder("eddy-tiny", method=METHOD), passage_size=24, timeout=120)
 
 
-def grow(place: str) -> None:
-    with opened(place) as index:
-        index.upsert(documents(6))
-
-
-def change(place: str) -> None:
-    with opened(place) as index:
-        index.sync(documents(5, version=2))
-
-
 def wait_and_sync(place: str) -> None:
     with opened(place) as index:
         index.sync(after())
 
 
-def run(place: Path, job: object, log: Path) -> None:
-    process, pipe = started(str(place), job, log)
-    process.join()
-    pipe.close()
-    assert process.exitcode == 0
+@pytest.fixture
+def elsewhere(tmp_path: Path, embedder: Embedder) -> Callable[[int | list[Document]], None]:
+    """Makes documents, or so many, those that the index holds, as another process does."""
+
+    def write(wanted: int | list[Document]) -> None:
+        with apart(), opened(tmp_path / "db", embedder) as index:
+            index.sync(documents(wanted) if isinstance(wanted, int) else wanted)
+
+    return write
 
 
-def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_path, embedder):
-    place, log = tmp_path / "db", tmp_path / "log"
-    with opened(place, embedder) as index:
+def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_path, embedder, elsewhere):
+    with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(2))
         assert len(index.query(ASKED, 100)) == index.status().passages
-        for job, wanted in ((grow, documents(6)), (change, documents(5, version=2))):
-            run(place, job, log)
+        for wanted in (documents(6), documents(5, version=2)):
+            elsewhere(wanted)
             texts = {document.id: document.text for document in wanted}
-            for granularity in ("passages", "sentences", "documents"):
-                hits = index.query(ASKED, 100, granularity=granularity)
+            for unit in ("passage", "sentence", "document"):
+                hits = index.query(ASKED, 100, unit=unit)
                 assert {hit.document for hit in hits} == set(texts)
                 assert all(texts[hit.document][hit.start : hit.end] == hit.text for hit in hits)
             assert len(index.query(ASKED, 100)) == index.status().passages
@@ -84,36 +73,20 @@ def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_pat
             assert {hit.document for hit in index.query("Granite cools", 100, hybrid=True)} == set(texts)
             assert list(index.documents()) == wanted
         index.upsert(documents(8))
-    SharedSystemClient.clear_system_cache()
-    with opened(place, embedder) as index, opened(tmp_path / "alone", embedder) as alone:
+    with apart(), opened(tmp_path / "db", embedder) as index, opened(tmp_path / "alone", embedder) as alone:
         alone.upsert(documents(8))
         assert_same(rows(index), rows(alone))
 
 
-@pytest.fixture
-def elsewhere(tmp_path: Path, embedder: Embedder) -> Callable[[int], None]:
-    """Writes so many documents as another process does."""
-
-    def write(count: int) -> None:
-        with apart(), opened(tmp_path / "db", embedder) as index:
-            index.upsert(documents(count))
-
-    return write
-
-
-def test_a_change_before_the_first_question_and_each_one_after_it_is_seen(tmp_path, embedder, elsewhere):
+def test_changes_before_the_first_question_and_after_it_are_seen_and_kept(tmp_path, embedder, elsewhere):
     elsewhere(2)
     with opened(tmp_path / "db", embedder) as index:
-        for count in (4, 6, 8):
+        for count in (4, 6):
             elsewhere(count)
             assert len({hit.document for hit in index.query(ASKED, 100)}) == count
-
-
-def test_a_write_before_any_question_keeps_what_was_written_after_opening(tmp_path, embedder, elsewhere):
-    elsewhere(2)
     with opened(tmp_path / "db", embedder) as index:
-        elsewhere(6)
-        index.upsert(documents(8))
+        elsewhere(7)
+        index.upsert(documents(8))  # before any question
     with apart(), opened(tmp_path / "db", embedder) as index:
         assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
         assert len(index.query(ASKED, 100)) == index.status().passages
@@ -124,7 +97,7 @@ def interrupted(*_: object, **__: object) -> None:
 
 
 @pytest.fixture
-def killed_elsewhere(elsewhere: Callable[[int], None], monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def killed_elsewhere(elsewhere: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """The same, and is killed before it can say that it has."""
 
     def write(count: int) -> None:
@@ -181,9 +154,9 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
 
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(2))
-        assert index.query(ASKED, granularity="documents")
+        assert index.query(ASKED, unit="document")
         monkeypatch.setattr(Collection, "query", changed_before)
-        hits = index.query(ASKED, granularity="documents")
+        hits = index.query(ASKED, unit="document")
         assert {hit.text for hit in hits} == {document.text for document in documents(2, version=2)}
         for hit in hits:
             vector = embedder.encode_long(hit.text, passage_size=24).vector
@@ -218,9 +191,9 @@ def check_answers(index: Index) -> None:
     """Whether each answer has every document, in one version of it."""
     versions = [{document.id: document.text for document in documents(5, version=version)} for version in (1, 2)]
     query = index.embedder.encode_query(ASKED)
-    for granularity in ("passages", "sentences", "documents"):
+    for unit in ("passage", "sentence", "document"):
         found: dict[str, set[int]] = {}
-        for hit in index.search([query], 100, granularity=granularity, sentences=granularity == "passages")[0]:
+        for hit in index.search([query], 100, unit=unit, sentences=unit == "passage")[0]:
             own = {v for v, texts in enumerate(versions) if texts[hit.document][hit.start : hit.end] == hit.text}
             found[hit.document] = found.get(hit.document, {0, 1}) & own
         assert len(found) == 5 and all(found.values())
@@ -241,7 +214,7 @@ def ask_until(place: str, begin: Barrier, end: Event) -> None:
             check_answers(index)
 
 
-@pytest.mark.parametrize("seconds", [2, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seconds", [1, pytest.param(600, marks=pytest.mark.slow)])
 def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(seconds, tmp_path, embedder):
     place, begin, end = tmp_path / "db", context().Barrier(3), context().Event()
     with opened(place, embedder) as index:
@@ -262,13 +235,14 @@ def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(second
                 process.join()
         assert [process.exitcode for process in others] == [0, 0]
         last = {document.text for document in documents(5, version=2)}
-        assert {hit.text for hit in index.query(ASKED, 5, granularity="documents")} == last and index.check() == {}
+        assert {hit.text for hit in index.query(ASKED, 5, unit="document")} == last and index.check() == {}
 
 
-def test_a_read_goes_on_for_as_long_as_another_writes(tmp_path: Path, embedder: Embedder) -> None:
+def test_a_read_goes_on_for_as_long_as_another_writes(tmp_path, embedder, monkeypatch) -> None:
     """An attempt that a write came between does not count; without one, it ends soon."""
+    monkeypatch.setattr(index_core, "_PAUSE", 0.0)
     index, other = opened(tmp_path, embedder), opened(tmp_path, embedder)
-    index.upsert(documents())
+    index.upsert(documents(1))
     attempts: list[int] = []
 
     def read(attempt: int, writes: int) -> str:
@@ -297,26 +271,3 @@ def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedd
     with opened(place, embedder) as index, opened(tmp_path / "alone", embedder) as alone:
         alone.sync(after())
         assert_same(rows(index), rows(alone))
-
-
-@pytest.mark.parametrize("noted", [True, False])
-def test_vectors_whose_saving_was_cut_short_are_put_back(noted, tmp_path, embedder, monkeypatch):
-    """As SIGKILL leaves them: before the database has noted how far they go, or without an earlier whole version."""
-    place = tmp_path / "db"
-    if not noted:
-        monkeypatch.setattr(store, "_COSINE_CONFIG", {"hnsw": {"space": "cosine"}})  # saved after a thousand rows
-    with opened(place, embedder) as index:
-        index.upsert(documents(4))
-        before, collection = rows(index), str(index.store.collection(MAIN).id)
-    SharedSystemClient.clear_system_cache()
-    asked = "SELECT id FROM segments WHERE collection = ? AND scope = 'VECTOR'"
-    with closing(sqlite3.connect(place / "chroma.sqlite3")) as database:
-        ((segment,),) = database.execute(asked, [collection])
-    assert any((place / SAVED).glob(f"{segment}.*")) == noted
-    for file in (place / segment).iterdir():
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2] + b"half")
-    (place / BEGUN).write_text(collection)
-    with opened(place, embedder) as index:
-        assert_same(rows(index), before)
-        assert index.upsert(documents(4)).unchanged == 4 and index.upsert(documents(6)).written == 2
-        assert not (place / BEGUN).exists() and index.check() == {}

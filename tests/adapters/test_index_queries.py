@@ -15,22 +15,14 @@ from tests.adapters.indexes import documents, rows
 from chroma_eddy import Hit, Index, open_index
 from chroma_eddy.query.ranking import mmr_order, reciprocal_rank_fusion
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
-from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText
 
 ASKED = "When do boats with a deep keel leave?"
 
 
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="htp:exit=2", query_instruction="Find the answer.")
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory, embedder) -> Index:
-    opened = open_index(tmp_path_factory.mktemp("db"), "notes", embedder, passage_size=24)
-    opened.upsert(documents(8))
-    return opened
+@pytest.fixture
+def index(shelf) -> Index:
+    return shelf
 
 
 @pytest.fixture(scope="module")
@@ -49,19 +41,17 @@ def same(hits: list[Hit], expected: list[tuple[str, float]], k: int) -> bool:
     return len(hits) == min(k, len(expected)) and {hit.id for hit in hits[:-1]} <= {id_ for id_, _ in expected}
 
 
-@pytest.mark.parametrize(
-    ("granularity", "part"), [("passages", MAIN), ("sentences", SENTENCES), ("documents", DOCUMENTS)]
-)
-def test_hits_are_the_nearest_with_true_cosines(granularity, part, index, query):
-    texts = {document.id: document for document in documents(8)}
+@pytest.mark.parametrize(("unit", "part"), [("passage", MAIN), ("sentence", SENTENCES), ("document", DOCUMENTS)])
+def test_hits_are_the_nearest_with_true_cosines(unit, part, index, query):
+    texts = {document.id: document for document in documents()}
     for k in (1, 4, 1000):
-        hits = index.query(ASKED, k, granularity=granularity, hybrid=False)
+        hits = index.query(ASKED, k, unit=unit, hybrid=False)
         assert same(hits, ranked(index, part, query), k)
-        assert index.search([query, query], k, granularity=granularity)[1] == hits
+        assert index.search([query, query], k, unit=unit)[1] == hits
         for hit in hits:
             own = texts[hit.document]
             assert hit.text == own.text[hit.start : hit.end] and hit.score == hit.cosine
-            if granularity == "passages":
+            if unit == "passage":
                 assert hit.metadata == own.metadata
                 assert (hit.page is None) == (not own.page_starts)
 
@@ -80,10 +70,10 @@ def test_filters(index, query):
     assert words and all("Granite" in hit.text for hit in words)
     first = index.query(ASKED, 100, where={"page": {"$lte": 1}})
     assert first and all(hit.page == 1 and hit.last_page in (1, 2) for hit in first)
-    lines = index.query(ASKED, 100, where={"shelf": "b"}, granularity="sentences")
-    assert {hit.document for hit in lines} == {f"papers/{at}" for at in (1, 3, 5, 7)}
-    whole = index.query(ASKED, 100, where={"shelf": "b"}, granularity="documents")
-    assert {hit.document for hit in whole} == {f"papers/{at}" for at in (1, 3, 5, 7)}
+    lines = index.query(ASKED, 100, where={"shelf": "b"}, unit="sentence")
+    assert {hit.document for hit in lines} == {f"papers/{at}" for at in (1, 3, 5)}
+    whole = index.query(ASKED, 100, where={"shelf": "b"}, unit="document")
+    assert {hit.document for hit in whole} == {f"papers/{at}" for at in (1, 3, 5)}
 
 
 def test_the_nearest_documents_first(index, query):
@@ -96,11 +86,11 @@ def test_the_nearest_documents_first(index, query):
 
 def test_sentences_are_marked_from_stored_vectors_or_by_the_model(index, embedder, query, tmp_path):
     with open_index(tmp_path, "bare", embedder, passage_size=24, sentence_vectors=False) as bare:
-        bare.upsert(documents(8))
+        bare.upsert(documents())
         assert SENTENCES not in rows(bare)
         hits = index.query(ASKED, 5, sentences=True, hybrid=False)
         lines = {(row["eddy_document"], row["start_index"]): v for v, row, _ in rows(index)[SENTENCES].values()}
-        texts = {document.id: document.text for document in documents(8)}
+        texts = {document.id: document.text for document in documents()}
         for hit, other in zip(hits, bare.query(ASKED, 5, sentences=True, hybrid=False), strict=True):
             assert [(s.start, s.end, s.text) for s in hit.sentences] == [
                 (s.start, s.end, s.text) for s in other.sentences
@@ -113,7 +103,7 @@ def test_sentences_are_marked_from_stored_vectors_or_by_the_model(index, embedde
             assert [s.cosine for s in other.sentences] == pytest.approx(cosines.tolist(), abs=1e-5)
             assert hit.best is max(hit.sentences, key=lambda s: s.cosine)
         with pytest.raises(InvalidParameter, match="sentence_vectors=False"):
-            bare.query(ASKED, granularity="sentences")
+            bare.query(ASKED, unit="sentence")
         assert index.query(ASKED)[0].best is None
 
 
@@ -140,8 +130,8 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index):
         assert hit.cosine == pytest.approx(float(held[hit.id][0] @ asked), abs=1e-5)
     only = index.query("granite ferry", 100, where={"shelf": "a"}, sentences=True)
     assert {hit.metadata["shelf"] for hit in only} == {"a"} and all(hit.sentences for hit in only)
-    with pytest.raises(InvalidParameter, match="leave granularity out"):
-        index.query(ASKED, hybrid=True, granularity="documents")
+    with pytest.raises(InvalidParameter, match="leave unit out"):
+        index.query(ASKED, hybrid=True, unit="document")
 
 
 def test_a_question_whose_words_nobody_uses_is_answered_by_meaning_alone(index):
@@ -196,9 +186,9 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
         {"k": True},
         {"fetch_k": 0},
         {"lambda_mult": 2},
-        {"granularity": "words"},
+        {"unit": "words"},
         {"documents": "papers/1"},
-        {"sentences": True, "granularity": "documents"},
+        {"sentences": True, "unit": "document"},
     ):
         with pytest.raises(InvalidParameter):
             index.query(ASKED, **wanted)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import time
-from contextlib import AbstractContextManager
-from pathlib import Path
 
 import chromadb
 import numpy as np
@@ -14,13 +11,12 @@ import pytest
 from chromadb import Collection
 from filelock import FileLock
 from tests.adapters.indexes import apart, assert_same, documents, rows
-from tests.adapters.killing import MOST_STEPS, kill_process, killed, started
 from tests.selection import mostly_slow
 
 from chroma_eddy import Document, Index, open_index
 from chroma_eddy.storage import swap
-from chroma_eddy.storage.locks import LOCK, WRITER
-from chroma_eddy.storage.names import MAIN, SENTENCES
+from chroma_eddy.storage.locks import WriterLock
+from chroma_eddy.storage.names import LOCK, MAIN, SENTENCES, WRITER
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
@@ -30,8 +26,8 @@ ASKED = "Do dogs pay?"
 
 
 @pytest.fixture(scope="module")
-def old() -> Embedder:
-    return Embedder("eddy-tiny", method="plain:exit=2")
+def old(embedder: Embedder) -> Embedder:
+    return embedder
 
 
 @pytest.fixture(scope="module")
@@ -40,24 +36,11 @@ def new() -> Embedder:
 
 
 @pytest.fixture(scope="module")
-def template(tmp_path_factory, old) -> Path:
-    folder = tmp_path_factory.mktemp("template") / "db"
-    with open_index(folder, "notes", old, passage_size=24) as index:
-        index.upsert(documents())
-    return folder
-
-
-@pytest.fixture(scope="module")
 def wanted(tmp_path_factory, new) -> dict:
     """Rows of an index that the other embedder made from the beginning."""
     with open_index(tmp_path_factory.mktemp("wanted"), "notes", new, passage_size=24) as index:
         index.upsert(documents())
         return rows(index)
-
-
-@pytest.fixture
-def folder(template, tmp_path) -> Path:
-    return Path(shutil.copytree(template, tmp_path / "db"))
 
 
 def stop_at(monkeypatch, step: int, *names: str, module: object = Store) -> None:
@@ -118,7 +101,7 @@ def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monke
         index.remove(list(index.entries()))
         index.reindex(new)  # of nothing, there is nothing to embed
         assert not index.exists and index.upsert(documents(1)).written == 1
-        assert index.recipe.fingerprint == new.fingerprint
+        assert index.settings.fingerprint == new.fingerprint
 
 
 def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder, tmp_path, new, wanted, monkeypatch):
@@ -144,16 +127,16 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         stop_at(patch, 1, "_swap", module=swap)
         open_index(folder, "notes").reindex(new)
-    writer, hold_lock = FileLock(folder / LOCK), Store.hold_lock
+    writer, hold_lock = FileLock(folder / LOCK), WriterLock.__enter__
 
     def let_go(_: float) -> None:
         writer.release()
-        monkeypatch.setattr(Store, "hold_lock", after_the_other)
+        monkeypatch.setattr(WriterLock, "__enter__", after_the_other)
 
-    def after_the_other(self: Store) -> AbstractContextManager[None]:
-        monkeypatch.setattr(Store, "hold_lock", hold_lock)
+    def after_the_other(self: WriterLock) -> WriterLock:
+        monkeypatch.setattr(WriterLock, "__enter__", hold_lock)
         with apart(), open_index(folder, "notes"):
-            return self.hold_lock()
+            return self.__enter__()
 
     monkeypatch.setattr(time, "sleep", let_go)
     with writer.acquire(), open_index(folder, "notes", new) as index:
@@ -176,7 +159,7 @@ def test_who_reads_finishes_an_exchange_that_left_a_collection_without_its_name(
             with open_index(folder, "notes", old) as writer:
                 writer.reindex(old, passage_size=12)
         assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
-        assert reader.recipe.passage_size == 12
+        assert reader.settings.passage_size == 12
 
 
 @pytest.mark.parametrize("found", ["letters-next", "letters"])
@@ -210,41 +193,6 @@ def test_two_that_exchange_at_once_lose_nothing(found, old, new, wanted, monkeyp
             assert_same(rows(reader), wanted)
             reader.remove(list(reader.entries()))
             reader.store.drop_all()
-
-
-def reindex(place: str) -> None:
-    with open_index(place, "notes") as index:
-        index.reindex(Embedder("eddy-tiny", method="plain:exit=-2"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [5, 50])
-def test_a_killed_reindexing_goes_on(kills, template, wanted, new, tmp_path):
-    place, log, moment = tmp_path / "db", tmp_path / "embedded.log", random.Random(kills)
-    shutil.copytree(template, place)
-    seen = 0
-    while kills:
-        whole: set[str] = set()
-        with open_index(place, "notes") as index:
-            following = index.store.with_suffix("-next")
-            if following.find() is not None:
-                got = following.collection("-documents").get(include=["metadatas"])
-                whole = {str(row["eddy_text"]) for row in got["metadatas"] or [] if row["eddy_digest"]}
-        process, pipe = started(str(place), reindex, log)
-        caught = killed(process, pipe, moment, MOST_STEPS, kill_process(process))
-        process.join()
-        texts = log.read_text().split() if log.exists() else []
-        assert not whole & set(texts[seen:])
-        seen = len(texts)
-        kills -= caught
-        if not caught:
-            assert process.exitcode == 0
-            shutil.rmtree(place)
-            shutil.copytree(template, place)
-    with open_index(place, "notes") as index:
-        index.reindex(new)
-        assert_same(rows(index), wanted)
-        assert names_of(index) == {"notes", "notes-sentences", "notes-documents"}
 
 
 # --- Post-processing
@@ -300,7 +248,7 @@ def test_questions_go_through_the_index_own_transform(tmp_path):
         fitted = index.post
         assert fitted is not None
         fitted.save(tmp_path / "post.npz")
-    own = Embedder("eddy-tiny", method="plain+whiten", post=tmp_path / "post.npz")
+    own = Embedder("eddy-tiny", method="plain+whiten", fitted=tmp_path / "post.npz")
     query = own.encode_query(ASKED)
     for embedder in (unfitted, own):
         with open_index(tmp_path, "notes", embedder) as index:
@@ -338,11 +286,11 @@ def test_an_interrupted_refit_goes_on_with_what_it_had_learned(tmp_path, old, mo
         assert not index.exists
         index.upsert(documents(4))
         index.upsert(documents())
-        before = index.recipe.fingerprint
+        before = index.settings.fingerprint
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             stop_at(patch, 14, "upsert")
             index.refit()
-        assert index.recipe.fingerprint == before and index.query(ASKED)
+        assert index.settings.fingerprint == before and index.query(ASKED)
         (tmp_path / WRITER).write_text("{}")  # which one who is killed leaves
         report = index.refit()
         assert report.unchanged and report.unchanged + report.written == 6

@@ -39,11 +39,6 @@ def remove_folder(path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain:exit=2")
-
-
-@pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> tuple[Path, dict[str, Any]]:
     """The folder of an index that is left alone, and its rows."""
     place = Path(tmp_path_factory.mktemp("whole")) / "db"
@@ -74,10 +69,7 @@ def saved_files(place: Path, name: str) -> list[Path]:
     ("name", "harm"),
     [
         ("length.bin", cut),
-        ("data_level0.bin", cut),
         ("data_level0.bin", scribble),
-        ("header.bin", scribble),
-        ("link_lists.bin", scribble),
         ("index_metadata.pickle", Path.unlink),
         ("header.bin", remove_folder),
     ],

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
-from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.stores import InMemoryByteStore
+from tests.adapters.samples import REPEATS, STORY
 
 from eddy_embed import Segmenter
-from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.errors import InvalidText
 from langchain_eddy import EddyEmbeddings, SentenceTextSplitter
 
-STORY = (
-    "The harbour lay still that morning. Only the ferry moved, slow and white, towards the island. "
-    "Mr. Hale watched it from the pier; he had paid $3.50 for coffee. “Too much,” he said.\n\n"
-    "At noon the wind came. It tore the flags, and the ferry turned back. Nobody in town was surprised. "
-) * 3
-REPEATS = "Yes. He said it twice: yes. Yes.\n\nYes. No. Yes. He said it twice: yes. " * 4
 MIXED = "他走了。她来了。 שלום. עולם. 😀 fine. " * 9
 
 
@@ -100,60 +91,10 @@ def test_is_what_langchain_asks_for(embeddings):
     assert [d.page_content for d in SentenceTextSplitter(150).transform_documents(documents)] == SentenceTextSplitter(
         150
     ).split_text(STORY)
-    with pytest.raises(ValueError, match="chunk_size"):
-        SentenceTextSplitter(chunk_size=0)
     with pytest.raises(ValueError, match="overlap"):
         SentenceTextSplitter(chunk_size=10, chunk_overlap=11)
-    with pytest.raises(InvalidParameter, match="language"):
-        SentenceTextSplitter(language="klingon")
     with pytest.raises(InvalidText, match="surrogate"):
         SentenceTextSplitter().split_text("a\ud800")
-
-
-def test_embeddings_do_without_the_package_of_splitters():
-    code = (
-        "import sys; sys.modules['langchain_text_splitters'] = None\n"
-        "import langchain_eddy\n"
-        "try: langchain_eddy.SentenceTextSplitter\n"
-        "except ImportError as error: print(error)"
-    )
-    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert child.stdout == 'langchain_text_splitters is not installed; pip install "eddy-embed[langchain]"\n'
-
-
-def test_a_record_manager_adds_nothing_twice(embeddings, tmp_path):
-    store = Chroma(
-        "library",
-        embedding_function=embeddings,
-        persist_directory=str(tmp_path),
-        collection_configuration={"hnsw": {"space": "cosine"}},
-    )
-    records = InMemoryRecordManager(namespace=f"chroma/library/{embeddings.fingerprint}")
-    records.create_schema()
-    splitter = SentenceTextSplitter.from_embeddings(embeddings, chunk_size=24, add_start_index=True)
-
-    def run(*documents: Document) -> dict:
-        chunks = splitter.split_documents(documents)
-        return dict(index(chunks, records, store, cleanup="incremental", source_id_key="source", key_encoder="sha256"))
-
-    story, repeats = Document(STORY, metadata={"source": "story"}), Document(REPEATS, metadata={"source": "repeats"})
-    first = run(story, repeats)
-    rows = store.get()
-    assert first["num_added"] == len(rows["ids"]) == len(splitter.split_documents([story, repeats])) > 10
-    assert run(story, repeats) == {
-        "num_added": 0,
-        "num_updated": 0,
-        "num_skipped": first["num_added"],
-        "num_deleted": 0,
-    }
-    edited = Document(STORY.replace("At noon", "At one"), metadata={"source": "story"})
-    third = run(edited)
-    assert 0 < third["num_added"] == third["num_deleted"] < first["num_added"]
-    after = store.get()
-    assert len(after["ids"]) == len(rows["ids"]) and not any("At noon" in text for text in after["documents"])
-    vectors = store.get(include=["embeddings", "documents"])
-    expected = embeddings.embed_documents(vectors["documents"])
-    assert np.abs(vectors["embeddings"] - np.array(expected)).max() <= 1e-5
 
 
 def test_a_cache_serves_the_embedder_that_filled_it_and_no_other(embeddings, monkeypatch):

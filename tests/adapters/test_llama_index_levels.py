@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from pathlib import Path
 
 import chromadb
 import numpy as np
 import pytest
 from langchain_core.documents import Document as LangChainDocument
-from llama_index.core import Document, QueryBundle, StorageContext, VectorStoreIndex
-from llama_index.core.evaluation import RetrieverEvaluator
+from llama_index.core import Document, StorageContext, VectorStoreIndex
 from llama_index.core.node_parser import get_leaf_nodes, get_root_nodes
-from llama_index.core.postprocessor import PrevNextNodePostprocessor
 from llama_index.core.retrievers import AutoMergingRetriever
-from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, NodeWithScore, TextNode
+from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, TextNode
 from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
-from chroma_eddy import Document as Whole
-from chroma_eddy import open_index
 from eddy_embed.encoding.document import Part
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
-from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
 TIDES = (
     "The moon pulls the water of the sea. Twice a day the harbour fills. At full moon the tide is highest. "
@@ -51,19 +45,6 @@ def parsed(embedding: EddyEmbedding, parts: Sequence[Part] = ALL, **options: obj
 
 def of(nodes: Sequence[BaseNode], part: str) -> list[TextNode]:
     return [node for node in nodes if isinstance(node, TextNode) and node.metadata["eddy_part"] == part]
-
-
-def stored(nodes: list[BaseNode], folder: Path) -> tuple[VectorStoreIndex, StorageContext]:
-    """The leaves in an embedded Chroma, all nodes in a document store beside it."""
-    collection = chromadb.PersistentClient(path=str(folder)).create_collection(
-        "leaves", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
-    )
-    context = StorageContext.from_defaults(
-        vector_store=ChromaVectorStore(chroma_collection=collection), docstore=SimpleDocumentStore()
-    )
-    context.docstore.add_documents(nodes)
-    embed_model = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
-    return VectorStoreIndex(get_leaf_nodes(nodes), storage_context=context, embed_model=embed_model), context
 
 
 def test_every_level_has_the_engine_s_vectors_and_exact_places(embedding):
@@ -124,7 +105,13 @@ def test_neighbours_are_of_one_level_and_one_document(embedding):
 
 def test_sentences_found_together_become_their_passage(embedding, tmp_path):
     nodes = parsed(embedding, ("passages", "sentences"))
-    index, context = stored(nodes, tmp_path)
+    collection = chromadb.PersistentClient(path=str(tmp_path)).create_collection(
+        "leaves", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
+    )
+    store = ChromaVectorStore(chroma_collection=collection)
+    context = StorageContext.from_defaults(vector_store=store, docstore=SimpleDocumentStore())
+    context.docstore.add_documents(nodes)
+    index = VectorStoreIndex(get_leaf_nodes(nodes), storage_context=context, embed_model=embedding)
     tide = of(nodes, "passages")[0]
     held = [child.node_id for child in tide.child_nodes]
     assert len(held) == 3
@@ -137,33 +124,6 @@ def test_sentences_found_together_become_their_passage(embedding, tmp_path):
     merged = AutoMergingRetriever(index.as_retriever(similarity_top_k=2), context, simple_ratio_thresh=0.99)
     texts = {hit.node.text for hit in merged.retrieve("A pendulum swings once in two seconds.")}
     assert "A pendulum swings once in two seconds." in texts, "a single sentence is no majority"
-
-
-def test_a_gap_between_two_sentences_is_filled(embedding, tmp_path):
-    nodes = parsed(embedding, ("passages", "sentences"))
-    index, context = stored(nodes, tmp_path)
-    first, between, third = of(nodes, "sentences")[:3]
-    retriever = AutoMergingRetriever(index.as_retriever(), context)
-    found, changed = retriever._try_merging(
-        [NodeWithScore(node=first, score=1.0), NodeWithScore(node=third, score=0.5)]
-    )
-    assert changed and [hit.node.node_id for hit in found] == [first.parent_node.node_id]
-    assert between.parent_node.node_id == first.parent_node.node_id
-
-
-@pytest.mark.parametrize("parts", [("passages",), ("passages", "sentences")])
-def test_what_stands_around_a_hit_is_fetched(embedding, tmp_path, parts):
-    nodes = parsed(embedding, parts)
-    index, context = stored(nodes, tmp_path)
-    leaves = of(nodes, parts[-1])
-    at = next(number for number, node in enumerate(leaves) if "The dough rests overnight." in node.text)
-    hit = NodeWithScore(node=context.docstore.get_document(leaves[at].node_id), score=1.0)
-    around = PrevNextNodePostprocessor(docstore=context.docstore, num_nodes=1, mode="both")
-    found = around.postprocess_nodes([hit], QueryBundle("bread"))
-    assert [each.node.node_id for each in found] == [leaves[i].node_id for i in (at - 1, at, at + 1)]
-    assert TIDES[found[0].node.start_char_idx : found[-1].node.end_char_idx].startswith(found[0].node.text)
-    engine = index.as_retriever(similarity_top_k=1).retrieve("The dough rests overnight.")
-    assert len(around.postprocess_nodes(engine)) >= 2, "relations survive the vector store"
 
 
 def test_ids_of_one_s_own_run_through_all_levels(embedding):
@@ -198,29 +158,3 @@ def test_headings_are_told_to_people_and_models_alike(embedding):
     assert [passage.document.metadata["heading_path"] for passage in passages] == told
     bare = parser.get_nodes_from_documents([Document(text="No headings. None.")])
     assert all("heading_path" not in node.metadata for node in bare)
-
-
-@pytest.mark.parametrize("kept", ["nodes", "index"])
-def test_retrieval_is_scored_by_ids_that_stay(embedding, tmp_path, kept):
-    """LlamaIndex's evaluator on nodes in memory and on an index of ours, written once more before it is asked."""
-
-    def built() -> tuple[list[BaseNode], VectorStoreIndex]:
-        if kept == "nodes":
-            parser = LongDocumentNodeParser(embed_model=embedding, passage_size=24)
-            nodes = parser.get_nodes_from_documents([Document(text=TIDES, id_="tides")])
-            return nodes, VectorStoreIndex(nodes, embed_model=embedding)
-        with open_index(tmp_path, "tides", embedding.embedder, passage_size=24) as index:
-            index.remove(["tides"])
-            index.upsert([Whole("tides", TIDES)])
-        store = EddyChromaVectorStore("tides", embedding, persist_dir=str(tmp_path))
-        return store.get_nodes(), VectorStoreIndex.from_vector_store(store, embed_model=store.embed_model)
-
-    asked = {node.get_content(): node.node_id for node in built()[0]}
-    nodes, index = built()
-    assert {node.get_content(): node.node_id for node in nodes} == asked and len(asked) > 3
-    metrics = ["hit_rate", "mrr", "ndcg"]
-    evaluator = RetrieverEvaluator.from_metric_names(metrics, retriever=index.as_retriever(similarity_top_k=2))
-    right = [evaluator.evaluate(text, expected_ids=[name]) for text, name in asked.items()]
-    assert [result.metric_vals_dict for result in right] == [dict.fromkeys(metrics, 1.0)] * len(asked)
-    wrong = evaluator.evaluate(nodes[0].get_content(), expected_ids=["elsewhere"])
-    assert wrong.metric_vals_dict == dict.fromkeys(metrics, 0.0)

@@ -13,15 +13,14 @@ import pytest
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.rate_limiter import TokenBucketRateLimiter
 from llama_index.core.storage.kvstore import SimpleKVStore
+from tests.adapters.samples import TINY
 
-import eddy_embed
 from chroma_eddy import EddyEmbeddingFunction
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 
-TINY = str(Path(eddy_embed.__path__[0]) / "model" / "tiny")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "migration.md"
 VALUES: dict[str, Any] = {
     "model_name": "eddy-tiny",
@@ -134,7 +133,7 @@ def test_what_model_kwargs_held_for_sentence_transformers_is_refused(name):
 def test_a_bare_causal_model_gives_the_vectors_of_sentence_transformers():
     package = importlib.import_module("sentence_transformers")
     texts = ["The ferry leaves at noon.", "Dogs travel for free. Cats do not, says the captain, and he is right."]
-    theirs = package.SentenceTransformer(TINY, device="cpu", model_kwargs={"dtype": "float32"})
+    theirs = package.SentenceTransformer(str(TINY), device="cpu", model_kwargs={"dtype": "float32"})
     ours = Embedder("eddy-tiny", method="plain:pool=last", query_instruction="query:", dtype="float32")
     assert np.abs(theirs.encode(texts, normalize_embeddings=True) - ours.encode_document(texts)).max() <= 1e-5
     asked = theirs.encode(texts, prompt="query: ", normalize_embeddings=True)

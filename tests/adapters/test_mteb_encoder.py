@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 
@@ -22,8 +21,7 @@ from typer.testing import CliRunner
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate import metrics
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
-from mteb_eddy import EddyEncoder, LoCoV1, command, evaluate, report, run_suite, runner, suite
-from mteb_eddy.result_store import ResultStore
+from mteb_eddy import EddyEncoder, command, instructions, suite, tasks
 
 SHORT = {"max_length": 128, "overflow": "truncate"}
 INSTRUCTIONS = {"SciFact": "Given a claim, retrieve what supports it", "Banking77Classification": "Find the intent"}
@@ -63,7 +61,6 @@ def test_blank_texts_are_zeros_and_told(encoder, caplog) -> None:
         found = encoded(encoder, "NFCorpus", [TEXTS[0], " \n", TEXTS[1]], PromptType.document)
     assert not found[1].any() and np.allclose(np.linalg.norm(found[[0, 2]], axis=1), 1)
     assert "NFCorpus: 1 of 3 texts are blank" in caplog.text
-    assert encoder.costs["NFCorpus"].blank == 1
     similar = np.asarray(encoder.similarity(found[:1], found))
     assert similar[0] == pytest.approx([1, 0, found[0] @ found[2]], abs=1e-6)
 
@@ -75,7 +72,7 @@ def test_what_would_change_vectors_is_refused(encoder) -> None:
         EddyEncoder(encoder.embedder, method="plain:exit=2")
     with pytest.raises(InvalidParameter, match="choose one of cosine, dot"):
         EddyEncoder("eddy-tiny", method="plain:exit=2", similarity="L2")
-    with pytest.raises(NotFitted, match="give post="):
+    with pytest.raises(NotFitted, match="give fitted="):
         EddyEncoder("eddy-tiny", method="plain+centre")
 
 
@@ -94,37 +91,15 @@ def test_the_card_says_what_ran_and_loads_it_again(encoder) -> None:
         other.load_model()
 
 
-def test_results_are_kept_by_what_made_them_and_taken_up_again(tmp_path) -> None:
-    made = {
-        "plain": EddyEncoder("eddy-tiny", method="plain:exit=2", **SHORT),
-        "other": EddyEncoder("eddy-tiny", method="plain:pool=last", **SHORT),
-        "told": EddyEncoder("eddy-tiny", method="plain:exit=2", instructions={"SciFact": "Find it"}, **SHORT),
-        "longer": EddyEncoder("eddy-tiny", method="plain:exit=2", max_length=64, overflow="truncate"),
-    }
-    paths = {
-        name: mteb.ResultCache(tmp_path).get_task_result_path("SciFact", e.mteb_model_meta) for name, e in made.items()
-    }
-    assert len(set(paths.values())) == len(made)
-    first = {name: evaluate(each, ["SciFact", "STS12"], tmp_path, find=stand_in) for name, each in made.items()}
-    assert all(path.exists() for path in paths.values())
-    assert len({records[0].key for records in first.values()}) == len(made)
-    assert all(record.cost.tokens > 0 and record.cost.seconds > 0 for records in first.values() for record in records)
-
-    again = EddyEncoder("eddy-tiny", method="plain:exit=2", **SHORT)
-    paths["plain"].unlink()
-    journal = tmp_path / "records.jsonl"
-    whole = journal.read_text()
-    journal.write_text(whole + '{"key": "cut off')
-    second = evaluate(again, ["SciFact", "STS12"], tmp_path, find=stand_in)
-    assert list(again.costs) == ["SciFact"], "what was kept was run again"
-    assert [record.scores for record in second] == [record.scores for record in first["plain"]]
-    assert second[1] == first["plain"][1], "the cost of what was kept is lost"
-    assert len(ResultStore(journal).results) == 2 * len(made)
-    assert "cut off" not in journal.read_text()
-
-    table = report.runs_table(ResultStore(journal).results.values())
-    assert len(table.splitlines()) == 2 + len(made)
-    assert "ms / 1,000 tokens" in table and "SciFact" in table
+def test_results_are_kept_by_what_made_them(tmp_path) -> None:
+    made = [
+        EddyEncoder("eddy-tiny", method="plain:exit=2", **SHORT),
+        EddyEncoder("eddy-tiny", method="plain:pool=last", **SHORT),
+        EddyEncoder("eddy-tiny", method="plain:exit=2", instructions={"SciFact": "Find it"}, **SHORT),
+        EddyEncoder("eddy-tiny", method="plain:exit=2", max_length=64, overflow="truncate"),
+    ]
+    cache = mteb.ResultCache(tmp_path)
+    assert len({cache.get_task_result_path("SciFact", each.mteb_model_meta) for each in made}) == len(made)
 
 
 class Known(AbsEncoder):
@@ -151,24 +126,25 @@ def searched(documents: int, queries: int):
     return task
 
 
-def test_a_perfect_encoder_has_perfect_scores(tmp_path) -> None:
+def score(encoder: AbsEncoder, task) -> float:
+    return mteb.evaluate(encoder, task, cache=None, show_progress_bar=False).task_results[0].get_score()
+
+
+def test_a_perfect_encoder_has_perfect_scores() -> None:
     axes = np.eye(20, dtype=np.float32)
     vectors = {f"{kind}{at}": axes[at] for kind in "dq" for at in range(20)}
-    (record,) = evaluate(Known(vectors), [searched(20, 20)], tmp_path)
-    assert (record.score(), record.scores["mrr_at_10"], record.scores["recall_at_1"]) == (1.0, 1.0, 1.0)
-    column = suite("htp-table1").columns["SciFact"]
-    assert record.score(column.metric) * suite("htp-table1").scale == 100
+    assert score(Known(vectors), searched(20, 20)) == 1.0
 
 
-def test_a_random_encoder_has_the_score_of_chance(tmp_path) -> None:
+def test_a_random_encoder_has_the_score_of_chance() -> None:
     documents, queries = 200, 400
     generator = np.random.default_rng(0)
     names = [f"d{at}" for at in range(documents)] + [f"q{at}" for at in range(queries)]
     vectors = dict(zip(names, generator.normal(size=(len(names), 64)).astype(np.float32), strict=True))
-    (record,) = evaluate(Known(vectors), [searched(documents, queries)], tmp_path)
+    found = score(Known(vectors), searched(documents, queries))
     gains = [1 / math.log2(rank + 1) for rank in range(1, 11)]
     error = math.sqrt(sum(gain**2 for gain in gains) / documents / queries)
-    assert abs(record.score() - sum(gains) / documents) < 3 * error
+    assert abs(found - sum(gains) / documents) < 3 * error
 
 
 def test_our_scores_of_rankings_are_mtebs() -> None:
@@ -202,81 +178,51 @@ def test_our_rank_correlation_is_mtebs(encoder) -> None:
     assert result.scores["test"][0]["cosine_spearman"] == pytest.approx(mine, abs=1e-9)
 
 
-@pytest.fixture
-def loco(tmp_path):
-    """LoCoV1 in the form of its files, two sets of it."""
-    sets = {"qmsum": TEXTS[:4], "gov_report": TEXTS[4:]}
-    documents = [
-        {"dataset": s, "pid": f"{s}_{at}", "passage": t} for s, texts in sets.items() for at, t in enumerate(texts)
-    ]
-    queries = [
-        {"dataset": d["dataset"], "qid": f"Q{d['pid']}", "query": d["passage"], "answer_pids": [d["pid"]]}
-        for d in documents
-    ]
-    for name, rows in (("documents", documents), ("queries", queries)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return tmp_path
+@pytest.mark.parametrize("name", ["htp", "kv", "reba", "tempscale", "tp"])
+def test_every_task_of_a_paper_is_there(name: str) -> None:
+    for spec in suite(name):
+        found = tasks.find_task(spec)
+        assert found.metadata.name == spec.partition("[")[0] and found.eval_splits
+    assert len(set(suite(name))) == len(suite(name))
 
 
-def test_locov1_lies_in_a_folder(encoder, loco, tmp_path) -> None:
-    records = evaluate(
-        encoder,
-        ["LoCoV1[qmsum]", "LoCoV1[gov_report]"],
-        tmp_path / "out",
-        find=lambda spec: runner.find_task(spec, loco),
-    )
-    assert [record.task for record in records] == ["LoCoV1[qmsum]", "LoCoV1[gov_report]"]
-    task = runner.find_task("LoCoV1[gov_report]", loco)
-    task.load_data()
-    assert isinstance(task, LoCoV1) and list(task.dataset) == ["gov_report"]
-    assert sorted(task.dataset["gov_report"]["test"]["corpus"]["text"]) == sorted(TEXTS[4:])
-    with pytest.raises(InvalidParameter, match="no queries of 'stackoverflow'"):
-        runner.find_task("LoCoV1[stackoverflow]", loco).load_data()
-    with pytest.raises(InvalidParameter, match=r"has no documents.jsonl"):
-        runner.find_task("LoCoV1[qmsum]", loco / "out").load_data()
+def test_every_search_of_htp_has_its_instruction() -> None:
+    searches = {spec for spec in suite("htp") if mteb.get_task(spec.partition("[")[0]).metadata.type == "Retrieval"}
+    assert len(searches) == 11 and searches <= instructions("htp").keys()
 
 
 def invoke(*arguments: object):
-    return CliRunner().invoke(command.app, [str(each) for each in arguments])
+    return CliRunner().invoke(command.app, ["run", *(str(each) for each in arguments)])
 
 
-def test_the_command_runs_a_suite_and_goes_on(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(runner, "find_task", lambda spec, locov1=None: stand_in(spec))
-    out, picture = tmp_path / "out", tmp_path / "scores.png"
-    told = ("htp-table1", "--model", "eddy-tiny", "--row", "Vanilla Mean", "--row", "HTP (Ours)", "--output", out)
-    first = invoke(*told, "--tasks", "SciFact,NFCorpus")
+def test_the_command_prints_scores_and_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tasks, "find_task", stand_in)
+    monkeypatch.setattr(tasks, "SUITES", {"short": ("SciFact", "STS12")})
+    asked = ("eddy-tiny", "SciFact", "--suite", "short", "-m", "plain:exit=2", "-m", "plain:exit=1", "-o", tmp_path)
+    asked += ("--max-length", 64, "--instructions", "htp")
+    first = invoke(*asked)
     assert first.exit_code == 0, first.output
-    assert "HTP (Ours): plain:preset=htp+htp:source=released,released_text=true" in first.stderr
-    assert "(46.67)" in first.stdout and "not yet run" in first.stdout.lower()
-    times = {line: row.cost for line, row in ResultStore(out / "records.jsonl").results.items()}
-    again = invoke(*told, "--tasks", "SciFact,NFCorpus")
-    assert again.stdout == first.stdout
-    assert {line: row.cost for line, row in ResultStore(out / "records.jsonl").results.items()} == times
-    shown = invoke("table", out, "--plot", picture)
-    assert first.stdout.strip() in shown.stdout and "| eddy-embed/eddy-tiny |" in shown.stdout
-    assert picture.stat().st_size > 1000
-    listed = invoke("list")
-    assert "not yet run on the published models" in listed.stdout
+    head, _, *rows = first.stdout.splitlines()
+    assert head == "| method | SciFact | STS12 | mean |"
+    assert [row.split(" | ")[0] for row in rows] == ["| `plain:exit=2`", "| `plain:exit=1`"]
+    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("SciFact.json")}
+    assert len(kept) == 2
+    assert invoke(*asked).stdout == first.stdout
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept, "what was kept was run again"
+    assert invoke(*asked, "--fresh").stdout == first.stdout
+    assert all(path.stat().st_mtime_ns > before for path, before in kept.items())
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("htp-table1", "--tasks", "STS99"), "htp-table1 has no task or column 'STS99'"),
-        (("htp-table1", "--row", "nobody"), "has no row 'nobody'; choose of Vanilla Mean"),
-        (("reba-table2", "--backbone", "LLaMA-2"), "has no id for LLaMA-2; name a copy with --model PATH"),
-        (("run", "NoSuchTask", "--method", "plain:exit=2"), "MTEB has no task 'NoSuchTask'"),
+        (("NoSuchTask",), "MTEB has no task 'NoSuchTask'"),
+        (("--suite", "nobody"), "there is no suite 'nobody'; choose one of htp, kv"),
+        (("STS12", "--instructions", "kv"), "there are no instructions 'kv'; choose one of htp"),
+        ((), "name at least one task"),
     ],
 )
 def test_refusals_name_what_to_do(arguments, said, tmp_path) -> None:
-    found = invoke(*arguments, "--output", tmp_path)
+    found = invoke("eddy-tiny", *arguments, "--output", tmp_path)
     assert found.exit_code != 0
     assert said in str(found.exception)
-
-
-def test_a_copy_of_a_published_model_has_the_published_layers(tmp_path) -> None:
-    """Named as a copy, the published layers are asked of it, which the bundled model has not."""
-    with pytest.raises(InvalidParameter, match="22"):
-        run_suite(
-            "kv-table1", tmp_path, model="eddy-tiny", backbones=["Qwen3-4B"], rows=["KV-Embedding"], find=stand_in
-        )

@@ -6,16 +6,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from llama_index.core import Document as LlamaDocument
-from llama_index.core import SimpleDirectoryReader, VectorStoreIndex
+from llama_index.core import SimpleDirectoryReader
 from llama_index.core.schema import MetadataMode
 from reportlab.pdfgen.canvas import Canvas
 
-from chroma_eddy import open_index
 from eddy_embed.errors import InvalidParameter
-from langchain_eddy import EddyChroma, EddyEmbeddings, ingest_documents, join_pages
+from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages, join_pages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
@@ -60,49 +58,6 @@ def across(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return written(tmp_path_factory.mktemp("papers") / "across.pdf", ACROSS)
 
 
-def test_llama_index_page_labels_survive(paper: Path) -> None:
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
-    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8)
-
-    def load() -> list:
-        return SimpleDirectoryReader(input_files=[str(paper)], filename_as_id=True).load_data()
-
-    documents = {document.id_: document for document in load()}
-    nodes = parser.get_nodes_from_documents(load())
-    assert [node.metadata["page_label"] for node in nodes] == ["1", "1", "2", "2", "3", "3"]
-    for node in nodes:
-        document = documents[node.ref_doc_id]
-        assert document.text[node.start_char_idx : node.end_char_idx] == node.text
-        assert document.metadata.items() <= node.metadata.items()
-    assert [node.id_ for node in parser.get_nodes_from_documents(load())] == [node.id_ for node in nodes]
-    index = VectorStoreIndex(nodes, embed_model=embedding)
-    found = index.as_retriever(similarity_top_k=6).retrieve(QUESTION)
-    labels = {hit.node.get_content(): hit.node.metadata["page_label"] for hit in found}
-    assert labels == {line: str(number) for number, page in enumerate(PAGES, 1) for line in page}
-
-
-@pytest.mark.parametrize("cleanup", ["id", "source"])
-def test_langchain_pages_survive(paper: Path, tmp_path: Path, cleanup: str) -> None:
-    store = Chroma(
-        "papers",
-        embedding_function=EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2"),
-        persist_directory=str(tmp_path),
-        collection_configuration={"hnsw": {"space": "cosine"}},
-    )
-    pages = PyPDFLoader(str(paper)).load()
-    report = ingest_documents(store, pages, passage_size=8, cleanup=cleanup)
-    assert (report.n_documents, len(report.ids)) == (3, 6)
-    found = store.similarity_search(QUESTION, k=10)
-    labels = {hit.page_content: (hit.metadata["page"], hit.metadata["page_label"]) for hit in found}
-    assert labels == {line: (number - 1, str(number)) for number, page in enumerate(PAGES, 1) for line in page}
-    for hit in found:
-        text = pages[hit.metadata["page"]].page_content
-        assert text[hit.metadata["start_index"] : hit.metadata["end_index"]] == hit.page_content
-    again = ingest_documents(store, PyPDFLoader(str(paper)).load(), passage_size=8, cleanup=cleanup)
-    assert (sorted(again.ids), again.n_deleted) == (sorted(report.ids), 0)
-    assert store._collection.count() == 6
-
-
 def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> None:
     embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
     parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8, parts=("passages", "sentences"))
@@ -130,19 +85,17 @@ def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> 
 
 def test_langchain_joins_the_pages_of_each_file(paper: Path, across: Path, tmp_path: Path) -> None:
     embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
-    store = Chroma("papers", embeddings, collection_configuration={"hnsw": {"space": "cosine"}})
     loaded = [*PyPDFLoader(str(paper)).load(), *PyPDFLoader(str(across)).load()]
     whole = join_pages([*loaded, Document("A note.", id="note")])
     assert [document.id for document in whole] == [str(paper), str(across), "note"]
-    report = ingest_documents(store, whole, passage_size=8)
-    assert (report.n_documents, len(report.ids)) == (3, 6 + len(FOUND) + 1)
-    hits = store.similarity_search("bread", k=20, filter={"source": str(across)})
+    passages = [passage.document for passage in embed_passages(whole, embeddings, passage_size=8)]
+    assert len(passages) == 6 + len(FOUND) + 1
+    hits = [hit for hit in passages if hit.metadata.get("source") == str(across)]
     assert {hit.page_content: (hit.metadata["page_label"], hit.metadata["last_page_label"]) for hit in hits} == FOUND
     assert all("eddy_pages" not in hit.metadata and hit.metadata["total_pages"] == 3 for hit in hits)
-    assert ingest_documents(store, [Document("Now one.", id=str(across))]).n_deleted == len(FOUND)
     with pytest.raises(InvalidParameter, match=r"documents\[0\] is page '7' of no file"):
         join_pages([Document("Seven.", metadata={"page_label": "7"})])
-    shelf = EddyChroma.from_index(open_index(str(tmp_path), "shelf", embeddings.embedder, passage_size=8))
+    shelf = EddyChroma("shelf", embeddings, persist_directory=str(tmp_path), passage_size=8)
     shelf.ingest(whole)
     rows = {
         hit.page_content: hit.metadata for hit in shelf.similarity_search("bread", k=20, filter={"source": str(across)})

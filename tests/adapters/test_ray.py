@@ -104,7 +104,7 @@ def test_a_bad_row_is_named_or_told_in_a_column(eddy_embed_class):
         ({"parts": "passages"}, InvalidParameter, "parts="),
         ({"passage_size": 0}, InvalidParameter, "passage_size=0"),
         ({"errors": "drop"}, InvalidParameter, "raise, column"),
-        ({"method": "plain:exit=1+whiten"}, NotFitted, "post="),
+        ({"method": "plain:exit=1+whiten"}, NotFitted, "fitted="),
         ({"text_column": "body"}, InvalidParameter, "no column 'body'"),
         ({"text_column": "shelf"}, InvalidText, "not a string: 0"),
     ],

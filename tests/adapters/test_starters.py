@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from langchain_classic.retrievers import EnsembleRetriever
-from langchain_core.embeddings import DeterministicFakeEmbedding
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage
-from langchain_core.vectorstores import InMemoryVectorStore
-from llama_index.core import Document, Settings, VectorStoreIndex
+from llama_index.core import Document, Settings
 from llama_index.core.base.llms.types import ChatMessage, TextBlock, ToolCallBlock
-from llama_index.core.callbacks import CallbackManager, CBEventType, LlamaDebugHandler
-from llama_index.core.instrumentation import get_dispatcher
-from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms.mock import MockFunctionCallingLLM
 from llama_index.core.schema import TextNode
-from llama_index.embeddings.huggingface import HuggingFaceEmbedding
 from pydantic import Field
 from tests.adapters.ray_clusters import one_node
 
-import eddy_embed
-from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
-TINY = str(Path(eddy_embed.__path__[0]) / "model" / "tiny")
 FILES = {
     "ferry.txt": "The ferry to the island leaves at nine in the morning. Dogs travel for free.",
     "bread.txt": "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
@@ -119,36 +108,6 @@ agent = create_agent(model, [retrieve_context], system_prompt="Use the tool.")
 chained = create_agent(model, tools=[], middleware=[prompt_with_context]).invoke(question)
 """
 
-LANGCHAIN = """
-from pathlib import Path
-
-from langchain_core.documents import Document
-from langchain_core.output_parsers import StrOutputParser
-from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import RunnableParallel, RunnablePassthrough
-from langchain_core.vectorstores import InMemoryVectorStore
-from langchain_text_splitters import RecursiveCharacterTextSplitter
-
-{embedding}
-
-docs = [Document(path.read_text(), metadata={{"source": path.name}}) for path in sorted(Path("data").iterdir())]
-text_splitter = RecursiveCharacterTextSplitter(chunk_size=1000, chunk_overlap=200, add_start_index=True)
-all_splits = text_splitter.split_documents(docs)
-vector_store = InMemoryVectorStore(embeddings)
-document_ids = vector_store.add_documents(documents=all_splits)
-retriever = vector_store.as_retriever(search_kwargs={{"k": 2}})
-
-
-def format_docs(docs):
-    return "\\n\\n".join(doc.page_content for doc in docs)
-
-
-prompt = ChatPromptTemplate.from_template("Context: {{context}}\\nQuestion: {{question}}\\nAnswer:")
-answer = RunnablePassthrough.assign(context=lambda x: format_docs(x["context"])) | prompt | llm | StrOutputParser()
-rag_chain = RunnableParallel(context=retriever, question=RunnablePassthrough()).assign(answer=answer)
-result = rag_chain.invoke("Why does bread rise?")
-"""
-
 
 @pytest.fixture
 def data(tmp_path, monkeypatch) -> Path:
@@ -203,18 +162,6 @@ def test_llama_index_starter(data, settings):
         assert node.score == pytest.approx(expected[node.metadata["file_name"]], abs=1e-5)
 
 
-def test_llama_index_starter_answers_with_the_model_that_embeds(data, settings):
-    module = importlib.import_module("llama_index.llms.huggingface")
-    model = {"model_name": TINY, "tokenizer_name": TINY, "device_map": "cpu", "context_window": 2048}
-    settings.llm = module.HuggingFaceLLM(**model, max_new_tokens=8, generate_kwargs={"do_sample": False})
-    line = (
-        "from llama_index.embeddings.eddy import EddyEmbedding\n"
-        "Settings.embed_model = EddyEmbedding.from_llm(Settings.llm, method='htp')"
-    )
-    response = run(LLAMA_INDEX, line)["index"].as_query_engine(similarity_top_k=1).query("Why does bread rise?")
-    assert len(response.source_nodes) == 1 and isinstance(response.response, str)
-
-
 @pytest.mark.filterwarnings("ignore::pydantic.PydanticDeprecationWarning")  # LlamaIndex's, about its own agents
 def test_llama_index_agent_searches_with_it(data, settings):
     """The tutorial of today: an index that was stored and loaded, asked by an agent's tool, asynchronously."""
@@ -231,38 +178,6 @@ def test_llama_index_agent_searches_with_it(data, settings):
     expected = cosines(Settings.embed_model.embedder, "Why does bread rise?", data)
     best = max(expected, key=expected.__getitem__)
     assert FILES[best] in response and not any(text in response for name, text in FILES.items() if name != best)
-
-
-def test_llama_index_callbacks_reach_the_starter(data, settings):
-    debug = LlamaDebugHandler(print_trace_on_end=False)
-    settings.callback_manager = CallbackManager([debug])
-    run(LLAMA_INDEX, LINE)
-    assert len(debug.get_event_pairs(CBEventType.EMBEDDING)) == 2, "the texts in one batch, and the question"
-
-
-async def test_llama_index_events_of_async_calls_and_of_the_parser():
-    debug, seen = LlamaDebugHandler(print_trace_on_end=False), []
-
-    class Handler(BaseEventHandler):
-        def handle(self, event, **kwargs):
-            seen.append(type(event).__name__)
-
-    dispatcher = get_dispatcher()
-    old = list(dispatcher.event_handlers)
-    dispatcher.add_event_handler(Handler())
-    manager = CallbackManager([debug])
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", embed_batch_size=2, callback_manager=manager)
-    parser = LongDocumentNodeParser(embed_model=embedding, callback_manager=manager)
-    try:
-        await embedding.aget_text_embedding_batch(list(FILES.values()))
-        await embedding.aget_query_embedding("bread")
-        nodes = parser.get_nodes_from_documents([Document(text=FILES["bread.txt"])])
-        await embedding.acall(nodes)
-    finally:
-        dispatcher.event_handlers = old
-    assert len(debug.get_event_pairs(CBEventType.EMBEDDING)) == 3, "two batches and a query; the passages have theirs"
-    assert len(debug.get_event_pairs(CBEventType.NODE_PARSING)) == 1
-    assert [seen.count(f"Embedding{kind}Event") for kind in ("Start", "End")] == [3, 3]
 
 
 def test_actors_build_from_plain_arguments_and_send_json():
@@ -300,67 +215,6 @@ def test_ray_builds_and_runs_them():
         assert np.abs(np.subtract(node.embedding, expected[node.node_id])).max() <= 1e-5
 
 
-def test_langchain_starter(data):
-    from langchain_core.runnables import RunnableLambda
-    from transformers import AutoModelForCausalLM, AutoTokenizer, pipeline
-
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(TINY), AutoTokenizer.from_pretrained(TINY)
-    generate = pipeline("text-generation", model=model, tokenizer=tokenizer, max_new_tokens=8, do_sample=False)
-    seen: list[str] = []
-
-    def said(prompt) -> str:
-        seen.append(prompt.to_string())
-        return str(generate(seen[-1], return_full_text=False)[0]["generated_text"])
-
-    result = run(LANGCHAIN, LANGCHAIN_LINE, llm=RunnableLambda(said))["result"]
-    assert isinstance(result["answer"], str) and len(result["context"]) == 2
-    expected = cosines(EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2").embedder, "Why does bread rise?")
-    assert [source.metadata["source"] for source in result["context"]] == sorted(expected, key=expected.__getitem__)[
-        :0:-1
-    ]
-    for source in result["context"]:
-        assert FILES[source.metadata["source"]] == source.page_content and source.page_content in seen[0]
-
-
-THEIRS_LINE = """
-from {package} import HuggingFaceEmbeddings
-float32 = {{"device": "cpu", "model_kwargs": {{"dtype": "float32"}}}}
-embeddings = HuggingFaceEmbeddings(
-    model_name={model!r}, model_kwargs=float32, encode_kwargs={{"normalize_embeddings": True}}
-)
-"""
-OURS_LINE = """
-from langchain_eddy import EddyEmbeddings
-embeddings = EddyEmbeddings(model_name="eddy-tiny", method="plain:pool=last", dtype="float32", check=False)
-"""
-
-
-@pytest.mark.filterwarnings("ignore:The class `HuggingFaceEmbeddings` was deprecated")
-@pytest.mark.parametrize(
-    "package",
-    # Its own package wants an older huggingface-hub than transformers does; test_migration says how to install it.
-    ["langchain_community.embeddings", pytest.param("langchain_huggingface", marks=pytest.mark.slow)],
-)
-def test_langchain_starter_beside_the_embeddings_of_hugging_face(data, package):
-    """The same program with either embedding line: the same model read in the same way finds the same."""
-    (data / "granite.md").unlink()  # it has line breaks, which theirs reads as blanks
-    llm = GenericFakeChatModel(messages=iter([AIMessage("Gas."), AIMessage("Gas.")]))
-    theirs, ours = (
-        run(LANGCHAIN, line, llm=llm) for line in (THEIRS_LINE.format(package=package, model=TINY), OURS_LINE)
-    )
-    found = [
-        names["vector_store"].similarity_search_with_score("Why does bread rise?", k=3) for names in (theirs, ours)
-    ]
-    assert [d.page_content for d, _ in found[0]] == [d.page_content for d, _ in found[1]] and len(found[0]) == 2
-    assert np.abs(np.subtract(*([score for _, score in each] for each in found))).max() <= 1e-5
-    assert theirs["result"]["answer"] == ours["result"]["answer"] == "Gas."
-    # Both at once: each store asks the model that embedded its texts.
-    ensemble = EnsembleRetriever(retrievers=[names["retriever"] for names in (theirs, ours)])
-    assert {document.page_content for document in ensemble.invoke("Why does bread rise?")} == {
-        document.page_content for document, _ in found[1]
-    }
-
-
 class Scripted(GenericFakeChatModel):
     """LangChain's own model for tests, which also hears of tools."""
 
@@ -385,23 +239,3 @@ def test_langchain_agent_and_chain_of_today(data):
     assert all(FILES[name] in found.content for name in best)
     assert names["chained"]["messages"][-1].content == "Gas."
     assert model.seen[-1][0].content == f"Use this context: {FILES[best[0]]}"
-
-
-def test_beside_the_embeddings_of_hugging_face():
-    """Two models in one program, and an ensemble of two stores: each question goes to the model of its own index."""
-    ours = EddyEmbedding("eddy-tiny", method="plain:pool=last", dtype="float32", check=False)
-    theirs = HuggingFaceEmbedding(TINY, device="cpu", model_kwargs={"dtype": "float32"})
-    documents = [Document(text=text, id_=name) for name, text in FILES.items()]
-    found = [
-        VectorStoreIndex.from_documents(documents, embed_model=model).as_retriever().retrieve("Why does bread rise?")
-        for model in (theirs, ours)
-    ]
-    assert [(each.node.ref_doc_id, round(each.score, 4)) for each in found[0]] == [
-        (each.node.ref_doc_id, round(each.score, 4)) for each in found[1]
-    ]
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", check=False)
-    other = InMemoryVectorStore.from_texts(["Another library."], DeterministicFakeEmbedding(size=8))
-    store = EddyChroma.from_texts([*FILES.values()], embeddings)
-    ensemble = EnsembleRetriever(retrievers=[store.as_retriever(search_type="hybrid"), other.as_retriever()])
-    texts = {document.page_content for document in ensemble.invoke("Why does bread rise?")}
-    assert texts == {*FILES.values(), "Another library."}

@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 
 import chromadb
-import numpy as np
 import pytest
 from langchain_chroma import Chroma
-from langchain_core.documents import Document
 from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.vector_stores.chroma import ChromaVectorStore
@@ -56,8 +54,6 @@ def test_llama_index_writes_more_at_once_than_the_database_takes(client, collect
     too_many = [node(str(at), "Text.", [1.0, 0.0]) for at in range(limit + 1)]
     with pytest.raises(Exception, match="batch size"):
         ChromaVectorStore(chroma_collection=collection).add(too_many)
-    with pytest.raises(Exception, match="batch size"):
-        _chain(client).add_texts(["Text."] * (limit + 1))
 
 
 def test_llama_index_compares_vectors_of_any_maker_and_refuses_these_filters(collection):
@@ -76,39 +72,10 @@ def test_llama_index_compares_vectors_of_any_maker_and_refuses_these_filters(col
             store.get_nodes(None, filters)
 
 
-class Fixed:
-    """Embeddings without a model: these tests are about the store."""
-
-    def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        return [[1.0, len(text) / 100] for text in texts]
-
-    def embed_query(self, text: str) -> list[float]:
-        return [1.0, 0.0]
-
-
-def _chain(client) -> Chroma:
-    return Chroma("chain", Fixed(), client=client, collection_configuration=COSINE)
-
-
-def test_langchain_draws_ids_keeps_metadata_that_are_gone_and_calls_distances_scores(client):
-    store = _chain(client)
-    for _ in range(2):
-        store.add_texts(["Twice."])
-    assert len(store.get()["ids"]) == 2
-    store.add_documents([Document("Old.", metadata={"a": 1, "b": 2})], ids=["1"])
-    store.add_documents([Document("New.", metadata={"a": 3})], ids=["1"])
-    assert store.get(["1"])["metadatas"] == [{"a": 3, "b": 2}]
-    (_, distance), *_ = store.similarity_search_with_score("Which?", k=1)
-    (_, relevance), *_ = store.similarity_search_with_relevance_scores("Which?", k=1)
-    near = np.array([1.0, 0.04]) / np.linalg.norm([1.0, 0.04])
-    assert (distance, relevance) == pytest.approx((1 - near[0], near[0]), abs=1e-6)
-    assert store.similarity_search("Which?", k=3)  # of whatever model
-
-
 def test_both_find_documents_of_an_index_that_are_half_written(client):
     index = open_index(client, "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24)
     index.upsert(documents(2))
-    index.store.update_documents({"papers/1": {"eddy_digest": "", "eddy_other": documents(2)[1].digest}})
+    index.store.update_documents({"papers/1": {"eddy_digest": "", "eddy_pending": documents(2)[1].digest}})
     vector = index.embedder.encode_query("Which version?")
     assert {hit.document for hit in index.query("Which version?", 50)} == {"papers/0"}
     theirs = Chroma("notes", client=client, create_collection_if_not_exists=False)

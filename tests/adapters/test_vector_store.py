@@ -8,20 +8,15 @@ import pickle
 import chromadb
 import numpy as np
 import pytest
-from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from llama_index.core import QueryBundle, StorageContext, VectorStoreIndex
-from llama_index.core.indices.query.embedding_utils import get_top_k_mmr_embeddings
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from tests.adapters.indexes import SENTENCES, assert_same, documents, rows, served
+from tests.adapters.indexes import SENTENCES, documents, rows
 
-from chroma_eddy import ForeignCollection, IndexInUse, Piece, open_index
+from chroma_eddy import ALPHA, ForeignCollection, IndexInUse, Piece, WriterLock, open_index
 from chroma_eddy.storage.names import MAIN
-from chroma_eddy.storage.store import Store
-from chroma_eddy.write import pieces
-from chroma_eddy.write.pieces import put_pieces
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -32,7 +27,7 @@ ASKED = "When do boats with a deep keel leave?"
 
 @pytest.fixture(scope="module")
 def model() -> EddyEmbedding:
-    return EddyEmbedding("eddy-tiny", method="htp", query_instruction="Find the answer.")
+    return EddyEmbedding("eddy-tiny", method="htp:exit=2", query_instruction="Find the answer.")
 
 
 def nodes() -> list[TextNode]:
@@ -98,33 +93,6 @@ def test_nodes_come_back_as_they_were(full, model):
     assert {row["eddy_fingerprint"] for _, row, _ in held(full).values()} == {model.fingerprint}
 
 
-def test_twice_changes_nothing_and_a_known_id_is_replaced(store, model):
-    assert store.add([]) == [] and store.get_nodes() == []
-    store.add(embedded(model, nodes()))
-    before = held(store)
-    assert store.add(embedded(model, nodes())) == [node.node_id for node in nodes()]
-    assert_same({MAIN: held(store)}, {MAIN: before})
-    other = TextNode(id_="node/1", text="Something else.", metadata={"shelf": "c"})
-    store.add(embedded(model, [other]))
-    assert store.get_nodes(["node/1"])[0].metadata == {"shelf": "c"} and len(held(store)) == len(before)
-    vector, row, text = held(store)["node/1"]
-    assert text == "Something else." and not {"number", "tags", "start_index"} & set(row)
-    np.testing.assert_allclose(vector, other.embedding, atol=1e-6)
-
-
-def test_batches_stay_within_what_the_database_takes(store, model, monkeypatch):
-    monkeypatch.setattr(Store, "max_batch_size", property(lambda _: 4))
-    monkeypatch.setattr(pieces, "GROUP_PIECES", 6)
-    sizes, upsert = [], chromadb.Collection.upsert
-    monkeypatch.setattr(
-        chromadb.Collection, "upsert", lambda self, ids, **more: (sizes.append(len(ids)), upsert(self, ids, **more))
-    )
-    store.add(embedded(model, nodes()))
-    assert sizes == [4, 2, 4, 1] and len(store.get_nodes()) == 11
-    store.clear()
-    assert store.get_nodes() == []
-
-
 def test_what_is_taken_out_is_exactly_what_was_named(store, model):
     store.add(embedded(model, nodes()))
     store.index.upsert(documents(2))
@@ -164,10 +132,8 @@ async def test_scores_are_cosines_through_the_retriever(full, model):
     for found in (retriever.retrieve(ASKED), await retriever.aretrieve(ASKED)):
         assert [hit.node.node_id for hit in found] == [id_ for id_, _ in expected[:5]]
         assert [hit.score for hit in found] == pytest.approx([cosine for _, cosine in expected[:5]], abs=1e-5)
-    asked = full.query(VectorStoreQuery(query_str=ASKED, similarity_top_k=5))
-    assert asked.ids == [id_ for id_, _ in expected[:5]]
     own = VectorStoreQuery(query_embedding=query.tolist(), similarity_top_k=5)
-    assert (await full.aquery(own, fingerprint=model.fingerprint)).ids == asked.ids
+    assert (await full.aquery(own, fingerprint=model.fingerprint)).ids == [id_ for id_, _ in expected[:5]]
     drafted = QueryBundle(ASKED, custom_embedding_strs=["Bread rises.", "Bakers wait."])  # as HyDE does
     mean = np.mean([model.embedder.encode_query(text) for text in drafted.embedding_strs], axis=0)
     assert [hit.node.node_id for hit in retriever.retrieve(drafted)] == [
@@ -175,32 +141,19 @@ async def test_scores_are_cosines_through_the_retriever(full, model):
     ]
 
 
-def test_mmr_and_hybrid_are_those_that_users_know(full, model):
-    query = model.embedder.encode_query(ASKED)
-    near = nearest(full, query)[:8]
-    vectors = held(full)
-    own = [vectors[id_][0] for id_, _ in near]
-    for threshold in (None, 0.2, 1.0):
-        # LlamaIndex's own compares with the last one chosen alone: the first two are the same.
-        chosen = maximal_marginal_relevance(query, own, 0.5 if threshold is None else threshold, 4)
-        _, theirs = get_top_k_mmr_embeddings(query.tolist(), [list(v) for v in own], None, 4, mmr_threshold=threshold)
-        assert chosen[:2] == theirs[:2]
+def test_modes_are_those_of_the_index(full):
+    modes = (("hybrid", None, ALPHA), ("hybrid", 0.9, 0.9), ("text_search", None, 0), ("sparse", None, 0))
+    for mode, given, alpha in modes:
+        options = {"vector_store_query_mode": mode, "similarity_top_k": 3, "alpha": given}
+        found = index_of(full).as_retriever(**options).retrieve("Granite keel")
+        expected = full.index.query("Granite keel", 3, alpha=alpha)
+        assert expected and [(hit.node.node_id, hit.score) for hit in found] == [(h.id, h.score) for h in expected]
+    for threshold, balance in ((None, 0.5), (0.2, 0.2), (1.0, 1.0)):
         more = {"mmr_threshold": threshold, "mmr_prefetch_k": 8}
-        kwargs = {"vector_store_query_mode": "mmr", "vector_store_kwargs": more, "similarity_top_k": 4}
-        found = index_of(full).as_retriever(**kwargs).retrieve(ASKED)
-        assert [hit.node.node_id for hit in found] == [near[at][0] for at in chosen]
-        assert [hit.score for hit in found] == pytest.approx([near[at][1] for at in chosen], abs=1e-5)
-    hybrid = index_of(full).as_retriever(vector_store_query_mode="hybrid", similarity_top_k=3).retrieve("Granite keel")
-    expected = full.index.query("Granite keel", 3, hybrid=True)
-    assert [(hit.node.node_id, hit.score) for hit in hybrid] == [(hit.id, hit.score) for hit in expected]
-    for mode in ("text_search", "sparse"):
-        worded = index_of(full).as_retriever(vector_store_query_mode=mode, similarity_top_k=3).retrieve("Granite keel")
-        by_words = full.index.query("Granite keel", 3, alpha=0)
-        assert by_words and [(hit.node.node_id, hit.score) for hit in worded] == [(h.id, h.score) for h in by_words]
-    options = {"vector_store_query_mode": "hybrid", "similarity_top_k": 3, "alpha": 0.9}
-    meant = index_of(full).as_retriever(**options).retrieve("Granite keel")
-    expected = full.index.query("Granite keel", 3, hybrid=True, alpha=0.9)
-    assert [(hit.node.node_id, hit.score) for hit in meant] == [(hit.id, hit.score) for hit in expected]
+        options = {"vector_store_query_mode": "mmr", "vector_store_kwargs": more, "similarity_top_k": 4}
+        found = index_of(full).as_retriever(**options).retrieve(ASKED)
+        chosen = full.index.query(ASKED, 4, mmr=True, hybrid=False, fetch_k=8, lambda_mult=balance)
+        assert [(hit.node.node_id, hit.score) for hit in found] == [(hit.id, hit.cosine) for hit in chosen]
 
 
 FILTERS = [
@@ -285,11 +238,8 @@ def test_filters_that_chroma_cannot_have_are_refused_by_name(full, filter_, said
     [
         ({"mode": "semantic_hybrid"}, {}, "another database"),
         ({"mode": "svm"}, {}, "classifier"),
-        ({"mode": "hybrid", "alpha": 1.5}, {}, "alpha=1.5"),
         ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
         ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
-        ({"mode": "mmr", "mmr_threshold": 2.0}, {}, "lambda_mult=2.0"),
-        ({"similarity_top_k": 0}, {}, "k=0"),
         ({}, {"include": ["x"]}, "no parameter 'include'"),
         ({"query_str": None}, {}, "neither query_str"),
         ({"query_embedding": [0.0] * 256}, {}, "does not say what made it"),
@@ -354,25 +304,6 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
 # --- Beside documents that the index has cut itself
 
 
-def test_documents_of_the_index_are_found_as_nodes_in_their_whole_version(store):
-    store.index.upsert(documents(6))
-    found = index_of(store).as_retriever(similarity_top_k=50).retrieve(ASKED)
-    texts = {document.id: document for document in documents(6)}
-    assert len(found) == store.index.status().passages
-    for hit in found:
-        own = texts[hit.node.ref_doc_id]
-        assert own.text[hit.node.start_char_idx : hit.node.end_char_idx] == hit.node.text
-        assert {**hit.node.metadata, **own.metadata} == hit.node.metadata
-        assert ("page" in hit.node.metadata) == bool(own.page_starts)
-    store.index.store.update_documents(
-        {"papers/1": {"eddy_digest": "", "eddy_other": texts["papers/1"].digest}}
-    )  # half written
-    assert {node.ref_doc_id for node in store.get_nodes()} == set(texts) - {"papers/1"}
-    assert {h.node.ref_doc_id for h in index_of(store).as_retriever(similarity_top_k=50).retrieve(ASKED)} == set(
-        texts
-    ) - {"papers/1"}
-
-
 def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
     store.index.upsert(documents(2))
     store.add(embedded(model, nodes()))
@@ -384,7 +315,7 @@ def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
     assert len(hits) == 11 + store.index.status().passages - 11 and all(hit.sentences for hit in hits)
     assert store.index.query("Boats with a deep keel", 1, hybrid=True)[0].text == SENTENCES[6]
     assert store.index.check() == {} and store.index.sync(documents(2)).unchanged == 2
-    for wanted in ({"granularity": "sentences"}, {"granularity": "documents"}, {"prefilter": 2}):
+    for wanted in ({"unit": "sentence"}, {"unit": "document"}, {"prefilter": 2}):
         with pytest.raises(InvalidParameter, match="holds pieces"):
             store.index.query(ASKED, **wanted)
     with pytest.raises(InvalidParameter, match="cannot be embedded again"):
@@ -410,62 +341,24 @@ def test_index_nodes_do_not_hide_the_others(store, model):
 # --- Post-processing that the index has learned itself
 
 
-@pytest.fixture(scope="module")
-def whitened() -> Embedder:
-    return Embedder("eddy-tiny", method="plain+whiten")
-
-
-def test_questions_go_through_the_transform_of_the_index_also_after_a_refit(tmp_path, whitened):
-    """By another process, while a retriever is at work."""
-    index = open_index(tmp_path, "notes", whitened, passage_size=24)
+def test_vectors_of_another_fit_are_refused(tmp_path):
+    unfitted = Embedder("eddy-tiny", method="plain:exit=2+centre")
+    index = open_index(tmp_path, "notes", unfitted, passage_size=24)
     store = EddyChromaVectorStore.from_index(index)
+    piece = Piece("x", "x", "Text.", np.ones(unfitted.dimension))
     with pytest.raises(InvalidParameter, match="learned nothing yet"):
-        put_pieces(index, [Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
-    index.upsert(documents(6))
-    retriever = index_of(store).as_retriever(similarity_top_k=100)
-    store.add(embedded(store.embed_model, nodes()))
+        index.put_pieces([piece], unfitted.fingerprint)
+    index.upsert(documents(3))
     with pytest.raises(FingerprintMismatch, match="embed the pieces again"):
-        put_pieces(index, [Piece("x", "x", "Text.", np.ones(whitened.dimension))], whitened.fingerprint)
-
-    def check() -> str:
-        found = retriever.retrieve(ASKED)
-        query = index.embedder.encode_query(ASKED)
-        expected = nearest(store, query)
-        assert len(found) == len(expected)
-        assert [hit.score for hit in found] == pytest.approx([cosine for _, cosine in expected], abs=2e-5)
-        own = {hit.node.node_id: hit for hit in found}
-        for node in nodes():
-            vector = index.embedder.encode_document(node.text)
-            assert own[node.node_id].score == pytest.approx(float(vector @ query), abs=2e-4)
-        return index.recipe.fingerprint
-
-    before = check()
+        index.put_pieces([piece], unfitted.fingerprint)
     stale = store.embed_model.get_query_embedding(ASKED)
-    with open_index(tmp_path, "notes", whitened) as other:
-        other.upsert(documents(9))
-        other.refit()
-    assert check() != before
-    with pytest.raises(FingerprintMismatch, match="embed the questions again"):
-        store.query(VectorStoreQuery(query_embedding=stale))
-    store.add(embedded(store.embed_model, [TextNode(id_="late", text="Written after the refit.")]))
-    assert retriever.retrieve("Written after the refit.")
-
-
-def test_nodes_are_read_and_taken_out_where_another_has_made_the_index_anew(tmp_path, whitened):
-    index = open_index(tmp_path, "notes", whitened, passage_size=24)
-    index.upsert(documents(4))
-    store = EddyChromaVectorStore.from_index(index)
-    store.add(embedded(store.embed_model, nodes()[:3]))
-    stale = store.embed_model.get_query_embedding(ASKED)
-
-    def asked() -> None:
-        with pytest.raises(FingerprintMismatch, match="embed the questions again"):
-            store.query(VectorStoreQuery(query_embedding=stale, node_ids=["node/1"]))
-
-    with open_index(tmp_path, "notes", whitened) as other:
-        for read in (store.get_nodes, lambda: store.delete_nodes(["node/2"]), asked, store.clear):
+    for node_ids in (None, ["node/1"]):  # the second time, also where the rows that are asked for are read first
+        with open_index(tmp_path, "notes", unfitted) as other:
+            other.upsert(documents(5))
             other.refit()
-            read()
+        with pytest.raises(FingerprintMismatch, match="embed the questions again"):
+            store.query(VectorStoreQuery(query_embedding=stale, node_ids=node_ids))
+    store.clear()
     assert store.get_nodes() == []
 
 
@@ -493,6 +386,9 @@ def test_it_is_made_again_from_what_it_says_of_itself(full, model):
 
 
 def test_wrong_arguments_are_named(tmp_path, model):
+    busy = EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "busy"), timeout=0.0)
+    with WriterLock(tmp_path / "busy"), pytest.raises(IndexInUse):
+        busy.add(embedded(model, nodes()))
     for arguments, said in (
         ({}, "persist_dir="),
         ({"persist_dir": str(tmp_path), "host": "x"}, "persist_dir="),
@@ -510,19 +406,3 @@ def test_wrong_arguments_are_named(tmp_path, model):
     client.create_collection("notes", embedding_function=None)
     with pytest.raises(ForeignCollection, match="something else"):
         EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "theirs"))
-
-
-async def test_writers_take_turns_and_a_server_serves(tmp_path, model):
-    with served(tmp_path / "db") as server:
-        store = EddyChromaVectorStore.from_params("notes", model, host="127.0.0.1", port=server.port)
-        assert await store.async_add(embedded(model, nodes())) and len(await store.aget_nodes()) == 11
-        await store.adelete("book/0")
-        await store.adelete_nodes(["node/10"])
-        headed = EddyChromaVectorStore("notes", model, host="127.0.0.1", port=str(server.port), headers={"x": "secret"})
-        assert len(headed.get_nodes()) == 6 and "secret" not in json.dumps(headed.to_dict())
-        await store.aclear()
-        assert store.get_nodes() == []
-    local = EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "local"), timeout=0.0)
-    with open_index(tmp_path / "local", "notes", model.embedder) as index, index.writing():
-        with pytest.raises(IndexInUse):
-            local.add(embedded(model, nodes()))

@@ -13,24 +13,16 @@ import numpy as np
 import pytest
 from tests.adapters.indexes import documents, rows, words_of
 
-from chroma_eddy import Document, Index, Piece, StorageError, open_index
+from chroma_eddy import ALPHA, Document, Index, Piece, StorageError, open_index
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.query.options import ALPHA
 from chroma_eddy.storage.names import MAIN, WORDS
-from chroma_eddy.storage.store import Store
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
+from chroma_eddy.words.bm25_pair import Bm25Pair
 from chroma_eddy.words.terms import TermAnalyzer
-from chroma_eddy.words.words import Words
-from chroma_eddy.write.pieces import put_pieces
 from eddy_embed import Embedder
 
 LINES = ("Granite cools slowly.", "The ferry leaves at noon.")
 ASKED = "When do boats of granite with a deep keel leave?"
-
-
-@pytest.fixture(scope="module")
-def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain:exit=0+sif", check=False)
 
 
 # --- Terms
@@ -143,12 +135,10 @@ def test_texts_are_replaced_and_deleted(tmp_path: Path) -> None:
     assert not index.best(["ferry"], 5) and len(index) == 1
 
 
-def test_a_damaged_folder_is_a_failure_of_the_disk(tmp_path: Path, embedder: Embedder) -> None:
-    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        index.upsert(documents(3))
-    for path in tmp_path.glob(f"{WORDS}/*/passages/meta.json"):
+def test_a_damaged_folder_is_a_failure_of_the_disk(folder: Path, embedder: Embedder) -> None:
+    for path in folder.glob(f"{WORDS}/*/passages/meta.json"):
         path.write_text("{")
-    with open_index(tmp_path, "notes", embedder) as index:
+    with open_index(folder, "notes", embedder) as index:
         with pytest.raises(StorageError, match=r"index of words(.|\n)*check\(\)"):
             index.query("ferry")
         assert index.query("ferry", hybrid=False)
@@ -181,20 +171,13 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
     }
 
 
-@pytest.fixture(scope="module")
-def index(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> Index:
-    opened = open_index(tmp_path_factory.mktemp("db"), "notes", embedder, passage_size=24)
-    opened.upsert(documents(8))
-    return opened
-
-
 @pytest.mark.parametrize("alpha", [0.1, ALPHA, 0.5, 1.0])
-def test_words_and_meaning_are_fused_by_scores(index: Index, alpha: float) -> None:
-    expected = naive_fusion(index, ASKED, alpha)
-    hits = index.query(ASKED, 1000, alpha=alpha, sentences=True)
+def test_words_and_meaning_are_fused_by_scores(shelf: Index, alpha: float) -> None:
+    expected = naive_fusion(shelf, ASKED, alpha)
+    hits = shelf.query(ASKED, 1000, alpha=alpha, sentences=True)
     assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=1e-3, abs=1e-3)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
-    texts = {document.id: document.text for document in documents(8)}
+    texts = {document.id: document.text for document in documents()}
     for hit in hits:
         assert hit.best is max(hit.sentences, key=lambda sentence: sentence.score)
         words = [texts[hit.document][match.start : match.end].casefold() for match in hit.matches]
@@ -202,16 +185,16 @@ def test_words_and_meaning_are_fused_by_scores(index: Index, alpha: float) -> No
         assert (hit.bm25 == 0) == (hit.coverage == 0) == (not hit.matches)
 
 
-def test_hybrid_is_the_default_and_one_argument_turns_it_off(index: Index) -> None:
-    assert index.query(ASKED, 3) == index.query(ASKED, 3, hybrid=True) == index.query(ASKED, 3, alpha=ALPHA)
-    meant = index.query(ASKED, 3, hybrid=False)
+def test_hybrid_is_the_default_and_one_argument_turns_it_off(shelf: Index) -> None:
+    assert shelf.query(ASKED, 3) == shelf.query(ASKED, 3, hybrid=True) == shelf.query(ASKED, 3, alpha=ALPHA)
+    meant = shelf.query(ASKED, 3, hybrid=False)
     assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
-    assert index.query(ASKED, 3, granularity="documents")[0].bm25 is None
-    worded = index.query(ASKED, 1000, alpha=0)
-    assert worded and all(hit.bm25 for hit in worded) and len(worded) < index.status().passages
+    assert shelf.query(ASKED, 3, unit="document")[0].bm25 is None
+    worded = shelf.query(ASKED, 1000, alpha=0)
+    assert worded and all(hit.bm25 for hit in worded) and len(worded) < shelf.status().passages
 
 
-def test_filters_hold_for_words_too(index: Index) -> None:
+def test_filters_hold_for_words_too(shelf: Index) -> None:
     for options in (
         {"where": {"shelf": "a"}},
         {"documents": ["papers/1", "papers/4"]},
@@ -219,88 +202,60 @@ def test_filters_hold_for_words_too(index: Index) -> None:
         {"prefilter": 2},
         {"where": {"page": {"$lte": 1}}, "documents": ["papers/0", "papers/1"]},
     ):
-        found = {hit.id for hit in index.query("granite keel", 1000, **options)}
-        assert found == {hit.id for hit in index.query("granite keel", 1000, hybrid=False, **options)}
-        assert {hit.id for hit in index.query("granite keel", 1000, alpha=0, **options)} <= found
+        found = {hit.id for hit in shelf.query("granite keel", 1000, **options)}
+        assert found == {hit.id for hit in shelf.query("granite keel", 1000, hybrid=False, **options)}
+        assert {hit.id for hit in shelf.query("granite keel", 1000, alpha=0, **options)} <= found
 
 
-def test_diverse_hits_of_both(index: Index) -> None:
+def test_diverse_hits_of_both(shelf: Index) -> None:
     """With all weight on the question the order is that of the fused scores; with none, hits differ."""
-    best = index.query(ASKED, 4)
-    assert [hit.id for hit in index.query(ASKED, 4, mmr=True, lambda_mult=1.0)] == [hit.id for hit in best]
-    diverse = index.query(ASKED, 4, mmr=True, lambda_mult=0.0)
+    best = shelf.query(ASKED, 4)
+    assert [hit.id for hit in shelf.query(ASKED, 4, mmr=True, lambda_mult=1.0)] == [hit.id for hit in best]
+    diverse = shelf.query(ASKED, 4, mmr=True, lambda_mult=0.0)
     assert diverse[0].id == best[0].id and {hit.id for hit in diverse} != {hit.id for hit in best}
 
 
 # --- Keeping up
 
 
-def test_words_are_those_of_the_rows_after_every_change(tmp_path: Path, embedder: Embedder) -> None:
-    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        index.upsert(documents(6))
-        index.upsert([Document("papers/1", "A zeppelin over the harbour.")])
-        assert index.query("zeppelin", 1)[0].document == "papers/1"
-        index.remove(["papers/2"])
-        assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 5
-        index.sync(documents(3))
-        assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 3
-        assert not index.query("zeppelin", 5, alpha=0)
-        index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False), passage_size=40)
-        assert set(words_of(index)) == set(rows(index)[MAIN])
-        collection = index.collection.id
-    assert [path.name for path in (tmp_path / WORDS).iterdir()] == [str(collection)]
+def test_words_are_those_of_the_rows_after_every_change(folder: Path, index: Index) -> None:
+    index.upsert([Document("papers/1", "A zeppelin over the harbour.")])
+    assert index.query("zeppelin", 1)[0].document == "papers/1"
+    index.remove(["papers/2"])
+    assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 5
+    index.sync(documents(3))
+    assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 3
+    assert not index.query("zeppelin", 5, alpha=0)
+    index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False), passage_size=40)
+    assert set(words_of(index)) == set(rows(index)[MAIN])
+    assert [path.name for path in (folder / WORDS).iterdir()] == [str(index.collection.id)]
 
 
-@pytest.mark.parametrize("part", ["", "-sentences", "-documents"])
-def test_an_interrupted_write_leaves_no_passage_to_one_side_alone(
-    tmp_path: Path, embedder: Embedder, monkeypatch: pytest.MonkeyPatch, part: str
+def test_an_index_without_words_gets_them_with_the_next_write_or_when_it_is_made_anew(
+    folder: Path, embedder: Embedder
 ) -> None:
-    changed = [Document(each.id, each.text.replace("Granite", "Zeppelin"), each.metadata) for each in documents(6)]
-    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        index.upsert(documents(6))
-        before = {hit.id for hit in index.query("granite", 1000)}
-        upsert = Store.upsert
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-
-            def stop(self: Store, into: str, *given: object) -> None:
-                upsert(self, into, *given)
-                if into == part:
-                    raise KeyboardInterrupt
-
-            patch.setattr(Store, "upsert", stop)
-            index.upsert(changed)
-        with open_index(tmp_path, "notes", embedder) as reader:
-            if part != "-documents":
-                assert {hit.id for hit in reader.query("granite", 1000)} == before
-                assert not reader.query("zeppelin", 1000, alpha=0)
-            found = {hit.id for hit in reader.query("granite zeppelin", 1000)}
-            assert found == {hit.id for hit in reader.query("granite zeppelin", 1000, hybrid=False)}
-        index.upsert(changed)
-        assert set(words_of(index)) == set(rows(index)[MAIN]) and not index.query("granite", 9, alpha=0)
-
-
-def test_an_index_without_words_gets_them_with_the_next_write(tmp_path: Path, embedder: Embedder) -> None:
-    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        index.upsert(documents(4))
-        folder = index.store.words_folder
-        assert folder is not None and Words.is_complete(folder)
-        (folder / "complete").unlink()
-    with open_index(tmp_path, "notes", embedder) as index:
+    with open_index(folder, "notes", embedder) as index:
+        words = index.store.words_folder
+        assert words is not None and Bm25Pair.is_complete(words)
+        (words / "complete").unlink()
+    with open_index(folder, "notes", embedder) as index:
         assert index.query("granite", 2)[0].bm25 is None
         assert index.query("granite", 2, hybrid=True)[0].bm25  # read into memory
-        index.upsert(documents(4))
+        index.upsert(documents())
         assert index.query("granite", 2)[0].bm25
+    shutil.rmtree(words)
+    with open_index(folder, "notes", embedder) as index:
+        assert index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False)).written == 6
+        assert set(words_of(index)) == set(rows(index)[MAIN])
 
 
-def test_rows_that_something_else_took_or_wrote_are_named(tmp_path: Path, embedder: Embedder) -> None:
-    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        index.upsert(documents(3))
-        taken = index.query("granite", 1)[0]
-        index.collection.delete(ids=[taken.id])
-        with pytest.raises(ForeignCollection, match="is gone"):
-            index.query("granite")
-        assert set(index.check()) == {taken.document}
-        assert all(hit.document != taken.document for hit in index.query("granite", 99))
+def test_rows_that_something_else_took_or_wrote_are_named(index: Index) -> None:
+    taken = index.query("granite", 1)[0]
+    index.collection.delete(ids=[taken.id])
+    with pytest.raises(ForeignCollection, match="is gone"):
+        index.query("granite")
+    assert set(index.check()) == {taken.document}
+    assert all(hit.document != taken.document for hit in index.query("granite", 99))
 
 
 def test_in_memory_words_are_read_again_after_a_change(embedder: Embedder) -> None:
@@ -319,15 +274,15 @@ def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder:
     """No row of a document hides them; a writer that is killed in between leaves them so."""
     pieces = [Piece(f"p{at}", "book", text, embedder.encode_document(text)) for at, text in enumerate(LINES)]
     with open_index(tmp_path, "notes", embedder) as index:
-        put_pieces(index, pieces[:1], embedder.fingerprint)
+        index.put_pieces(pieces[:1], embedder.fingerprint)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Words, "put", killed)
-            put_pieces(index, pieces, embedder.fingerprint)
+            patch.setattr(Bm25Pair, "put", killed)
+            index.put_pieces(pieces, embedder.fingerprint)
         with open_index(tmp_path, "notes", embedder) as reader:
             assert {hit.id for hit in reader.query("granite ferry", 9)} == {"p0", "p1"}
         index.collection.delete(ids=["p0"])
         assert {hit.id for hit in index.query("granite ferry", 9)} == {"p1"}
-        put_pieces(index, pieces, embedder.fingerprint)
+        index.put_pieces(pieces, embedder.fingerprint)
         assert all(hit.bm25 for hit in index.query("granite ferry", 9))
 
 
@@ -335,26 +290,16 @@ def killed(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_an_index_without_words_can_be_made_anew(tmp_path: Path, embedder: Embedder) -> None:
-    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        index.upsert(documents(4))
-        assert index.store.words_folder is not None
-        shutil.rmtree(index.store.words_folder)
-    with open_index(tmp_path, "notes", embedder) as index:
-        assert index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False)).written == 4
-        assert set(words_of(index)) == set(rows(index)[MAIN])
-
-
-def test_conditions_of_the_caller_that_look_like_the_index_s_own(index: Index) -> None:
+def test_conditions_of_the_caller_that_look_like_the_index_s_own(shelf: Index) -> None:
     for where in ({"eddy_document": "papers/1"}, {"eddy_document": {"$eq": "papers/1"}}):
-        assert {hit.document for hit in index.query("granite keel ferry", 99, where=where)} == {"papers/1"}
+        assert {hit.document for hit in shelf.query("granite keel ferry", 99, where=where)} == {"papers/1"}
 
 
-def test_a_sample_is_of_the_whole_collection(index: Index) -> None:
-    count = index.status().passages
-    whole = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, count, embeddings=True)])
-    some = np.concatenate([rows.vectors for rows in index.store.sample(MAIN, 10, embeddings=True)])
+def test_a_sample_is_of_the_whole_collection(shelf: Index) -> None:
+    count = shelf.status().passages
+    whole = np.concatenate([rows.vectors for rows in shelf.store.sample(MAIN, count, embeddings=True)])
+    some = np.concatenate([rows.vectors for rows in shelf.store.sample(MAIN, 10, embeddings=True)])
     assert len(whole) == count > 15 and len(some) == 10
-    assert [len(rows.ids) for rows in index.store.sample(MAIN, 3)] == [1, 1, 1]
+    assert [len(rows.ids) for rows in shelf.store.sample(MAIN, 3)] == [1, 1, 1]
     places = [int(np.flatnonzero((whole == vector).all(1))[0]) for vector in some]
     assert places == sorted(set(places)) and places[-1] > 0.8 * count

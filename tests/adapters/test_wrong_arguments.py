@@ -8,14 +8,14 @@ from typing import Any
 import chromadb
 import numpy as np
 import pytest
-from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from llama_index.core.schema import Document as LlamaDocument
+from llama_index.core.schema import TextNode
 
 from chroma_eddy import EddyEmbeddingFunction, open_collection
 from eddy_embed import methods
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
-from langchain_eddy import EddyEmbeddings, SentenceTextSplitter, embed_passages, ingest_documents
+from langchain_eddy import EddyEmbeddings, SentenceTextSplitter, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 
@@ -42,7 +42,7 @@ SETTINGS: dict[str, list[Any]] = {
     "trust_remote_code": NO_FLAG,
     "local_files_only": NO_FLAG,
     "check": NO_FLAG,
-    "post": [*NO_TEXT, "absent.npz"],
+    "fitted": [*NO_TEXT, "absent.npz"],
     "device": [*NO_TEXT, "nowhere"],
     "dtype": [*NO_TEXT, "int3"],
     "language": [*NO_TEXT, "klingon"],
@@ -104,6 +104,8 @@ def test_nodes_and_the_node_parser() -> None:
     for nodes in (["text"], [None], b"x"):
         with pytest.raises(InvalidParameter, match=r"nodes\[0\]"):
             LLAMA(nodes)
+    with pytest.raises(InvalidText, match="node-7"):
+        LLAMA([TextNode(id_="node-7", text="  ")])
     wrong = {
         "embed_model": [3, "x", object()],
         "passage_size": [*NO_COUNT, None],
@@ -125,28 +127,14 @@ def test_nodes_and_the_node_parser() -> None:
         EddyEmbedding.from_dict("x")  # type: ignore[arg-type]
 
 
-def test_langchain_ingestion_and_splitter() -> None:
-    store = Chroma(
-        "wrong-arguments",
-        CHAIN,
-        client=chromadb.EphemeralClient(),
-        collection_configuration={"hnsw": {"space": "cosine"}},
-    )
+def test_langchain_passages_and_splitter() -> None:
     for documents in (None, 3, "text", ["text"], [None], [{"page_content": "x"}]):
-        for call in (lambda given: ingest_documents(store, given), lambda given: list(embed_passages(given, CHAIN))):
-            with pytest.raises(InvalidParameter, match="documents"):
-                call(documents)
-    for name, values in {
-        "vector_store": [None, "x", CHAIN],
-        "cleanup": ["full", 3, True],
-        "passage_size": NO_COUNT,
-        "late": ["no", None],
-        "embeddings": [3, "x"],
-    }.items():
+        with pytest.raises(InvalidParameter, match="documents"):
+            list(embed_passages(documents, CHAIN))
+    for name, values in {"passage_size": NO_COUNT, "late": ["no", None], "embeddings": [None, 3, "x"]}.items():
         for value in values:
             with pytest.raises(InvalidParameter, match=name):
-                ingest_documents(**{"vector_store": store, "documents": DOCUMENTS, name: value})
-    assert len(ingest_documents(store, DOCUMENTS[0]).ids) == store._collection.count() == 1  # type: ignore[arg-type]
+                list(embed_passages(**{"documents": DOCUMENTS, "embeddings": CHAIN, name: value}))
     for name, values in {
         "chunk_size": NO_COUNT,
         "chunk_overlap": [*NEVER, None, -1, True],

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
 
 from chroma_eddy import Index, open_index
 from eddy_demo import handbook
@@ -83,15 +85,45 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return call
 
 
-@pytest.fixture
-def documents(tmp_path: Path) -> Path:
-    return write_documents(tmp_path / "documents")
+@pytest.fixture(scope="session")
+def documents_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where `documents` are: a library knows them by their path."""
+    return tmp_path_factory.mktemp("demo") / "documents"
 
 
-@pytest.fixture
-def library(tmp_path: Path, documents: Path, run: Callable[..., Outcome]) -> Path:
-    """A fresh library of the documents, in passages of one or two sentences."""
-    folder = tmp_path / "library"
-    outcome = run("ingest", documents, "--library", folder, "--passage-size", 24, "--method", "htp:exit=2")
-    assert outcome.code == 0, outcome.err
+@pytest.fixture(scope="session")
+def library_folder(documents_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of the documents, in passages of one or two sentences, to copy."""
+    folder = tmp_path_factory.mktemp("demo") / "library"
+    ingest = ("ingest", write_documents(documents_folder), "-l", folder, "--passage-size", 24, "--method", "htp:exit=2")
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
+        patch.setattr(sys, "argv", ["eddy-demo", *map(str, ingest)])
+        main()
+    assert not end.value.code
     return folder
+
+
+@pytest.fixture
+def documents(documents_folder: Path) -> Path:
+    """The documents, for one test to change."""
+    shutil.rmtree(documents_folder, ignore_errors=True)
+    return write_documents(documents_folder)
+
+
+@pytest.fixture
+def library(library_folder: Path, documents: Path, tmp_path: Path) -> Path:
+    """A library of `documents`, for one test to change."""
+    return Path(shutil.copytree(library_folder, tmp_path / "library"))
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    """A server whose library no test changes."""
+    folder = tmp_path_factory.mktemp("demo")
+    with serving(folder / "site", method=None) as site:
+        site.upload("guide.md", f"{GUIDE}\n## Notes\n\n{long_text(90)}")
+        site.upload("ferry.pdf", two_pages())
+        for name, text in (("tides.md", TIDES), ("bread.txt", BREAD), ("clock.html", CLOCK)):
+            site.upload(name, text)
+        assert {job["state"] for job in site.settled()} == {"done"}
+        yield site

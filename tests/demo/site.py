@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import threading
@@ -14,16 +15,38 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-import uvicorn
+from reportlab.pdfgen.canvas import Canvas
 
 from eddy_demo.web.app import create_app
+from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.server import bind, server_config
-from eddy_embed.encoding import batching
+from eddy_demo.web.server import PageServer, bind
+from eddy_embed.encoding import build
 
 PATIENCE = 120.0
 """Seconds after which a test gives up: a crowded machine is slow."""
+
+
+GUIDE = """# The harbour guide
+
+The harbour lies in the north of the bay. Its oldest houses stand behind the pier, where the fishermen used to live.
+
+## The ferry
+
+The ferry to the northern island leaves at noon and comes back before dark. Tickets are sold in the white house on the
+pier. A bicycle needs a ticket of its own, which costs half of the fare. In a storm the ferry stays in the harbour.
+
+## The lighthouse
+
+The lighthouse was built in 1871 on the eastern cliff. Its keeper lights the lamp at dusk and winds the clockwork that
+turns the lens. Visitors climb the stairs on Sundays. From the gallery one sees the whole coast.
+
+## The market
+
+The market opens at six in the morning on the square before the church. Fishermen sell herring and mackerel from their
+boats. Farmers bring apples, honey and cheese. What is not sold by noon goes to the poorhouse.
+"""
 
 
 class Site:
@@ -35,11 +58,12 @@ class Site:
         listener = bind("127.0.0.1", port)
         self.folder = folder
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        choice.setdefault("method", "htp")
-        guard = create_app(LibraryOptions(folder, **choice), limits, stopping=lambda: self.server.should_exit)
+        changes = ChangeSignal()
+        choice.setdefault("method", "htp:exit=2")
+        guard = create_app(LibraryOptions(folder, **choice), limits, changes=changes)
         self.state = guard.app.state.eddy  # type: ignore[attr-defined]
         self.resume = self.pause() if paused else lambda: None
-        self.server = uvicorn.Server(server_config(guard, log_level="error", timeout_graceful_shutdown=2))
+        self.server = PageServer(guard, changes, log_level="error", timeout_graceful_shutdown=2)
         self.thread = threading.Thread(target=self.server.run, args=([listener],), daemon=True)
         self.thread.start()
         self.client = httpx.Client(base_url=self.url, timeout=PATIENCE)
@@ -124,7 +148,7 @@ def read_events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 def serving(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator[Site]:
     """A server whose model takes few tokens at a time, so that there is progress to be seen on any machine."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batching, "ON_ACCELERATOR", 512)
+        patch.setattr(build, "ON_ACCELERATOR", 512)
         site = Site(folder, limits, **options)
         try:
             yield site
@@ -148,3 +172,14 @@ def long_text(sentences: int, seed: int = 0) -> str:
         for n in range(sentences)
     ]
     return "\n\n".join(" ".join(lines[at : at + 5]) for at in range(0, sentences, 5))
+
+
+def two_pages(second: str = "The ferry to the southern island leaves at one.") -> bytes:
+    """A PDF file of two pages with one sentence each."""
+    out = io.BytesIO()
+    canvas = Canvas(out, invariant=True)
+    for text in ("Dogs travel for free on every boat of the line.", second):
+        canvas.drawString(72, 700, text)
+        canvas.showPage()
+    canvas.save()
+    return out.getvalue()

@@ -19,7 +19,7 @@ from tests.adapters.indexes import rows as index_rows
 from tests.demo.conftest import opened
 from tests.selection import slow
 
-from chroma_eddy.query.options import ALPHA
+from chroma_eddy import ALPHA
 from chroma_eddy.storage.store import Store
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
@@ -222,7 +222,7 @@ def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path
         (["ingest", "good.txt", "--method", "htp:exit=99"], ["exit=99"]),
         (["ingest", "good.txt", "--model", "./missing"], ["./missing"]),
         (["ingest", "good.txt", "--library", "empty/../full"], ["full exists and is not a library"]),
-        (["hits", "--queries", "q.jsonl", "--qrels", "r.tsv"], ["cannot read q.jsonl"]),
+        (["evaluate", "--queries", "q.jsonl", "--qrels", "r.tsv"], ["cannot read q.jsonl"]),
     ],
 )
 def test_wrong_input(
@@ -299,7 +299,7 @@ def test_installed_command_runs_in_a_process_of_its_own(documents: Path, tmp_pat
     assert "Traceback" not in refused.stderr
 
 
-# --- Hits
+# --- Measured
 
 
 def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) -> None:
@@ -308,7 +308,7 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     table = ["query-id\tdoc-id\tscore", *(f"{i}\t{name}\t1" for i, _, name in questions), "q2\ttides.md\t0", "q9\tx\t1"]
     (tmp_path / "r.tsv").write_text("\n".join(table))
     options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
-    both, meaning, bm25 = json.loads(run("hits", *options, "--json").out)
+    both, meaning, bm25 = json.loads(run("evaluate", *options, "--json").out)
     assert [each["system"] for each in (both, meaning, bm25)] == ["htp:exit=2 and BM25", "htp:exit=2", "BM25"]
     assert both["passages"] == meaning["passages"] == bm25["passages"] == len(rows(library)[""])
     assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
@@ -317,7 +317,7 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
         found = [{a["document"] for a in json.loads(run("ask", t, *asked).out)} for _, t, _ in questions]
         hits = [name in names for (_, _, name), names in zip(questions, found, strict=True)]
         assert system[f"hit_at_{depth}"] == sum(hits) / 2
-    page = run("hits", *options).out
+    page = run("evaluate", *options).out
     assert "2 questions" in page
     assert "hit@5" in page
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.demo.conftest import opened
 
-from eddy_demo.library.recipe import read_recipe
+from eddy_demo.library.settings import read_settings
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
 from eddy_embed.methods.recommended import Recommendation
@@ -51,11 +51,11 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     assert made.code == 0, made.err
     assert made.err.count("recommended") == made.err.count(f"Method {BEST}: recommended for retrieval on {MODEL}") == 1
     assert f"too few to fit the post-processing of {BEST}" in " ".join(made.err.split())
-    stored = read_recipe(library)
+    stored = read_settings(library)
     assert (stored.method, stored.default) == ("plain:exit=-3", BEST)
     embedder = Embedder(MODEL, method="plain:exit=-3")
     with opened(library) as index:
-        assert index.post is None and index.recipe.fingerprint == embedder.fingerprint
+        assert index.post is None and index.settings.fingerprint == embedder.fingerprint
         document = read_documents([documents]).documents[0]
         hits = index.search(embedder.encode_long(document.text, passage_size=12).passages[0].vector, 1)
     assert hits[0][0].cosine == pytest.approx(1, abs=1e-5)
@@ -68,18 +68,18 @@ def test_a_small_library_leaves_post_processing_out_until_it_is_made_anew(
     grown = run(*ingest)
     assert "recommended" not in grown.err
     assert f"enough now for {BEST}" in " ".join(grown.err.split())
-    assert read_recipe(library) == stored
+    assert read_settings(library) == stored
 
     anew = run(*ingest, "--rebuild")
     assert anew.code == 0, anew.err
     assert "Stored with" not in anew.err
-    recipe = read_recipe(library)
-    assert (recipe.method, recipe.default) == (BEST, BEST)
+    settings = read_settings(library)
+    assert (settings.method, settings.default) == (BEST, BEST)
     with opened(library) as index:
         fitted = index.post
         assert fitted is not None and fitted.count >= 50
-        embedder = Embedder(MODEL, method=BEST, post=fitted)
-        assert index.recipe.fingerprint == embedder.fingerprint
+        embedder = Embedder(MODEL, method=BEST, fitted=fitted)
+        assert index.settings.fingerprint == embedder.fingerprint
         expected = embedder.encode_long(document.text, passage_size=12).passages[0].vector
         assert index.search(expected, 1)[0][0].cosine == pytest.approx(1, abs=1e-4)
 
@@ -99,7 +99,7 @@ def test_passages_that_are_all_alike_are_stored(copies: int, tmp_path: Path, run
     made = run("ingest", folder, "--library", tmp_path / "library", "--model", MODEL)
     assert made.code == 0, made.err
     assert "1 different passage" in made.err
-    assert read_recipe(tmp_path / "library").method == "plain:exit=-3"
+    assert read_settings(tmp_path / "library").method == "plain:exit=-3"
 
 
 def test_a_named_method_and_one_without_post_processing(
@@ -108,18 +108,18 @@ def test_a_named_method_and_one_without_post_processing(
     made = run("ingest", documents, "--library", tmp_path / "named", "--model", MODEL, "--method", "tp+centre")
     assert made.code == 0, made.err
     assert "recommended" not in made.err
-    assert (read_recipe(tmp_path / "named").method, read_recipe(tmp_path / "named").default) == ("tp+centre", "")
+    assert (read_settings(tmp_path / "named").method, read_settings(tmp_path / "named").default) == ("tp+centre", "")
     table(Recommendation("plain:exit=0+sif"))
     made = run("demo", documents, "-q", "Who winds the weights?", "--library", tmp_path / "bare", "--model", MODEL)
     assert made.code == 0, made.err
     assert made.err.count("Method plain:exit=0+sif: recommended for retrieval on eddy-tiny") == 1
-    recipe = read_recipe(tmp_path / "bare")
-    assert recipe.method == recipe.default == "plain:exit=0+sif"
+    settings = read_settings(tmp_path / "bare")
+    assert settings.method == settings.default == "plain:exit=0+sif"
     # The alias is stored in full.
     made = run("ingest", documents, "--library", tmp_path / "alias", "--model", MODEL, "--method", "recommended")
     assert made.code == 0, made.err
-    recipe = read_recipe(tmp_path / "alias")
-    assert (recipe.method, recipe.default) == ("plain:exit=0+sif", "")
+    settings = read_settings(tmp_path / "alias")
+    assert (settings.method, settings.default) == ("plain:exit=0+sif", "")
 
 
 def test_a_model_that_is_not_there_is_named(documents: Path, tmp_path: Path, run: Run) -> None:
@@ -135,8 +135,8 @@ def test_another_model_takes_the_method_recommended_for_it(
     assert run("ingest", documents, "--library", library, "--model", MODEL, "--method", "plain:exit=2").code == 0
     table(Recommendation("plain:exit=1"))
     made = run("library", "reindex", "--library", library)
-    assert made.code == 0 and read_recipe(library).method == "plain:exit=2", made.err
+    assert made.code == 0 and read_settings(library).method == "plain:exit=2", made.err
     made = run("library", "reindex", "--library", library, "--model", MODEL)
     assert made.code == 0, made.err
-    recipe = read_recipe(library)
-    assert recipe.method == recipe.default == "plain:exit=1"
+    settings = read_settings(library)
+    assert settings.method == settings.default == "plain:exit=1"

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.selection import slow
 
 from eddy_demo import handbook
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL, default_method, default_model
-from eddy_demo.library.recipe import read_recipe
+from eddy_demo.library.settings import read_settings
 from eddy_embed.model.loading.catalog import CATALOG
 
 Run = Callable[..., Any]
@@ -23,15 +25,23 @@ ANSWERS = (
 """The document and the words that answer each question of the demo."""
 
 
+@pytest.mark.parametrize("whole", [False, slow(True)])
 def test_the_demo_finds_and_marks_the_three_answers(
-    fetched_smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+    whole: bool, fetched_smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
+    """In the whole handbook, or in the pages that hold them."""
     monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
+    if not whole:
+        pages = tmp_path / "pages"
+        pages.mkdir()
+        for page, _ in ANSWERS:
+            shutil.copy(handbook.folder() / page, pages)
+        monkeypatch.setattr(handbook, "folder", lambda: pages)
     library = tmp_path / "library"
     told = run("demo", "--library", library)
     assert told.code == 0, told.err
-    recipe = read_recipe(library)
-    assert (recipe.model, recipe.method) == (PREFERRED_MODEL, default_method(PREFERRED_MODEL))
+    settings = read_settings(library)
+    assert (settings.model, settings.method) == (PREFERRED_MODEL, default_method(PREFERRED_MODEL))
     flat = " ".join(told.out.split())
     for question, (document, words) in zip(handbook.QUESTIONS, ANSWERS, strict=True):
         assert question in flat
@@ -51,5 +61,5 @@ def test_without_the_model_the_demo_takes_the_bundled_one_and_says_so(
     library = tmp_path / "library"
     told = run("demo", documents, "-q", "Who winds the weights?", "--library", library)
     assert told.code == 0, told.err
-    assert read_recipe(library).model == BUNDLED_MODEL
+    assert read_settings(library).model == BUNDLED_MODEL
     assert "eddy models get smollm2" in " ".join(told.out.split())

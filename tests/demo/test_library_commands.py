@@ -15,9 +15,8 @@ from tests.demo.conftest import opened
 
 from chroma_eddy.storage import store
 from chroma_eddy.storage.names import NEXT
-from eddy_demo.library import rebuild, samples
-from eddy_demo.library.recipe import NEXT_RECIPE, SAMPLES_FILE, original_path, read_recipe
-from eddy_demo.library.samples import read_samples, write_samples
+from eddy_demo.library import rebuild
+from eddy_demo.library.settings import NEXT_SETTINGS, original_path, read_settings
 from eddy_embed import Embedder
 
 Run = Callable[..., Any]
@@ -48,35 +47,12 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
         return any(word in path.read_bytes() for path in library.rglob("*") if path.is_file())
 
     assert run("library", "remove", "bread.txt", "--library", library).code == 0
-    write_samples(library, {"a-replaced-text 1 2": ["What does flour need?"]})
     assert holds(b"flour") and holds(b"bread.txt") and holds(b"pendulum")
     outcome = run("library", "remove", "--erase", "--library", library)
     assert outcome.code == 0 and "removed texts are erased" in outcome.err
     assert not (holds(b"flour") or holds(b"bread.txt")) and holds(b"pendulum")
     outcome = run("library", "remove", "clock.html", "--erase", "--library", library)
     assert outcome.code == 0 and not holds(b"pendulum") and holds(b"harbour")
-
-
-def test_a_removal_whose_sample_questions_stay_removes_nothing(
-    library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Once the document were gone, nobody could name it again."""
-
-    def failing(*_: object) -> None:
-        raise OSError("the disk is full")
-
-    with opened(library) as index:
-        key = next(id_ for id_, entry in index.entries().items() if entry.metadata["name"] == "bread.txt")
-    write_samples(library, {f"{key} 1 2": ["What does bread need?"]})
-    with monkeypatch.context() as patch:
-        patch.setattr(samples, "atomic_write", failing)
-        outcome = run("library", "remove", key, "--library", library)
-    assert outcome.code == 1 and "the disk is full" in outcome.err
-    (library / SAMPLES_FILE).unlink()
-    (library / SAMPLES_FILE).mkdir()
-    assert run("library", "remove", key, "--erase", "--library", library).code == 1
-    with opened(library) as index:
-        assert key in index.entries()
 
 
 def test_erasing_waits_for_an_unfinished_rebuild(library: Path, run: Run) -> None:
@@ -87,12 +63,11 @@ def test_erasing_waits_for_an_unfinished_rebuild(library: Path, run: Run) -> Non
     original = original_path(library, key)
     original.parent.mkdir()
     original.write_bytes(b"%PDF")
-    write_samples(library, {f"{key} 1 2": ["What is kept?"]})
     outcome = run("library", "remove", key, "--erase", "--library", library)
     assert outcome.code == 1 and "finish it (eddy-demo library reindex" in outcome.err
-    assert original.exists() and read_samples(library)
+    assert original.exists()
     assert run("library", "remove", key, "--library", library).code == 0
-    assert not (original.exists() or read_samples(library))
+    assert not original.exists()
 
 
 def test_reindex(library: Path, run: Run) -> None:
@@ -100,9 +75,9 @@ def test_reindex(library: Path, run: Run) -> None:
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
     assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 0
-    recipe = read_recipe(library)
-    assert (recipe.method, recipe.passage_size) == ("plain:exit=2", 24)
-    assert not (library / NEXT_RECIPE).exists()
+    settings = read_settings(library)
+    assert (settings.method, settings.passage_size) == ("plain:exit=2", 24)
+    assert not (library / NEXT_SETTINGS).exists()
     embedder = Embedder("eddy-tiny", method="plain:exit=2")
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
@@ -112,15 +87,15 @@ def test_reindex(library: Path, run: Run) -> None:
 
 
 def test_reindex_is_finished_after_an_interruption(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stopped between the exchange and the recipe: the same command only writes the recipe."""
+    """Stopped between the exchange and the settings: the same command only writes the settings."""
 
     def cut(*_: object) -> None:
         raise OSError("the power is gone")
 
     with monkeypatch.context() as patched:
-        patched.setattr(rebuild, "_write_new_recipe", cut)
+        patched.setattr(rebuild, "_write_new_settings", cut)
         assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 1
-    assert (library / NEXT_RECIPE).exists()
+    assert (library / NEXT_SETTINGS).exists()
     assert run("ask", "When do boats leave?", "--library", library).code == 1
     outcome = run("library", "reindex", "--library", library, "--method", "plain:exit=2")
     assert outcome.code == 0, outcome.err

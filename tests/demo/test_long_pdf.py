@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 from reportlab.pdfgen.canvas import Canvas
 from tests.comparison import embedder
 
-from chroma_eddy import Document, open_index
-from chroma_eddy.storage.names import DOCUMENTS
+from chroma_eddy import Document
 from eddy_demo.readers.pdf import read_pdf
-from eddy_embed import Embedder
 
 PAGES = [
     [
@@ -67,16 +64,3 @@ def test_passages_of_a_pdf_know_their_page_and_their_headings() -> None:
         ),
         "It had never once gone out since then.": (("1.2 The lamp",), (2, 2)),
     }
-
-
-def test_rows_and_hits_of_an_index_hold_page_and_headings(tmp_path: Path) -> None:
-    content = read_pdf(paper())
-    index = open_index(str(tmp_path), "papers", Embedder("eddy-tiny", method="plain:exit=1"), passage_size=1)
-    index.upsert([Document("paper", content.text, {}, content.page_starts)])
-    rows = index.collection.get(include=["metadatas"])["metadatas"]
-    told = sorted((row["heading_path"], row["page"], row["last_page"]) for row in rows)
-    assert told == [("1.1 The ferry", 1, 1), ("1.1 The ferry", 1, 2), ("1.2 The lamp", 2, 2), ("1.2 The lamp", 2, 2)]
-    hits = index.query("Who lit the lamp?", k=4, where={"last_page": {"$gte": 2}})
-    assert sorted((hit.headings, hit.page, hit.last_page) for hit in hits) == told[1:]
-    (document,) = index.store.collection(DOCUMENTS).get(include=["metadatas"])["metadatas"]
-    assert (document["eddy_windows"], document["eddy_truncated"]) == (1, 0) and document["eddy_tokens"] > 80

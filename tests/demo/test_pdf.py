@@ -21,7 +21,6 @@ from reportlab.pdfgen.canvas import Canvas
 
 from chroma_eddy import Document
 from eddy_demo.errors import Unreadable
-from eddy_demo.readers.documents import read_documents
 from eddy_demo.readers.page_headers import split_page_headers
 from eddy_demo.readers.paragraphs import Line, reflow
 from eddy_demo.readers.pdf import read_pdf
@@ -311,15 +310,3 @@ def test_what_is_missing_or_mended_is_said() -> None:
     assert mended.text == TEXT
     assert mended.notes[-1].startswith("damaged, so check that nothing is missing; pypdf reports: EOF marker")
     assert logging.getLogger("pypdf").propagate
-
-
-def test_a_folder_is_read_on(tmp_path: Path) -> None:
-    for name, data in (("a", BOOK[:900]), ("b", BOOK), ("c", encrypted(BOOK, "x", "RC4-128")), ("d", scan([""]))):
-        (tmp_path / f"{name}.pdf").write_bytes(data)
-    reading = read_documents([tmp_path])
-    assert [document.name for document in reading.documents] == ["b.pdf"]
-    assert [(skipped.name, skipped.reason.split(":")[0]) for skipped in reading.skipped] == [
-        ("a.pdf", "damaged, or no PDF file"),
-        ("c.pdf", "protected by a password"),
-        ("d.pdf", "no text in its page, only pictures"),
-    ]

@@ -17,18 +17,15 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect, sync_playwright
-from reportlab.pdfgen.canvas import Canvas
-from tests.demo.site import PATIENCE, Site, long_text, serving, wait
+from tests.demo.conftest import BREAD, CLOCK, TIDES
+from tests.demo.site import GUIDE, PATIENCE, Site, long_text, serving, two_pages, wait
 
-from eddy_demo import handbook
 from eddy_demo.web.answers import generation
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads import library_writer
 from eddy_embed.model.loading import inventory
 
 pytestmark = pytest.mark.browser
-# Its answer lies well above the threshold of this library: 0.35, where 0.28 is needed.
-QUESTION = "What does a window share with the next window?"
+QUESTION = "When does the ferry to the northern island leave?"
 FLAGS = (
     "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update "
     "--disable-sync --disable-dev-shm-usage"
@@ -65,13 +62,13 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A library of part of the handbook and one hostile document, whose model writes a few words of each answer."""
+    """A library with two hostile documents, whose model writes a few words of each answer."""
     folder = tmp_path_factory.mktemp("web") / "library"
     with pytest.MonkeyPatch.context() as patch, serving(folder, method=None, generate=True) as site:
         patch.setattr(generation, "MAX_NEW_TOKENS", 8)
-        patch.setattr(library_writer, "_BUSY_SECONDS", 0.2)  # between two documents' sample questions
-        for name in ("long-documents.md", "files.md", "layers.md", "chroma.md", "methods.md"):
-            site.upload(name, (handbook.folder() / name).read_bytes())
+        site.upload("guide.md", f"{GUIDE}\n## Notes\n\n{long_text(90)}")
+        for name, text in (("notes.txt", long_text(30, seed=2)), ("t.md", TIDES), ("b.txt", BREAD), ("c.html", CLOCK)):
+            site.upload(name, text)
         site.upload('"><script>alert(3).txt', HOSTILE)
         site.upload("title.html", TITLED)
         site.settled()
@@ -231,10 +228,10 @@ def test_a_library_is_made_anew_by_its_page(tmp_path: Path, visit: Visit) -> Non
         expect(page.locator(".document-row")).to_have_count(1)
         expect(offer).to_be_hidden()
         site.upload("guide.txt", long_text(400))
-        before = site.state.reader.recipe
+        before = site.state.reader.settings
         assert before.method != before.default
         offer.click()
-        wait(lambda: site.state.reader.recipe.method == before.default)
+        wait(lambda: site.state.reader.settings.method == before.default)
         expect(page.locator("#banner")).to_be_hidden()
         expect(offer).to_be_hidden()
         expect(page.locator(".document-row")).to_have_count(2)
@@ -359,13 +356,13 @@ def test_another_model_can_be_chosen(site: Site, visit: Visit, monkeypatch: pyte
 
 
 def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Visit) -> None:
-    key = next(each["id"] for each in site.documents() if each["name"] == "files.md")
+    key = next(each["id"] for each in site.documents() if each["name"] == "guide.md")
     page = visit(f"{site.url}/documents/{key}")
     page.get_by_role("link", name="Ask this document").click()
-    page.locator("#question").fill("What is read?")
+    page.locator("#question").fill("What is sold?")
     page.keyboard.press("Enter")
     expect(page.locator(".hit")).to_have_count(8)
-    assert page.url == f"{site.url}/?q=What+is+read%3F&in={key}"
+    assert page.url == f"{site.url}/?q=What+is+sold%3F&in={key}"
     links = page.locator(".hit .name").evaluate_all("links => links.map(each => each.pathname)")
     assert set(links) == {f"/documents/{key}"}
     page.locator(".hit .name").first.click()
@@ -373,7 +370,7 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     expect(page.locator("#about")).to_contain_text("alone")
     page.get_by_role("link", name="ask all documents").click()
     page.locator("#asked a").first.click()
-    expect(page.locator("#question")).to_have_value("What is read?")
+    expect(page.locator("#question")).to_have_value("What is sold?")
     page.goto(site.url)
     page.get_by_role("button", name="Forget these").click()
     expect(page.locator("#asked")).to_have_count(0)
@@ -385,11 +382,11 @@ def test_a_follow_up_question(site: Site, visit: Visit) -> None:
     told = page.locator("#follow-up")
     expect(page.locator(".hit").first).to_be_visible()
     expect(told).to_be_hidden()
-    for question in ("And how much memory does it save?", "Why?"):  # both after the one that stands alone
+    for question in ("And when does it come back?", "Why?"):  # both after the one that stands alone
         page.fill("#question", question)
         page.keyboard.press("Enter")
         expect(told).to_contain_text(f"Read as a follow-up to: {QUESTION}")
-        expect(page).to_have_url(re.compile(r"q=(And|Why).*&after=What"))
+        expect(page).to_have_url(re.compile(r"q=(And|Why).*&after=When"))
     page.reload()
     expect(told).to_contain_text(QUESTION)
     page.locator(".hit .name").first.click()
@@ -400,27 +397,10 @@ def test_a_follow_up_question(site: Site, visit: Visit) -> None:
     page.wait_for_url(f"{site.url}/?q=Why%3F")
     expect(page.locator(".hit").first).to_be_visible()
     expect(told).to_be_hidden()
-    page.fill("#question", "What is a passage?")
+    page.fill("#question", "What is a lighthouse?")
     page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{site.url}/?q=What+is+a+passage%3F")
+    expect(page).to_have_url(f"{site.url}/?q=What+is+a+lighthouse%3F")
     expect(told).to_be_hidden()
-
-
-def test_a_sample_question_is_asked(site: Site, visit: Visit) -> None:
-    """The empty page offers questions as soon as they are made; those of one document are asked there."""
-    page = visit(f"{site.url}/")
-    sample = page.locator("#samples a")
-    expect(sample.first).to_be_visible()
-    assert 1 <= sample.count() <= 3
-    key = next(each["id"] for each in site.documents() if each["name"] == "methods.md")
-    wait(lambda: site.state.samples.offered(key))
-    page.goto(f"{site.url}/?in={key}")
-    question = sample.first.inner_text()
-    sample.first.click()
-    expect(page.locator("#question")).to_have_value(question)
-    expect(page.locator("#answer .source").first).to_be_visible()
-    expect(page.locator("#about")).to_contain_text("alone")
-    expect(page.locator("#samples")).to_have_count(0)
 
 
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
@@ -457,8 +437,7 @@ def axe() -> str:
 def serious(page: Page, rules: str = "{}") -> list[Any]:
     """What axe-core finds serious on a page, whose policy must let it in."""
     page.evaluate(axe())
-    # The pictures have a name and a text beside them; their thousands of dots have nothing to be checked.
-    found = page.evaluate(f"axe.run({{exclude: ['svg']}}, {rules})")["violations"]
+    found = page.evaluate(f"axe.run(document, {rules})")["violations"]
     return [
         (each["id"], each["impact"], [node["html"][:120] for node in each["nodes"]])
         for each in found
@@ -473,7 +452,7 @@ def test_everybody_can_use_it(site: Site, browser: Browser, theme: Any) -> None:
     # The policy of the page would keep the checker itself out.
     context = browser.new_context(color_scheme=theme, bypass_csp=True, reduced_motion="reduce")
     page = context.new_page()
-    for path in ("/", f"/?q={QUESTION}", "/library", f"/documents/{key}?q={QUESTION}", "/why", "/nothing"):
+    for path in ("/", f"/?q={QUESTION}", "/library", f"/documents/{key}?q={QUESTION}", "/nothing"):
         page.set_viewport_size({"width": 390, "height": 844})
         page.goto(f"{site.url}{path}")
         if path.startswith("/?q"):
@@ -575,30 +554,24 @@ def test_a_file_dropped_on_any_page_is_read(tmp_path: Path, visit: Visit) -> Non
         expect(page.locator(".document-row")).to_have_text(re.compile("ferry.txt"))
 
 
-def test_back_to_the_beginning_leaves_no_old_answer(tmp_path: Path, visit: Visit) -> None:
-    with serving(tmp_path / "library") as site:
-        site.upload("ferry.txt", b"The ferry to the island leaves at noon.")
-        site.settled()
-        page = visit(f"{site.url}/")
-        page.locator("#question").fill("When does the ferry leave?")
-        page.keyboard.press("Enter")
-        expect(page.locator(".hit b").first).to_have_text("ferry")
-        page.go_back()
-        expect(page.locator("#question")).to_have_value("")
-        expect(page.locator(".hit")).to_have_count(0)
-        expect(page.locator("#found")).to_be_hidden()
+def test_back_to_the_beginning_leaves_no_old_answer(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/")
+    page.locator("#question").fill(QUESTION)
+    page.keyboard.press("Enter")
+    expect(page.locator(".hit b").first).to_have_text("ferry")
+    page.go_back()
+    expect(page.locator("#question")).to_have_value("")
+    expect(page.locator(".hit")).to_have_count(0)
+    expect(page.locator("#found")).to_be_hidden()
 
 
-def test_a_library_that_is_being_opened_is_not_called_empty(tmp_path: Path, visit: Visit) -> None:
-    with serving(tmp_path / "library") as site:
-        site.upload("ferry.txt", b"The ferry to the island leaves at noon.")
-        site.settled()
-        site.state.reader._loaded.clear()
-        page = visit(f"{site.url}/")
-        expect(page.get_by_role("heading", name="The library is being opened")).to_be_visible()
-        site.state.reader._loaded.set()
-        site.state.reader.mark_changed()
-        expect(page.get_by_role("heading", name="Ask in your own words")).to_be_visible()
+def test_a_library_that_is_being_opened_is_not_called_empty(site: Site, visit: Visit) -> None:
+    site.state.reader._loaded.clear()
+    page = visit(f"{site.url}/")
+    expect(page.get_by_role("heading", name="The library is being opened")).to_be_visible()
+    site.state.reader._loaded.set()
+    site.state.reader.mark_changed()
+    expect(page.get_by_role("heading", name="Ask in your own words")).to_be_visible()
 
 
 def test_long_names_stay_in_the_window(tmp_path: Path, visit: Visit) -> None:
@@ -622,7 +595,7 @@ def test_long_names_stay_in_the_window(tmp_path: Path, visit: Visit) -> None:
 def test_the_page_of_a_pdf_beside_its_sentence(tmp_path: Path, visit: Visit) -> None:
     """By keyboard alone; beside the text where there is room, below it on a phone; it follows the sentence."""
     with serving(tmp_path / "library") as site:
-        site.upload("ferry.pdf", two_pages(tmp_path))
+        site.upload("ferry.pdf", two_pages("The ferry to the island leaves at noon."))
         site.settled()
         page = visit(f"{site.url}/?q=When does the ferry to the island leave?", bypass_csp=True)
         picture = page.locator(".original img")
@@ -651,16 +624,6 @@ def test_the_page_of_a_pdf_beside_its_sentence(tmp_path: Path, visit: Visit) -> 
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.get_by_role("button", name="Close").click()
         expect(page.locator("#text .show-page")).to_be_focused()
-
-
-def two_pages(folder: Path) -> bytes:
-    """A PDF file of two pages with one sentence each."""
-    canvas = Canvas(str(folder / "ferry.pdf"))
-    for text in ("Dogs travel for free on every boat of the line.", "The ferry to the island leaves at noon."):
-        canvas.drawString(72, 700, text)
-        canvas.showPage()
-    canvas.save()
-    return (folder / "ferry.pdf").read_bytes()
 
 
 def beside(page: Page, selector: str) -> bool:

@@ -1,45 +1,51 @@
-"""Files in, documents out: a real server, the real model, a real database."""
+"""One library and what becomes of it: no document, no model, other servers, other processes, made anew."""
 
 from __future__ import annotations
 
-import io
 import os
+import shutil
 import socket
 import sys
-from collections.abc import Iterator
+from dataclasses import replace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
-from reportlab.pdfgen.canvas import Canvas
+from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import Site, long_text, serving, wait
-from tests.demo.word_files import bomb, docx
-from tests.processes import context
-from tests.selection import slow
+from tests.processes import context, run_code
 
+from chroma_eddy.storage import store
+from chroma_eddy.storage.locks import WriterLock
 from eddy_demo.cli import main
+from eddy_demo.errors import DemoError
+from eddy_demo.library.index import open_library
+from eddy_demo.library.rebuild import rebuild_library
+from eddy_demo.library.settings import NEXT_SETTINGS, read_settings, write_settings
+from eddy_demo.web.http.concurrency import ChangeSignal
+from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.upload_queue import clean_name
-
-FILES = {"tides.md": TIDES, "bread.txt": BREAD, "clock.html": CLOCK}
-
-
-def pdf(*pages: str) -> bytes:
-    out = io.BytesIO()
-    canvas = Canvas(out, invariant=True)
-    for page in pages:
-        canvas.drawString(72, 700, page)
-        canvas.showPage()
-    canvas.save()
-    return out.getvalue()
+from eddy_demo.web.server import addresses, bind
+from eddy_demo.web.uploads import library_writer
+from eddy_demo.web.uploads.job_queue import JobQueue
+from eddy_demo.web.uploads.library_writer import LibraryWriter
+from eddy_demo.web.uploads.stored_uploads import StoredUploads
+from eddy_embed import Embedder
+from eddy_embed.model.loading import inventory
+from eddy_embed.model.loading.names import BUNDLED
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("web") / "library", Limits(file_bytes=200_000, pages=2)) as site:
-        yield site
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look more often than a user needs."""
+    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
+
+
+def names(site: Site) -> list[str]:
+    return [row["name"] for row in site.documents()]
 
 
 def texts(folder: Path) -> dict[str, str]:
@@ -47,157 +53,68 @@ def texts(folder: Path) -> dict[str, str]:
         return {str(each.metadata["name"]): each.text for each in index.documents()}
 
 
-def uploads(site: Site) -> list[str]:
-    return [path.name for path in (site.folder / "uploads").glob("*")]
+# --- Not to be read
 
 
-def test_files_become_documents(site: Site) -> None:
-    for name, text in FILES.items():
-        assert site.upload(name, text.encode()).status_code == 200
-    site.upload("letter.docx", docx("The mill stands by the river."))
-    site.upload("pages.pdf", pdf("The first page speaks of eels.", "The second page speaks of herons."))
-    jobs = site.settled()
-    assert {job["name"]: job["state"] for job in jobs} == dict.fromkeys((*FILES, "letter.docx", "pages.pdf"), "done"), (
-        jobs
-    )
-    assert {row["name"] for row in site.documents()} == {*FILES, "letter.docx", "pages.pdf"}
-    assert {row["name"]: row["pages"] for row in site.documents()}["pages.pdf"] == 2
-    (hit,) = [
-        data for name, data in site.ask("What does the second page speak of?", 50) if data.get("name") == "pages.pdf"
-    ]
-    assert (hit["page"], hit["last_page"]) == (1, 2)
-    assert texts(site.folder)["bread.txt"] == BREAD
-    assert uploads(site) == []
-    page = site.client.get(f"/documents/{next(job['document'] for job in jobs if job['name'] == 'tides.md')}").text
-    assert "The moon pulls the water of the sea towards it." in page
+def test_an_empty_library_says_so(tmp_path: Path) -> None:
+    with serving(tmp_path / "library", method=None) as site:
+        assert [name for name, _ in site.ask("Anything?")] == ["done"]
+        assert "Nothing to ask yet" in site.client.get("/").text
+        assert "No document yet. Choose some above" in site.client.get("/library").text
+        assert not (tmp_path / "library" / "chroma").exists()
+        assert site.client.post("/api/rebuild").status_code == 409
+        site.upload("bread.txt", BREAD)
+        assert [job["state"] for job in site.settled()] == ["done"]
 
 
-def test_the_same_content_is_taken_once(site: Site) -> None:
-    site.upload("bread.txt", BREAD.encode())
-    site.settled()
-    before = len(site.documents())
-    assert site.upload("other name.txt", BREAD.encode()).json()["state"] == "known"
-    site.upload("marked.txt", b"\xef\xbb\xbf" + BREAD.encode())  # other bytes, and the same text
-    jobs = {job["name"]: job for job in site.settled()}
-    for name in ("other name.txt", "marked.txt"):
-        assert (jobs[name]["state"], jobs[name]["message"]) == ("known", "already in the library as bread.txt")
-    assert len(site.documents()) == before
-    assert uploads(site) == []
+def test_without_a_model_it_says_why(tmp_path: Path) -> None:
+    """Nothing hangs: the page and every question tell the same."""
+    with serving(tmp_path / "library", model=str(tmp_path / "nowhere")) as site:
+        told = site.until(lambda p: p["error"])["error"]
+        assert "nowhere" in told
+        answer = site.client.get("/api/ask?q=Anything")
+        assert (answer.status_code, answer.json()["error"]) == (400, told)
+        assert site.client.get("/api/health").json() == {"alive": True, "ready": False}
 
 
-@pytest.mark.parametrize(
-    ("name", "data", "status", "told"),
-    [
-        ("virus.exe", b"MZ", 415, "virus.exe is of a type that is not read; readable are .txt"),
-        ("rows.jsonl", b"{}", 415, "is of a type that is not read"),
-        ("empty.txt", b"", 400, "empty.txt is empty"),
-        ("large.txt", b"x" * 200_001, 413, "it is larger than"),
-    ],
-)
-def test_what_is_not_taken(site: Site, name: str, data: bytes, status: int, told: str) -> None:
-    answer = site.upload(name, data)
-    assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
-    assert uploads(site) == []
+def problem(folder: Path) -> str:
+    """Why a server's writing thread ends at once."""
+    reader = LibraryReader(LibraryOptions(folder), ChangeSignal())
+    LibraryWriter(JobQueue(folder, 1, ChangeSignal()), reader, Limits())._run()
+    with pytest.raises(DemoError) as error:
+        reader.wait()
+    assert not reader.ready
+    return str(error.value)
 
 
-def test_a_body_of_unknown_length_is_counted(site: Site) -> None:
-    answer = site.client.post("/api/uploads?name=a.txt", content=(b"x" * 50_000 for _ in range(5)))
-    assert answer.status_code == 413
-    assert uploads(site) == []
+def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(*_: Any) -> None:
+        raise RuntimeError("the device has no memory left")
+
+    monkeypatch.setattr(LibraryReader, "load", failing)
+    assert problem(tmp_path) == "RuntimeError: the device has no memory left"
 
 
-def test_what_cannot_be_read_says_why(site: Site) -> None:
-    """A failed file is kept, to be tried again or put away; the others are written."""
-    site.upload("broken.pdf", b"%PDF-1.4 nothing more")
-    site.upload("latin.txt", "Schöne Grüße".encode("latin-1"))
-    site.upload("three.pdf", pdf("One.", "Two.", "Three."))
-    site.upload("odd.pdf", pdf("One.").replace(b"/Root", b"/Encrypt << /Filter /Other >> /Root"))
-    failing = ("broken.pdf", "latin.txt", "three.pdf", "odd.pdf")
-    jobs = {job["name"]: job for job in site.settled()}
-    assert {jobs[name]["state"] for name in failing} == {"failed"}
-    assert "not UTF-8: byte 0xf6 at position 3" in jobs["latin.txt"]["message"]
-    assert "it has 3 pages, and at most 2 are read" in jobs["three.pdf"]["message"]
-    assert "damaged, or no PDF file: open it in a PDF reader" in jobs["odd.pdf"]["message"]
-    assert len(uploads(site)) == 8
-    assert site.client.post(f"/api/jobs/{jobs['latin.txt']['id']}/retry").status_code == 200
-    site.settled()
-    for name in failing:
-        assert site.client.post(f"/api/jobs/{jobs[name]['id']}/cancel").status_code == 200
-    assert uploads(site) == []
-    assert site.client.post(f"/api/jobs/{jobs['latin.txt']['id']}/cancel").status_code == 404
+def test_a_library_whose_vectors_are_damaged_says_how_to_repair_it(library: Path, run: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
+    assert run("library", "reindex", "--library", library).code == 0
+    for file in library.rglob("data_level0.bin"):  # Chroma would end the process
+        file.write_bytes(b"\xab" * file.stat().st_size)
+    assert "eddy-demo library repair" in problem(library)
 
 
-def test_a_document_is_taken_out(site: Site) -> None:
-    site.upload("short.txt", b"A short note about lighthouses.")
-    key = {job["name"]: job for job in site.settled()}["short.txt"]["document"]
-    assert site.client.delete(f"/api/documents/{key}").status_code == 200
-    wait(lambda: key not in {row["id"] for row in site.documents()})
-    assert "short.txt" not in texts(site.folder)
-    assert site.client.delete(f"/api/documents/{key}").status_code == 404
-    assert site.client.get(f"/documents/{key}").status_code == 404
-
-
-HOSTILE = (
-    "../../../../tmp/escaped.txt",
-    "..\\..\\windows\\escaped.txt",
-    "/etc/cron.d/escaped.txt",
-    "nul\0byte\n.txt",
-    "\u202etxt.exe\u202c.txt",
-    "~/.ssh/.txt",
-    "é" * 400 + ".txt",
-    "library.json.txt",
-    "<script>alert(1)</script>.txt",
-)
-
-
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
-    """Uploaded files lie under their hash, in one folder, and nothing else appears anywhere."""
-    from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
-
-    shown = clean_name(name)
-    assert shown == "" or not set(shown) & set("/\\\0\n\u202e")
-    assert len(shown) <= 150
-    library = tmp_path / "library"
-    queue = UploadQueue(library)
-    part = queue.new_part()
-    part.write_bytes(b"text")
-    queue.keep(part, Upload("ab" * 32, shown, 4))
-    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == {
-        f"library/uploads/{'ab' * 32}",
-        f"library/uploads/{'ab' * 32}.json",
-    }
-    assert [upload.name for upload in UploadQueue(library).load()] == [shown]
-    with pytest.raises(ValueError, match="is no hash"):
-        queue.content_path("../library.json")
-
-
-@pytest.mark.parametrize(
-    ("limits", "name", "data", "told"),
-    [
-        (Limits(parse_seconds=0.3), "a.html", b"<p>word</p>" * 300_000, "took longer than 0.3 seconds and was stopped"),
-        (Limits(characters=1000), "a.txt", b"word" * 300, "has 1,200 characters, and at most 1,000 are read"),
-        slow(Limits(parse_bytes=200 * 2**20), "bomb.docx", None, "takes more memory than is allowed"),
-    ],
-    ids=["time", "characters", "memory"],
-)
-def test_reading_is_bounded(tmp_path: Path, limits: Limits, name: str, data: bytes | None, told: str) -> None:
-    with serving(tmp_path / "library", limits) as site:
-        site.upload(name, bomb() if data is None else data)
-        (job,) = site.settled()
-        assert job["state"] == "failed"
-        assert told in job["message"]
+# --- The next server
 
 
 def test_work_goes_on_with_the_next_server(tmp_path: Path) -> None:
     """Stopped while it embeds, then cancelled, then finished: every document once, whole, and nothing left over."""
-    folder, text = tmp_path / "library", long_text(100)
+    folder, text = tmp_path / "library", long_text(150)
     with serving(folder) as site:
         site.upload("first.txt", BREAD.encode())
         site.settled()
         site.pause()
         site.upload("long.txt", text.encode())
-        site.upload("other.txt", long_text(100, seed=1).encode())
+        site.upload("other.txt", long_text(150, seed=1).encode())
         site.halfway()
     assert len(list((folder / "uploads").glob("*.json"))) == 2
     with serving(folder, paused=True) as site:
@@ -263,3 +180,157 @@ def command(folder: Path, port: int) -> None:
 def _first(client: httpx.Client) -> str:
     with client.stream("GET", "/api/events") as response:
         return next(line for line in response.iter_lines() if line.startswith("data"))
+
+
+# --- Other processes
+
+
+SERVE = """
+import os, sys, threading
+from eddy_demo.cli import main
+end = threading.Timer(60, os._exit, [9])  # it is not to serve
+end.daemon = True
+end.start()
+sys.argv = ["eddy-demo", "serve", "--library", sys.argv[1], "--port", "0"]
+main()
+"""
+
+
+def test_one_server_for_a_library(tmp_path: Path) -> None:
+    """Another one would take its uploads for what an earlier one left. A folder of somebody else's is left alone."""
+    with StoredUploads(tmp_path / "library").lock():
+        outcome = run_code(SERVE, tmp_path / "library")
+    assert outcome.returncode == 1
+    assert "is served by another process: use its page, stop it first" in " ".join(outcome.stderr.split())
+    foreign = tmp_path / "foreign"
+    foreign.mkdir()
+    (foreign / "letter.txt").write_text("mine", encoding="utf-8")
+    outcome = run_code(SERVE, foreign)
+    assert (outcome.returncode, "is not a library" in " ".join(outcome.stderr.split())) == (1, True)
+    assert [path.name for path in foreign.iterdir()] == ["letter.txt"]
+
+
+@pytest.mark.parametrize(
+    ("host", "shown", "own"),
+    [("0.0.0.0", "127.0.0.1", set()), ("127.0.0.1", "127.0.0.1", {"127.0.0.1"}), ("localhost", "127.0.0.1", None)],
+)
+def test_where_it_is_found(host: str, shown: str, own: set[str] | None) -> None:
+    """Never at an address that is none, and under the name that it was given."""
+    with bind(host, 0) as listener:
+        address, answered = addresses(host, listener)
+        assert address == f"http://{shown}:{listener.getsockname()[1]}/"
+    assert answered == (own if own is not None else {"localhost", "127.0.0.1"})
+
+
+def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
+    """Another process begins the library, adds to it, makes it anew, and puts another one in its place."""
+    folder, first, second = tmp_path / "library", tmp_path / "bread.txt", tmp_path / "tides.md"
+    first.write_text(BREAD, encoding="utf-8")
+    second.write_text(TIDES, encoding="utf-8")
+    with serving(folder) as site:
+        assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
+        elsewhere("ingest", first, "--library", folder, "--method", "htp:exit=2")
+        wait(lambda: names(site) == ["bread.txt"])
+        version = site.state.reader.version
+        elsewhere("ingest", second, "--library", folder)
+        wait(lambda: site.state.reader.version > version)
+        assert names(site) == ["bread.txt", "tides.md"]
+        assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
+        elsewhere("library", "reindex", "--library", folder, "--method", "plain:exit=2")
+        hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
+        assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=2"
+        assert hit["name"] == "tides.md"
+        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+        wait(lambda: names(site) == ["tides.md"])
+        assert "hit" in dict(site.ask("What does the moon pull towards it?", k=1))
+        site.upload("clock.html", CLOCK)
+        assert [job["state"] for job in site.settled()] == ["done"]
+    with opened(folder) as index:
+        assert {str(each.metadata["name"]) for each in index.documents()} == {"tides.md", "clock.html"}
+
+
+@pytest.mark.slow
+def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has looked yet: what is uploaded, or deleted, goes to the library that is there now."""
+    monkeypatch.setattr(library_writer, "_BUSY_SECONDS", 600.0)
+    folder, tides = tmp_path / "library", tmp_path / "tides.md"
+    tides.write_text(TIDES, encoding="utf-8")
+    with serving(folder) as site:
+        site.upload("bread.txt", BREAD)
+        site.settled()
+        (key,) = (row["id"] for row in site.documents())
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "plain:exit=2")
+        site.upload("clock.html", CLOCK)
+        assert {job["name"]: job["state"] for job in site.settled()}["clock.html"] == "done"
+        assert names(site) == ["clock.html", "tides.md"]
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+        site.client.delete(f"/api/documents/{next(row['id'] for row in site.documents() if row['name'] == 'tides.md')}")
+        wait(lambda: not names(site))
+        assert site.upload("bread.txt", BREAD).json()["state"] == "waiting"
+        site.settled()
+        assert [row["id"] for row in site.documents()] == [key]
+    with opened(folder) as index:
+        assert {str(each.metadata["name"]) for each in index.documents()} == {"bread.txt"}
+        assert index.check() == {}
+
+
+def elsewhere(*arguments: object) -> None:
+    child = context().Process(target=demo_command, args=arguments)
+    child.start()
+    child.join()
+    assert child.exitcode == 0, arguments
+
+
+def demo_command(*arguments: object) -> None:
+    sys.argv = ["eddy-demo", *map(str, arguments)]
+    main()
+
+
+# --- Made anew
+
+
+def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its own model, or one that the list of models on this machine names; it answers until then."""
+    question = "Who winds the weights by hand?"
+    folder = str(library.with_name("other"))
+    shutil.copytree(BUNDLED["eddy-tiny"], folder)
+    other = inventory.FoundModel(folder, "a folder", folder, 22)
+    broken = inventory.FoundModel("broken", "Ollama", "nowhere", 1, problem="cut short")
+    own = next(each for each in inventory.found() if each.name == "eddy-tiny")
+    monkeypatch.setattr(inventory, "found", lambda: [own, other, broken])
+    with serving(library, method=None) as site:
+        site.settled()
+        before = read_settings(library)
+        write_settings(library, replace(before, default="htp+abtt:k=500"))
+        assert site.client.post("/api/rebuild").status_code == 200
+        site.until(lambda p: "could not be made anew" in p["busy"])
+        assert not (library / NEXT_SETTINGS).exists(), "the next server would begin again"
+        write_settings(library, replace(before, default="plain"))
+        assert site.client.post("/api/rebuild").status_code == 200
+        wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == "plain")
+        assert read_settings(library).method == "plain"
+        assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
+        assert "hit" in dict(site.ask(question))
+
+        assert [(each["name"], each["own"]) for each in site.client.get("/api/models").json()] == [
+            ("eddy-tiny", True),
+            (other.name, False),
+        ]
+        for name in ("broken", "somebody/on-the-hub"):
+            assert site.client.post("/api/rebuild", params={"model": name}).status_code == 404
+        assert site.client.post("/api/rebuild", params={"model": other.name}).status_code == 200
+        wait(lambda: site.client.get("/api/documents").json()["library"]["model"] == other.name)
+        settings = read_settings(library)
+        assert (settings.model, settings.passage_size) == (other.name, before.passage_size)
+        assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
+
+        # As the command line does it beside an open page: the next question is embedded by the new method.
+        settings = replace(settings, method="htp:exit=3")
+        embedder = Embedder(settings.model, method=settings.method)
+        with WriterLock(library, timeout=60):
+            rebuild_library(library, settings, embedder)
+        hit = dict(site.ask(question, k=1))["hit"]
+        with open_library(library, embedder) as index:
+            assert hit["cosine"] == pytest.approx(index.query(question, 1)[0].cosine, abs=1e-4)
+        assert site.client.get("/library").status_code == 200
+        assert site.client.get("/api/documents").json()["library"]["method"] == "htp:exit=3"

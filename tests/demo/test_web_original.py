@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,17 +13,16 @@ import pytest
 from PIL import Image
 from pypdf import PdfReader, PdfWriter
 from pypdfium2 import PdfDocument
-from tests.demo.site import Site, serving, wait
+from tests.demo.site import Site
 from tests.demo.test_pdf import make
 
 from eddy_demo.library.index import to_index_document
-from eddy_demo.library.recipe import check_available, delete_library, original_path
+from eddy_demo.library.settings import check_available, delete_library, original_path
 from eddy_demo.readers import page_image
 from eddy_demo.readers.documents import read_documents
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.originals import draw_original, find_original
-from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
 
 # The second line ends in a hyphen of the typesetter's, which the text does not have.
 FIRST = ["The ferry leaves at noon.", "Ask for a ticket at the har-", "bour, it is ﬁne. The ferry leaves at noon."]
@@ -37,25 +35,12 @@ def data() -> bytes:
     return make([FIRST, SECOND])
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("web") / "library") as site:
-        site.upload("Ferry.PDF", data)
-        site.upload("note.txt", "A note without pages.")
-        site.settled()
-        yield site
-
-
-def key(site: Site, name: str = "Ferry.PDF") -> str:
-    return next(row["id"] for row in site.documents() if row["name"] == name)
-
-
-def page(site: Site, sentence: str, name: str = "Ferry.PDF", **headers: str) -> httpx.Response:
-    document = site.state.reader.document(key(site, name))
-    assert document is not None
-    start = document.content.text.index(sentence)
-    place = {"start": start, "end": start + len(sentence)}
-    return site.client.get(f"/api/documents/{document.entry.id}/page", params=place, headers=headers)
+def page(site: Site, number: int, **headers: str) -> httpx.Response:
+    """The page of a sentence of `ferry.pdf`."""
+    key = next(row["id"] for row in site.documents() if row["name"] == "ferry.pdf")
+    sentence = site.state.reader.document(key).content.sentences[number]
+    place = {"start": sentence.start, "end": sentence.end}
+    return site.client.get(f"/api/documents/{key}/page", params=place, headers=headers)
 
 
 def marked(image: bytes) -> Any:
@@ -117,46 +102,25 @@ def test_an_image_is_of_bounded_size() -> None:
         assert image.width * image.height <= 1.01 * 2_000_000 and max(image.size) <= 8_000
 
 
-def test_the_page_shows_its_sentence_marked(site: Site) -> None:
-    answer = page(site, HYPHENATED)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, "image/webp")
-    assert answer.headers["x-eddy-caption"] == "Page 1 of 2, with the sentence marked."
-    assert lines(answer.content) == 2
-    assert page(site, SECOND[0]).headers["x-eddy-caption"] == "Page 2 of 2, with the sentence marked."
-
-
-def test_a_browser_asks_again_and_keeps_its_image(site: Site) -> None:
-    first = page(site, TWICE)
-    again = page(site, TWICE, **{"if-none-match": first.headers["etag"]})
-    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", first.headers["etag"])
-    assert first.headers["cache-control"] == "private, no-cache"
-    assert page(site, HYPHENATED, **{"if-none-match": first.headers["etag"]}).status_code == 200
+def test_the_page_shows_its_sentence_marked_and_a_browser_keeps_it(site: Site) -> None:
+    for number in (0, 1):
+        answer = page(site, number)
+        assert (answer.status_code, answer.headers["content-type"]) == (200, "image/webp")
+        assert answer.headers["x-eddy-caption"] == f"Page {number + 1} of 2, with the sentence marked."
+        assert lines(answer.content) == 1
+        assert answer.headers["cache-control"] == "private, no-cache"
+    known = {"if-none-match": answer.headers["etag"]}
+    again = page(site, 1, **known)
+    assert (again.status_code, again.content, again.headers["etag"]) == (304, b"", answer.headers["etag"])
+    assert page(site, 0, **known).status_code == 200
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 5), (0, 10_000)])
 def test_a_place_outside_the_text_has_no_page(site: Site, start: int, end: int) -> None:
-    answer = site.client.get(f"/api/documents/{key(site)}/page?start={start}&end={end}")
+    keys = {row["name"]: row["id"] for row in site.documents()}
+    answer = site.client.get(f"/api/documents/{keys['ferry.pdf']}/page?start={start}&end={end}")
     assert (answer.status_code, answer.json()["error"]) == (404, "the document has no such place any more")
-    assert site.client.get(f"/api/documents/{key(site, 'note.txt')}/page?start=0&end=5").status_code == 404
-
-
-def test_an_upload_is_kept_as_long_as_its_document(site: Site) -> None:
-    other = make([SECOND])
-    site.upload("dogs.pdf", other)
-    site.settled()
-    kept = original_path(site.folder, key(site, "dogs.pdf"))
-    assert kept.read_bytes() == other
-    assert set(kept.parent.iterdir()) == {kept, original_path(site.folder, key(site))}
-    assert [path for path in (site.folder / "uploads").iterdir() if len(path.stem) == 64] == []
-    kept.write_bytes(b"%PDF-1.4 damaged")
-    refused = page(site, SECOND[0], "dogs.pdf")
-    assert refused.status_code == 422 and "page 1 cannot be drawn" in refused.json()["error"]
-    kept.unlink()
-    refused = page(site, SECOND[0], "dogs.pdf")
-    assert refused.status_code == 404 and "delete the document and upload it again" in refused.json()["error"]
-    kept.write_bytes(other)
-    site.client.delete(f"/api/documents/{key(site, 'dogs.pdf')}")
-    wait(lambda: not kept.exists())
+    assert site.client.get(f"/api/documents/{keys['bread.txt']}/page?start=0&end=5").status_code == 404
 
 
 def test_originals_go_with_their_library(tmp_path: Path) -> None:
@@ -166,17 +130,6 @@ def test_originals_go_with_their_library(tmp_path: Path) -> None:
     check_available(tmp_path)
     delete_library(tmp_path)
     assert not kept.exists()
-
-
-def test_what_an_interruption_left_of_an_upload_goes(tmp_path: Path) -> None:
-    """The server ended after it had moved the file to the originals."""
-    queue, upload = UploadQueue(tmp_path), Upload("ab" * 32, "ferry.pdf", 4)
-    part = queue.new_part()
-    part.write_bytes(b"%PDF")
-    queue.keep(part, upload)
-    queue.content_path(upload.id).unlink()
-    assert queue.load() == []
-    assert list(queue.folder.iterdir()) == []
 
 
 def entry(path: Path) -> tuple[Any, str]:

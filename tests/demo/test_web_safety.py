@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -13,10 +14,10 @@ import httpx
 import pytest
 from starlette.responses import Response
 from tests.demo.conftest import handbook_table
-from tests.demo.site import PATIENCE, Site, long_text, serving
+from tests.demo.site import PATIENCE, Site, long_text, serving, two_pages
 
 from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.http.concurrency import WorkerPool
+from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.limits import Limits
 
@@ -25,7 +26,9 @@ HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry lea
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    limits = Limits(question_characters=100, questions=20, body_bytes=1000, listeners=2, queued_files=3)
+    limits = Limits(
+        question_characters=100, questions=20, body_bytes=1000, listeners=2, queued_files=3, file_bytes=200_000, pages=1
+    )
     with serving(tmp_path_factory.mktemp("web") / "library", limits) as site:
         site.upload('"><script>alert(3).txt', HOSTILE.encode())
         site.settled()
@@ -108,9 +111,10 @@ def test_other_pages_change_nothing(site: Site, headers: dict[str, str]) -> None
 
 def test_other_pages_make_the_model_do_nothing(site: Site) -> None:
     """A reader may follow a link from another site; what that site's pages load by themselves is refused."""
+    key = site.documents()[0]["id"]
     for dest, status in (("image", 403), ("iframe", 403), ("empty", 403), ("document", 200)):
         headers = {"sec-fetch-site": "cross-site", "sec-fetch-dest": dest}
-        assert httpx.get(f"{site.url}/why?text=ferry", headers=headers).status_code == status
+        assert httpx.get(f"{site.url}/documents/{key}?q=ferry", headers=headers).status_code == status
         assert httpx.get(f"{site.url}/api/ask?q=ferry", headers=headers).status_code == 403
 
 
@@ -121,7 +125,7 @@ def test_own_page_may(site: Site) -> None:
 
 def paths(site: Site) -> list[str]:
     key = site.documents()[0]["id"]
-    return ["/", "/?q=%3Cscript%3E", "/library", f"/documents/{key}?q=ferry", "/why", "/nothing", "/api/health"]
+    return ["/", "/?q=%3Cscript%3E", "/library", f"/documents/{key}?q=ferry", "/nothing", "/api/health"]
 
 
 def test_no_answer_lets_a_script_in(site: Site) -> None:
@@ -167,6 +171,7 @@ def test_content_is_shown_as_it_is(site: Site) -> None:
         ("/api/ask", 400, "the address lacks something: q"),
         ("/api/ask?q=a&k=1000", 400, "1000 passages cannot be shown"),
         ("/api/nothing", 404, "there is no such page"),
+        ("/why", 404, "There is no such page"),
         ("/documents/../../etc/passwd", 404, "There is no such page"),
         ("/documents/%2e%2e%2flibrary.json", 404, "There is no such page"),
         ("/documents/ABCDEF0123456789", 404, "There is no such document"),
@@ -184,6 +189,45 @@ def test_errors_are_plain(site: Site, path: str, status: int, told: str) -> None
 
 def test_other_bodies_are_small(site: Site) -> None:
     assert site.client.post("/api/jobs/clear", content=b"x" * 1001).status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "status", "told"),
+    [
+        ("virus.exe", b"MZ", 415, "virus.exe is of a type that is not read; readable are .txt"),
+        ("rows.jsonl", b"{}", 415, "is of a type that is not read"),
+        ("empty.txt", b"", 400, "empty.txt is empty"),
+        ("large.txt", b"x" * 200_001, 413, "it is larger than"),
+    ],
+)
+def test_what_is_not_taken(site: Site, name: str, data: bytes, status: int, told: str) -> None:
+    answer = site.upload(name, data)
+    assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
+    assert not list((site.folder / "uploads").iterdir())
+
+
+def test_a_body_of_unknown_length_is_counted(site: Site) -> None:
+    answer = site.client.post("/api/uploads?name=a.txt", content=(b"x" * 50_000 for _ in range(5)))
+    assert answer.status_code == 413
+
+
+@pytest.mark.parametrize(
+    ("limits", "name", "data", "told"),
+    [
+        ({"parse_seconds": 0.3}, "a.html", b"<p>word</p>" * 18_000, "took longer than 0.3 seconds and was stopped"),
+        ({"characters": 1000}, "a.txt", b"word" * 300, "has 1,200 characters, and at most 1,000 are read"),
+        ({}, "two.pdf", two_pages(), "it has 2 pages, and at most 1 are read"),
+    ],
+    ids=["time", "characters", "pages"],
+)
+def test_reading_is_bounded(
+    site: Site, limits: dict[str, Any], name: str, data: bytes, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site.state.writer, "limits", replace(site.state.limits, **limits))
+    id_ = site.upload(name, data).json()["id"]
+    (job,) = (job for job in site.settled() if job["id"] == id_)
+    assert job["state"] == "failed" and told in job["message"]
+    assert site.client.post(f"/api/jobs/{id_}/cancel").status_code == 200
 
 
 def test_pages_that_listen_are_counted(site: Site) -> None:
@@ -216,8 +260,6 @@ def test_the_handbook_knows_the_limits() -> None:
     assert told["a question"] == f"{own.question_characters:,} characters"
     assert told["questions at a time"] == f"{own.questions}, of which {own.concurrent_searches} are looked up"
     assert told["pages that are open and seen"] == f"{own.listeners}"
-    assert told["a document to compare two methods on"] == f"{own.comparison_characters:,} characters"
-    assert told["a text inside the model"] == f"{own.explained_characters} characters"
 
 
 @pytest.fixture
@@ -261,14 +303,31 @@ async def test_a_program_sends_the_token(guarded: httpx.AsyncClient) -> None:
 
 
 async def test_waiting_questions_are_counted() -> None:
-    threads, go = WorkerPool(n_threads=1, max_calls=2), threading.Event()
-    waiting = [asyncio.create_task(threads.run(go.wait)) for _ in range(2)]
+    work, go = BoundedWork(1, 2, "questions"), threading.Event()
+    waiting = [asyncio.create_task(work.run(go.wait)) for _ in range(2)]
     await asyncio.sleep(0)
     with pytest.raises(RequestRefused, match="too many questions at a time"):
-        await threads.run(go.wait)
+        await work.run(go.wait)
     go.set()
     assert await asyncio.gather(*waiting) == [True, True]
-    assert await threads.run(go.wait)
+    assert await work.run(go.wait)
+
+
+async def test_a_change_wakes_who_waits_from_any_thread() -> None:
+    """Also one that was announced before the waiting began; and the end of the server, for good."""
+    changes = ChangeSignal()
+    changes.announce()  # nobody can wait yet
+    changes.start()
+    for _ in range(2):
+        seen = changes.count
+        waiting = [asyncio.create_task(changes.wait(seen)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert not any(task.done() for task in waiting)
+        await asyncio.to_thread(changes.announce)
+        await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE)
+        await asyncio.wait_for(changes.wait(seen), PATIENCE)
+    changes.end()
+    await asyncio.wait_for(changes.wait(changes.count), PATIENCE)
 
 
 class _Tags:

@@ -5,16 +5,24 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.demo.site import serving, wait
-from transformers import AutoModel
+import torch
+from tests.demo.site import PATIENCE, Site, serving, wait
+from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer
 
 from eddy_demo.web.answers import generation
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.answers.generation import CannotGenerate, Generator
+from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
+from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
+from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.loading import inventory
 from eddy_embed.model.loading.names import BUNDLED
@@ -24,6 +32,7 @@ MODULES = [
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
 POOLING = {"word_embedding_dimension": 320, "pooling_mode_mean_tokens": True}
+QUESTION = "When does the ferry to the northern island leave?"
 SENTENCES = [
     {"n": 1, "text": "The ferry leaves the harbour at noon, except on Sundays.", "link": "/documents/a#s-a-0-9"},
     {"n": 2, "text": "Dogs travel for free if they sit on the upper deck.", "link": "/documents/b#s-b-0-9"},
@@ -150,16 +159,12 @@ def test_who_writes_follows_the_library(tmp_path: Path, monkeypatch: pytest.Monk
         assert reader.generator is None
         for name, writes in ((model, True), ("eddy-tiny", False)):
             assert site.client.post("/api/rebuild", params={"model": name}).status_code == 200
-            wait(lambda name=name: reader.recipe.model == name and reader.next_embedder is None)
+            wait(lambda name=name: reader.settings.model == name and reader.next_embedder is None)
             assert (reader.generator is not None) is writes
-            explored = site.state.explorer.get(reader, "plain")
-            assert explored.model_name == reader.unfitted_embedder.model_name
             events = dict(site.ask("When does the ferry leave at noon?"))
             assert events["answer"]["sentences"] and ("writing" in events) is writes
             if writes:
-                weights = {parameter.data_ptr() for parameter in reader.generator.model.parameters()}
-                host = reader.unfitted_embedder._pipeline.open_runner.host
-                assert {tensor.data_ptr() for name, tensor in host.tensors() if name.endswith("weight")} <= weights
+                assert_shared(reader)
 
 
 def test_no_head_no_answer(tmp_path: Any) -> None:
@@ -171,3 +176,128 @@ def test_no_head_no_answer(tmp_path: Any) -> None:
     )
     with pytest.raises(CannotGenerate, match=r"cannot write answers: .* or pass --no-generate"):
         Generator.load(str(tmp_path), "cpu")
+
+
+@pytest.fixture
+def writer(site: Site, monkeypatch: pytest.MonkeyPatch) -> Generator:
+    """Lets the bundled model write the answers of the server."""
+    generator = Generator.load("eddy-tiny", "cpu")
+    monkeypatch.setattr(site.state.reader, "generator", generator)
+    return generator
+
+
+def assert_shared(reader: LibraryReader) -> None:
+    """The embedder's weights are the generator's."""
+    assert reader.generator is not None
+    own = {parameter.data_ptr() for parameter in reader.generator.model.parameters()}
+    host = reader.unfitted_embedder._pipeline.open_runner.host
+    weights = {tensor.data_ptr() for name, tensor in host.tensors() if name.endswith("weight")}
+    assert len(weights) > 5 and weights <= own
+
+
+def test_the_same_weights_read_and_write(library: Path) -> None:
+    """One set of tensors, vectors as those of an embedder that loads its own, and how much that saves."""
+    reader = LibraryReader(LibraryOptions(library, generate=True), ChangeSignal())
+    reader.load()
+    assert_shared(reader)
+    separate = Embedder("eddy-tiny", method=reader.settings.method)
+    assert separate.fingerprint == reader.unfitted_embedder.fingerprint
+    np.testing.assert_allclose(
+        reader.unfitted_embedder.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6
+    )
+    whole = sum(each.numel() * each.element_size() for each in reader.generator.model.parameters())
+    assert reader.summary(reader.entries())["shared"] == {"bytes": whole, "saved": separate.explain("a").bytes}
+
+
+def test_text_is_as_the_model_alone_writes_it(site: Site, writer: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the quotes, and comes after what was found."""
+    monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 40)
+    assert re.search(
+        r"\d MB of weights read and write: a second model .* would take [\d.]+ MB more", site.client.get("/").text
+    )
+    events = site.ask(QUESTION)
+    names = [name for name, _ in events]
+    assert names.index("writing") > max(at for at, name in enumerate(names) if name == "hit")
+    assert names[-2:] == ["written", "done"]
+    given = dict(events)["answer"]["sentences"]
+    alone = AutoModelForCausalLM.from_pretrained(BUNDLED["eddy-tiny"], dtype=torch.float32)
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"])
+    ids = torch.tensor([writer.prompt(QUESTION, given)])
+    asked = tokenizer.decode(ids[0], skip_special_tokens=True)
+    assert asked.endswith(f"Question: {QUESTION}\nAnswer:")
+    assert given and all(each["text"] in asked for each in given)
+    out = alone.generate(ids, attention_mask=torch.ones_like(ids), max_new_tokens=40, do_sample=False)
+    text = "".join(writer._pieces(QUESTION, given))
+    assert text == tokenizer.decode(out[0, ids.shape[1] :], skip_special_tokens=True) != ""
+
+
+def test_who_leaves_stops_the_model(site: Site, writer: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would not end by itself for a long time, and goes on only when its reader has left."""
+    monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 1_500)
+    model = writer.model
+    monkeypatch.setattr(model.generation_config, "eos_token_id", None)
+    left, passes = threading.Event(), list[bool]()
+
+    def held(*_: Any) -> None:
+        passes.append(left.is_set())
+        assert len(passes) < 20 or left.wait(PATIENCE)
+
+    hook = model.register_forward_hook(held)
+    try:
+        with site.client.stream("GET", "/api/ask", params={"q": QUESTION}) as response:
+            assert any(line == "event: text" for line in response.iter_lines())
+        left.set()
+        wait(lambda: site.state.answers.running.available_tokens)
+    finally:
+        hook.remove()
+    assert 0 < len(passes) < 1_000
+
+
+def test_who_waits_for_the_model_holds_no_thread(
+    site: Site, writer: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Everybody gets what was found at once; only the text waits for its turn."""
+    go, begun = threading.Event(), list[int]()
+
+    def waiting() -> int:
+        return int(site.state.answers.running.statistics().tasks_waiting)
+
+    def pieces(*_: Any) -> Iterator[str]:
+        begun.append(1)
+        assert go.wait(PATIENCE)
+        yield "At noon."
+
+    monkeypatch.setattr(writer, "_pieces", pieces)
+    asked = [site.client.stream("GET", "/api/ask", params={"q": f"{QUESTION} {n}"}) for n in range(8)]
+    with ExitStack() as stack:
+        lines = [stack.enter_context(each).iter_lines() for each in asked]
+        for each in lines:
+            assert next(line for line in each if line == "event: hit")
+        wait(lambda: begun and waiting() == 7)
+        assert not site.state.searches.running.borrowed_tokens
+        assert site.client.get(f"/documents/{site.documents()[0]['id']}?q=ferry").status_code == 200
+        with site.client.stream("GET", "/api/ask", params={"q": f"{QUESTION} 8"}) as leaves:
+            kept = leaves.iter_lines()  # which closes the connection when it is dropped
+            assert next(line for line in kept if line == "event: hit")
+            wait(lambda: waiting() == 8)
+        wait(lambda: waiting() == 7)
+        go.set()
+        for each in lines:
+            assert [line for line in each if line == "event: done"]
+    assert len(begun) == 8
+
+
+def test_what_runs_the_model_is_counted(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = site.documents()[0]["id"]
+    monkeypatch.setattr(site.state, "searches", BoundedWork(1, 0, "questions"))
+    for path in (f"/documents/{key}?q=ferry", "/api/ask?q=ferry"):
+        answer = site.client.get(path)
+        assert (answer.status_code, "too many questions" in answer.text.lower()) == (503, True)
+
+
+def test_a_prompt_fits_the_window() -> None:
+    generator = Generator.load("eddy-tiny", "cpu")
+    many = [{"n": n, "text": "The long river was quiet in the early morning. " * 30} for n in range(1, 21)]
+    ids = generator.prompt("Who rests?", many)
+    assert len(ids) + generation.MAX_NEW_TOKENS <= generator.model.config.max_position_embeddings
+    assert "river was quiet" in generator.tokenizer.decode(ids)

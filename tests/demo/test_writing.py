@@ -20,10 +20,10 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy.storage.locks import LOCK
+from chroma_eddy.storage.names import LOCK
 from eddy_demo.cli import work
 from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.recipe import delete_library, holds_library
+from eddy_demo.library.settings import delete_library, holds_library
 
 Run = Callable[..., Outcome]
 
@@ -133,9 +133,9 @@ SERVE = """
 import sys
 from pathlib import Path
 from tests.demo.site import serving
-from eddy_demo.web.uploads.upload_queue import UploadQueue
+from eddy_demo.web.uploads.stored_uploads import StoredUploads
 folder = Path(sys.argv[1])
-with UploadQueue(folder).lock(), serving(folder, method=None) as site:
+with StoredUploads(folder).lock(), serving(folder, method=None) as site:
     site.settled()
     assert dict(site.ask("When do boats leave?"))["hit"], "nothing was found"
     answer = site.upload("new.txt", "Something new.")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
-from tests import families
 
 from eddy_embed import methods
 from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval
@@ -17,7 +17,7 @@ from eddy_embed.methods import registry
 
 ROOT = Path(__file__).resolve().parents[2]
 POST = ("", "+whiten", "+whiten:power=0.5")
-PAGES = ("docs/results.md", "README.md")
+PAGES = ("docs/results.md", "docs/search.md", "README.md")
 
 
 @pytest.fixture
@@ -59,15 +59,40 @@ def outcomes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
     return {(row["system"], row["task"]): row for row in json.loads(path.read_text())["outcomes"]}
 
 
-def test_the_pages_are_the_ones_that_are_made(results: ModuleType, copy: Path) -> None:
+def test_the_pages_are_the_ones_that_are_made(results: ModuleType, copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import search
+
+    monkeypatch.setattr(search, "ROOT", copy)
     results.main(given(copy))
+    search.main([])
     for page in PAGES:
-        assert (copy / page).read_text() == (ROOT / page).read_text(), "run python benchmarks/results.py"
+        assert (copy / page).read_text() == (ROOT / page).read_text(), "run benchmarks/results.py and search.py"
     made = (ROOT / "docs" / "results.md").read_text()
-    for model in results.MODELS:
+    for model in set(results.MODELS) - {results.BUNDLED}:
         held = outcomes(ROOT / "benchmarks" / "results" / f"{model}.json")
         value, low, high = held["plain:exit=0", "sickr_trial"]["scores"]["spearman"]
         assert f"| {value:.3f} ± {(high - low) / 2:.3f}" in made.split(f"## {model}")[1].split("\n## ")[0]
+
+
+def test_a_passage_answers_by_its_words_and_a_document_by_its_best_passage(results: ModuleType, tmp_path: Path) -> None:
+    import search
+
+    rows = [
+        {"text": "How long?", "needle": r"three\s+days", "kind": "paraphrase"},
+        {"text": "rye", "needle": "rye", "kind": "term"},
+    ]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "bread.md").write_text("A loaf of rye keeps three\ndays.")
+    manuals = search.of_files(tmp_path / "files", tmp_path / "questions.jsonl")
+    assert manuals.sets == {"paraphrases": [0], "keywords": [1]}
+    assert [document.id for document in manuals.documents] == ["bread.md"]
+    hits = [SimpleNamespace(document=name, text=text) for name, text in (("b", "Rye."), ("a", "Three Days"), ("b", ""))]
+    assert [manuals.judge(at, hits) for at in (0, 1)] == [0.5, 1.0]
+    task = search.of_task(Retrieval("cisi", ["a", "b"], ["one", "two"], ["q"], [{"a": 1.0}], 0))
+    assert task.judge(0, hits) == pytest.approx(1 / np.log2(3))
+    ranked = search.by_score(hits, np.array([0.1, -np.inf, 0.3]))
+    assert ranked == [hits[2], hits[0]]
 
 
 def test_every_method_is_measured(results: ModuleType) -> None:
@@ -131,22 +156,3 @@ def test_what_is_missing_is_measured_once(
     with pytest.raises(SystemExit):
         results.main(given(copy, "--model", "eddy-tiny"))
     assert "--data" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_an_encoder_in_a_folder_is_measured_under_temperatures(
-    results: ModuleType, copy: Path, data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
-
-    model, tokenizer = families.build("bert")  # its weights are random: what is tested is the way, not the scores
-    model.save_pretrained(copy / "tiny")
-    tokenizer.save_pretrained(copy / "tiny")
-    base = Transformer(str(copy / "tiny"))
-    SentenceTransformer(modules=[base, Pooling(families.HIDDEN)], device="cpu").save(str(copy / "tiny"))
-    results.main(given(copy, "--model", str(copy / "tiny"), "--name", "own", "--data", str(data)))
-    capsys.readouterr()
-    made = (copy / "docs" / "results.md").read_text()
-    table = made.split("## own")[1].split("\n## ")[0]
-    assert table.count("| `plain+tempscale:tau=") == 4 and str(copy) not in made

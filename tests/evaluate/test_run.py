@@ -10,16 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests import families
-from typer.testing import CliRunner
+from tests.command_line import run
 
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate import tables
 from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.runner import Evaluation
-from eddy_embed.analysis.evaluate.systems import System, beside
+from eddy_embed.analysis.evaluate.systems import System, with_baseline
 from eddy_embed.analysis.evaluate.task_vectors import embed
 from eddy_embed.analysis.evaluate.tasks import find_tasks
-from eddy_embed.cli import app
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.postprocess import Post, RunningCovariance, fit
 
@@ -121,7 +120,7 @@ def test_retrieval_finds_a_document_by_its_best_passage(folder: Path, method: st
     (task,) = find_tasks(folder, ["shelf"])
     outcome = measure([method], [task], passage_size=1)[method, "shelf"]
     own = embedder(method)
-    documents = own.encode_long(task.texts, passage_size=1, late=own.reads_spans)
+    documents = own.encode_long(task.texts, passage_size=1, late=own.can_embed_spans)
     for at, query in enumerate(own.encode_query(task.queries)):
         best = [max(float(passage.vector @ query) for passage in document.passages) for document in documents]
         rank = int(np.argsort(-np.array(best), kind="stable").tolist().index(at))
@@ -169,16 +168,6 @@ def test_passages_can_be_read_each_by_itself(folder: Path, tmp_path: Path) -> No
     }
     known = ["ndcg@10", "measured", "measured"]
     assert told == {"plain": ["ndcg@10", "model,", "ndcg@10", "measured"], "prompteol": known, "bm25": known}
-
-
-def test_the_command_reads_each_passage_by_itself(folder: Path) -> None:
-    shown = {}
-    for option in ("--late", "--separate"):
-        asked = ["evaluate", "--data", str(folder), "-t", "shelf", "--baseline", "plain:exit=1", "--passage-size", "4"]
-        result = CliRunner().invoke(app, [*asked, option])
-        assert result.exit_code == 0, result.output
-        shown[option] = result.output
-    assert "each read by itself" in shown["--separate"] and "each read by itself" not in shown["--late"]
 
 
 def test_queries_are_centred_by_the_mean_of_other_queries(folder: Path) -> None:
@@ -235,12 +224,12 @@ def test_baselines_do_what_words_can_do(folder: Path) -> None:
 
 
 def test_every_system_stands_beside_its_baseline() -> None:
-    wanted = [system.label for system in beside(["htp+whiten", "htp:exit=-2", "htp"], "plain", query_mean=True)]
+    wanted = [system.label for system in with_baseline(["htp+whiten", "htp:exit=-2", "htp"], "plain", query_mean=True)]
     assert wanted[:4] == ["bm25", "overlap", "plain:exit=0", "plain"]
     queries = ["plain+whiten (query mean)", "htp+whiten (query mean)"]
     assert sorted(wanted[4:]) == sorted(["plain+whiten", "htp+whiten", *queries, "htp:exit=-2", "htp"])
     assert wanted.index("plain+whiten") < wanted.index("htp+whiten")
-    assert [system.label for system in beside(["plain:exit=1"], "plain:exit=0")] == [*wanted[:3], "plain:exit=1"]
+    assert [system.label for system in with_baseline(["plain:exit=1"], "plain:exit=0")] == [*wanted[:3], "plain:exit=1"]
     assert System("htp+whiten", query_mean=True).reference("plain").label == queries[0]
     assert System("htp+whiten").reference("plain+centre").label == "plain+centre"
     assert System("bm25").reference("plain").label == "plain"
@@ -310,62 +299,25 @@ def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -
         ResultStore(path)
 
 
-def test_the_command_line_prints_tables_and_goes_on(folder: Path, tmp_path: Path) -> None:
-    model, tokenizer = families.build("llama")
-    model.save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
+def test_the_command_prints_tables_and_goes_on(folder: Path, tmp_path: Path, capsys, monkeypatch) -> None:
+    for part in families.build("llama"):
+        part.save_pretrained(tmp_path / "model")
     output, picture = tmp_path / "scores.jsonl", tmp_path / "sizes.svg"
-    arguments = [
-        "evaluate",
-        "--model",
-        str(tmp_path / "model"),
-        "--data",
-        str(folder),
-        "-m",
-        "plain+whiten",
-        "-t",
-        "same",
-    ]
-    arguments += [
-        "-t",
-        "shelf",
-        "--query-mean",
-        "--fit-samples",
-        "2,4,all",
-        "--plot",
-        str(picture),
-        "-o",
-        str(output),
-    ]
-    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert done.exit_code == 0
-    for wanted in (
-        "`plain`",
-        "`bm25`",
-        "`plain+whiten (query mean)`",
-        "largest cosine of its passages",
-        "mrr@10",
-    ):
-        assert wanted in done.stdout
-    assert "| task | method | 2 | 4 | all |" in done.stdout
+    given = ["evaluate", str(tmp_path / "model"), "--data", str(folder), "-m", "plain+whiten", "-t", "same"]
+    given += ["-t", "shelf", "--query-mean", "--fit-samples", "2,4,all", "--plot", str(picture), "-o", str(output)]
+    code, out, _ = run(capsys, monkeypatch, *given)
+    assert code == 0
+    for wanted in ("`plain`", "`bm25`", "`plain+whiten (query mean)`", "read within their document", "mrr@10"):
+        assert wanted in out
+    assert "| task | method | 2 | 4 | all |" in out
     assert picture.read_text().startswith("<?xml")
-    again = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    assert again.stdout == done.stdout
-    assert again.stderr.count("measured before") == len(output.read_text().splitlines()) == 15
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "said"),
-    [
-        ("--output", "a.json", ".jsonl"),
-        ("--fit-samples", "1,50", "at least 2"),
-        ("--plot", "a.svg", "--fit-samples"),
-    ],
-)
-def test_options_that_cannot_be_are_refused(folder: Path, option: str, value: str, said: str) -> None:
-    done = CliRunner().invoke(app, ["evaluate", "--data", str(folder), option, value], env={"COLUMNS": "200"})
-    assert done.exit_code == 2
-    assert said in done.stderr
+    code, again, err = run(capsys, monkeypatch, *given)
+    assert again == out
+    assert err.count("measured before") == len(output.read_text().splitlines()) == 15
+    code, apart, err = run(capsys, monkeypatch, *given, "--separate")
+    changed = [line for line in err.splitlines() if "have changed" in line]
+    assert "each read by itself" in apart and len(changed) == 8
+    assert all(line.startswith("shelf: plain") for line in changed)
 
 
 def test_bad_folders_and_names_are_refused(folder: Path, tmp_path: Path) -> None:

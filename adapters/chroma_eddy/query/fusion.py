@@ -12,12 +12,12 @@ from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.hits import check_row, make_hit
 from chroma_eddy.query.options import Filter, Query, conjunction
 from chroma_eddy.query.ranking import Standardiser, cosines, reciprocal_rank_fusion
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT
+from chroma_eddy.rows.schema import DIGEST
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.types import Highlight, Hit, WordMatch
 from chroma_eddy.words.bm25 import Restriction
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import DOCUMENT, Doubles
 
 
 class Fusion:

@@ -14,7 +14,7 @@ from chroma_eddy.query.ranking import cosines
 from chroma_eddy.rows.schema import DIGEST, PIECE, sentence_spans, span_id, split_sentences
 from chroma_eddy.storage.names import SENTENCES
 from chroma_eddy.types import Highlight, Hit
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import Doubles
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -28,7 +28,7 @@ def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[H
     The question's vector has the shape (dimension,).
     """
     spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
-    has_vectors = [index.recipe.sentence_vectors and PIECE not in hit.row for hit in hits]
+    has_vectors = [index.settings.sentence_vectors and PIECE not in hit.row for hit in hits]
     triples = list(zip(hits, spans, has_vectors, strict=True))
     stored = iter(_stored_vectors(index, [(hit, own) for hit, own, is_stored in triples if is_stored]))
     highlighted = []
@@ -43,11 +43,11 @@ def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[H
 
 
 def _sentences(index: IndexCore, hit: Hit) -> Spans:
-    return split_sentences(hit.text, index.recipe) if PIECE in hit.row else sentence_spans(hit.row)
+    return split_sentences(hit.text, index.settings) if PIECE in hit.row else sentence_spans(hit.row)
 
 
 def _stored_vectors(index: IndexCore, hits: Sequence[tuple[Hit, Spans]]) -> list[Doubles]:
-    ids = [[span_id(hit.document, hit.row[DIGEST], *span, index.recipe) for span in spans] for hit, spans in hits]
+    ids = [[span_id(hit.document, hit.row[DIGEST], *span, index.settings) for span in spans] for hit, spans in hits]
     if not ids:
         return []
     rows = index.store.get(SENTENCES, ids=sorted({id_ for own in ids for id_ in own}), embeddings=True)
@@ -60,7 +60,7 @@ def _stored_vectors(index: IndexCore, hits: Sequence[tuple[Hit, Spans]]) -> list
 
 def _encode_sentences(embedder: Embedder, hit: Hit, spans: Spans) -> Doubles:
     inside = [(start - hit.start, end - hit.start) for start, end in spans]
-    if embedder.reads_words:
+    if embedder.can_embed_words:
         vectors = embedder.encode_words(hit.text, inside)
     else:
         vectors = embedder.encode_document([hit.text[start:end] for start, end in inside], show_progress=False)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.rows.schema import DOCUMENT, END, HEADINGS, START, user_metadata
+from chroma_eddy.rows.schema import user_metadata
 from chroma_eddy.types import Hit
+from eddy_embed.integrations import DOCUMENT, END, HEADINGS, START
 
 
 def check_row(id_: str, row: Any) -> None:

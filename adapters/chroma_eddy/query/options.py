@@ -6,15 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
-from chroma_eddy.rows.schema import DOCUMENT
-from eddy_embed.encoding.validation import check_count
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations import DOCUMENT, check_count
 
-Granularity = Literal["passages", "sentences", "documents"]
+Unit = Literal["passage", "sentence", "document"]
 Fusion = Literal["scores", "ranks"]
 Filter = dict[str, Any]
 ALPHA = 0.3
-"""Weight of meaning in hybrid queries: best on average over development sets and three models (docs/hybrid.md)."""
+"""Weight of meaning in hybrid queries: best on average over development sets and three models (docs/search.md)."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +24,7 @@ class Query:
     where: Filter | None = None
     where_document: Filter | None = None
     documents: Sequence[str] | None = None
-    granularity: Granularity = "passages"
+    unit: Unit = "passage"
     prefilter: int | None = None
     hybrid: bool | None = False
     fusion: Fusion = "scores"
@@ -41,21 +40,17 @@ class Query:
         check_count("k", self.k)
         check_count("prefilter", self.prefilter, optional=True)
         check_count("fetch_k", self.fetch_k, optional=True)
-        if self.granularity not in get_args(Granularity):
-            raise InvalidParameter(
-                f"granularity={self.granularity!r:.80} is unknown; choose one of {', '.join(get_args(Granularity))}"
-            )
+        if self.unit not in get_args(Unit):
+            raise InvalidParameter(f"unit={self.unit!r:.80} is unknown; choose one of {', '.join(get_args(Unit))}")
         if not 0 <= self.lambda_mult <= 1:
             raise InvalidParameter(f"lambda_mult={self.lambda_mult!r} must lie between 0 and 1")
         self._check_fusion()
         if isinstance(self.documents, str):
             raise InvalidParameter(f"documents={self.documents!r:.80} must be a list of ids")
-        if self.sentences and self.granularity != "passages":
-            raise InvalidParameter(
-                f"sentences are marked in passages, not in {self.granularity}; leave one of them out"
-            )
-        if self.granularity != "passages" and (self.hybrid or self.where_document is not None):
-            raise InvalidParameter(f"words are searched in passages, not in {self.granularity}; leave granularity out")
+        if self.sentences and self.unit != "passage":
+            raise InvalidParameter(f"sentences are marked in a passage, not in a {self.unit}; leave one of them out")
+        if self.unit != "passage" and (self.hybrid or self.where_document is not None):
+            raise InvalidParameter(f"words are searched in a passage, not in a {self.unit}; leave unit out")
 
     def _check_fusion(self) -> None:
         if self.fusion not in get_args(Fusion):
@@ -79,7 +74,7 @@ class Query:
         """The query with True or False for `hybrid`; None means True for passages of an index that has its words."""
         if self.hybrid is not None:
             return self
-        hybrid = self.granularity == "passages" and (has_words or self._says_how_to_fuse)
+        hybrid = self.unit == "passage" and (has_words or self._says_how_to_fuse)
         return replace(self, hybrid=hybrid)
 
     @property

@@ -15,17 +15,17 @@ from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.fusion import Fusion
 from chroma_eddy.query.highlights import add_highlights
 from chroma_eddy.query.hits import check_row, make_hit
-from chroma_eddy.query.options import Filter, Granularity, Query, conjunction, nothing_allowed
+from chroma_eddy.query.options import Filter, Query, Unit, conjunction, nothing_allowed
 from chroma_eddy.query.ranking import mmr_order
 from chroma_eddy.rows.documents import read_texts
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START, DocumentRow
+from chroma_eddy.rows.schema import DIGEST, PIECE, DocumentRow
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.types import RESERVED, Hit
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.integrations import DOCUMENT, END, START, Doubles
 
-_COLLECTIONS = {"passages": MAIN, "sentences": SENTENCES, "documents": DOCUMENTS}
+_COLLECTIONS = {"passage": MAIN, "sentence": SENTENCES, "document": DOCUMENTS}
 
 
 def search(
@@ -41,17 +41,17 @@ def search(
         InvalidParameter: The index cannot answer such a query.
     """
     try:
-        if fingerprint == index.recipe.fingerprint:
+        if fingerprint == index.settings.fingerprint:
             hits = _search(index, vectors, questions, query)
-            if fingerprint == index.recipe.fingerprint:  # else another thread has fitted the index again meanwhile
+            if fingerprint == index.settings.fingerprint:  # else another thread has fitted the index again meanwhile
                 return hits
     except NotFoundError:
         pass
     index.reload()
-    if fingerprint != index.recipe.fingerprint:
+    if fingerprint != index.settings.fingerprint:
         raise FingerprintMismatch(
             f"The questions to index {index.name!r} were embedded by another maker than its documents.\n"
-            f"Fingerprint of the index: {index.recipe.fingerprint}, of the questions: {fingerprint}; embed the "
+            f"Fingerprint of the index: {index.settings.fingerprint}, of the questions: {fingerprint}; embed the "
             "questions again, with index.embedder"
         )
     return _search(index, vectors, questions, query)
@@ -62,11 +62,11 @@ def _search(index: IndexCore, vectors: Doubles, questions: Sequence[str] | None,
     query = query.resolved(questions is not None and index.words.on_disk)
     if index.was_absent and not index.exists:
         return [[] for _ in vectors]
-    if query.granularity == "sentences" and not index.recipe.sentence_vectors:
+    if query.unit == "sentence" and not index.settings.sentence_vectors:
         raise InvalidParameter(
             f"index {index.name!r} was made with sentence_vectors=False; reindex it with True to search sentences"
         )
-    if (query.granularity != "passages" or query.prefilter is not None) and index.holds_pieces:
+    if (query.unit != "passage" or query.prefilter is not None) and index.holds_pieces:
         raise InvalidParameter(
             f"index {index.name!r} holds pieces that a framework has cut, of which there are no sentences and no whole "
             "documents: search passages, without prefilter"
@@ -85,7 +85,7 @@ def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query, 
     """
     pending = index.incomplete() if attempt else {}
     store = index.store
-    if pending and query.granularity == "documents":
+    if pending and query.unit == "document":
         store.refresh(force=True)
     generation = store.connection.generation
     filters = [*_row_filters(index, query, pending), *_document_filter(index, vector, query, pending)]
@@ -98,7 +98,7 @@ def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query, 
     hits = _diversified(index, hits[: query.chosen_from], query) if query.mmr and hits else hits[: query.k]
     _check_versions(index, hits, pending)
     # Documents and pieces keep their ids when they change, so their vectors may be those of an earlier text.
-    if query.granularity == "documents" or any(PIECE in hit.row for hit in hits):
+    if query.unit == "document" or any(PIECE in hit.row for hit in hits):
         store.refresh()
         if store.connection.generation != generation:
             raise ForeignCollection(f"index {index.name!r} is being changed all the time: ask again")
@@ -117,22 +117,22 @@ def _check_versions(index: IndexCore, hits: Sequence[Hit], pending: Mapping[str,
     for hit in hits:
         row, before = rows.get(hit.document), pending.get(hit.document)
         digest = hit.row[DIGEST]
-        expected = (digest, "") if before is None else (before.digest, before.other)
-        if row is None or row.digest != digest or (row.digest, row.other) != expected:
+        expected = (digest, "") if before is None else (before.digest, before.pending)
+        if row is None or row.digest != digest or (row.digest, row.pending) != expected:
             raise damaged(hit.document, f"the version that {index.name + DOCUMENTS} names")
 
 
 def _row_filters(index: IndexCore, query: Query, pending: Mapping[str, DocumentRow]) -> list[Filter]:
     """Conditions that exclude rows that are being written, and those of the caller."""
     filters: list[Filter] = []
-    if query.granularity == "documents":
+    if query.unit == "document":
         if new := [id_ for id_, row in pending.items() if not row.digest]:
             filters.append({DOCUMENT: {"$nin": new}})
     elif pending:
-        filters.append({DIGEST: {"$nin": [row.other for row in pending.values() if row.other]}})
+        filters.append({DIGEST: {"$nin": [row.pending for row in pending.values() if row.pending]}})
     if query.documents is not None:
         filters.append({DOCUMENT: {"$in": list(query.documents)}})
-    if query.where and query.granularity == "sentences":
+    if query.where and query.unit == "sentence":
         # Sentences' rows do not have the document's metadata.
         filters.append({DOCUMENT: {"$in": index.store.get(DOCUMENTS, where=query.where).ids}})
     elif query.where:
@@ -149,7 +149,7 @@ def _document_filter(
     # Documents' rows have no pages or offsets, so a condition on these applies to passages alone.
     where = query.where if query.where is None or not _field_names(query.where) & set(RESERVED) else None
     options: dict[str, Any] = {"mmr": False, "hybrid": False, "where_document": None}
-    query = replace(query, granularity="documents", k=query.prefilter, where=where, **options)
+    query = replace(query, unit="document", k=query.prefilter, where=where, **options)
     hits = _nearest(index, vector, query, _row_filters(index, query, pending), texts=False)
     _check_versions(index, hits, pending)
     return [{DOCUMENT: {"$in": [hit.document for hit in hits]}}]
@@ -167,10 +167,10 @@ def _field_names(where: Any) -> set[str]:
 def _nearest(
     index: IndexCore, vector: Doubles, query: Query, filters: Sequence[Filter], *, texts: bool = True
 ) -> list[Hit]:
-    part = _COLLECTIONS[query.granularity]
+    kind = _COLLECTIONS[query.unit]
     if nothing_allowed(query, filters):
         return []
-    collection = index.store.collection(part)
+    collection = index.store.collection(kind)
     with translated_errors(index.store.place):
         got: Any = collection.query(
             query_embeddings=np.asarray(vector, np.float32)[None],
@@ -184,7 +184,7 @@ def _nearest(
     for id_, row in zip(ids, rows, strict=True):
         check_row(id_, row)
     stored_texts = [text or "" for text in got["documents"][0]]
-    own_texts = _texts_of(index, query.granularity, rows) if texts and part != MAIN else stored_texts
+    own_texts = _texts_of(index, query.unit, rows) if texts and kind != MAIN else stored_texts
     return [
         make_hit(id_, row, text, float(1 - distance))
         for id_, row, text, distance in zip(ids, rows, own_texts, distances, strict=True)
@@ -193,10 +193,10 @@ def _nearest(
 
 def _diversified(index: IndexCore, hits: Sequence[Hit], query: Query) -> list[Hit]:
     """Hits chosen by maximal marginal relevance; fused scores take the range of the hits' cosines."""
-    rows = index.store.get(_COLLECTIONS[query.granularity], ids=[hit.id for hit in hits], embeddings=True)
+    rows = index.store.get(_COLLECTIONS[query.unit], ids=[hit.id for hit in hits], embeddings=True)
     by_id = dict(zip(rows.ids, np.asarray(rows.vectors, np.float64), strict=True))
     if gone := [hit.document for hit in hits if hit.id not in by_id]:
-        raise damaged(gone[0], f"rows in {index.name + _COLLECTIONS[query.granularity]}")
+        raise damaged(gone[0], f"rows in {index.name + _COLLECTIONS[query.unit]}")
     vectors = np.stack([by_id[hit.id] / np.linalg.norm(by_id[hit.id]) for hit in hits])
     similarity = np.array([hit.cosine for hit in hits])
     if query.hybrid:
@@ -207,9 +207,9 @@ def _diversified(index: IndexCore, hits: Sequence[Hit], query: Query) -> list[Hi
     return [hits[number] for number in mmr_order(similarity, vectors, query.k, query.lambda_mult)]
 
 
-def _texts_of(index: IndexCore, granularity: Granularity, rows: Sequence[Any]) -> list[str]:
+def _texts_of(index: IndexCore, unit: Unit, rows: Sequence[Any]) -> list[str]:
     """Texts of documents, or of sentences, which their passages hold."""
-    if granularity == "documents":
+    if unit == "document":
         return read_texts(index.store, rows)
     passage_ids = sorted({row["eddy_passage"] for row in rows})
     got = index.store.get(MAIN, ids=passage_ids, metadatas=True, documents=True)

@@ -15,11 +15,7 @@ from chroma_eddy.errors import ForeignCollection, damaged
 from chroma_eddy.rows.schema import (
     BEFORE,
     DIGEST,
-    DOCUMENT,
-    END,
-    HEADINGS,
     INDEX,
-    START,
     DocumentRow,
     EmbeddedDocument,
     raw_document_id,
@@ -28,11 +24,20 @@ from chroma_eddy.rows.schema import (
 )
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, RAW, SENTENCES
 from chroma_eddy.storage.pages import PAGE_SIZE, slices
-from chroma_eddy.storage.recipe import Recipe
+from chroma_eddy.storage.settings import IndexSettings
 from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document
-from eddy_embed.encoding.document import LongDocument, Passage, Span
-from eddy_embed.integrations.whole_documents import groups
+from eddy_embed.integrations import (
+    DOCUMENT,
+    END,
+    HEADINGS,
+    N_TOKENS,
+    START,
+    LongDocument,
+    Passage,
+    Span,
+    grouped_by_size,
+)
 
 GROUP_ROWS = 5_000
 """Rows of the documents that are read together: each read by digest makes the database look through all rows."""
@@ -48,19 +53,19 @@ class _Row(NamedTuple):
 
 def group_ids(rows: Iterable[DocumentRow]) -> Iterator[list[str]]:
     """Ids of documents in groups of at most `GROUP_ROWS` passages and sentences."""
-    for group in groups(rows, lambda row: row.passages + row.sentences, math.inf, GROUP_ROWS):
+    for group in grouped_by_size(rows, lambda row: row.passages + row.sentences, math.inf, GROUP_ROWS):
         yield [row.id for row in group]
 
 
 def read_embedded_documents(
-    store: Store, recipe: Recipe, ids: Sequence[str], *, keeps_raw: bool
+    store: Store, settings: IndexSettings, ids: Sequence[str], *, keeps_raw: bool
 ) -> list[EmbeddedDocument]:
     """Read documents with their vectors, except those that queries do not find; ForeignCollection if one is damaged."""
     rows = store.get(DOCUMENTS, ids=ids, metadatas=True, embeddings=True)
     complete = {id_: row for id_, *row in zip(rows.ids, rows.metadatas, rows.vectors, strict=True) if row[0][DIGEST]}
     digests = [metadata[DIGEST] for metadata, _ in complete.values()]
     passages = _rows_by_digest(store, MAIN, digests, documents=True, embeddings=True)
-    sentences = _rows_by_digest(store, SENTENCES, digests, embeddings=True) if recipe.sentence_vectors else None
+    sentences = _rows_by_digest(store, SENTENCES, digests, embeddings=True) if settings.sentence_vectors else None
     raw = _rows_by_digest(store, RAW, digests, embeddings=True) if keeps_raw else None
     documents = []
     for id_ in filter(complete.__contains__, ids):
@@ -68,7 +73,7 @@ def read_embedded_documents(
         digest = metadata[DIGEST]
         own_sentences = None if sentences is None else sentences[digest]
         document = _embedded_document(store, id_, metadata, vector, passages[digest], own_sentences)
-        documents.append(document if raw is None else _with_raw_vectors(document, recipe, raw[digest]))
+        documents.append(document if raw is None else _with_raw_vectors(document, settings, raw[digest]))
     return documents
 
 
@@ -104,12 +109,12 @@ def _join_rows(passages: Iterable[_Row], document: Mapping[str, Any]) -> str:
     return join_text(((row.metadata, row.text) for row in passages), document)
 
 
-def _rows_by_digest(store: Store, part: str, digests: Sequence[str], **fields: bool) -> dict[str, list[_Row]]:
+def _rows_by_digest(store: Store, kind: str, digests: Sequence[str], **fields: bool) -> dict[str, list[_Row]]:
     """Rows of versions of documents, by digest, in any order."""
     by_digest: dict[str, list[_Row]] = {digest: [] for digest in digests}
     for batch in slices(len(digests), PAGE_SIZE):
         where = {DIGEST: {"$in": list(digests[batch])}}
-        for rows in store.pages(part, ids=None, where=where, metadatas=True, **fields):
+        for rows in store.pages(kind, ids=None, where=where, metadatas=True, **fields):
             texts = rows.texts or [""] * len(rows.ids)
             vectors = rows.vectors if len(rows.vectors) else np.zeros((len(rows.ids), 0), np.float32)
             for row in map(_Row, rows.ids, rows.metadatas, texts, vectors):
@@ -156,16 +161,16 @@ def _embedded_document(
 
 
 def _span_fields(row: _Row) -> tuple[int, int, int, NDArray[np.float32]]:
-    return row.metadata[START], row.metadata[END], row.metadata["eddy_n_tokens"], row.vector
+    return row.metadata[START], row.metadata[END], row.metadata[N_TOKENS], row.vector
 
 
-def _with_raw_vectors(embedded: EmbeddedDocument, recipe: Recipe, rows: Sequence[_Row]) -> EmbeddedDocument:
+def _with_raw_vectors(embedded: EmbeddedDocument, settings: IndexSettings, rows: Sequence[_Row]) -> EmbeddedDocument:
     document, result = embedded.document, embedded.result
     vectors = {row.id: row.vector for row in rows}
 
-    def raw(kind: str, spans: Sequence[SpanT]) -> list[SpanT]:
-        ids = row_ids(document, spans, recipe)
-        return [replace(span, vector=vectors[f"{kind}/{id_}"]) for span, id_ in zip(spans, ids, strict=True)]
+    def raw(unit: str, spans: Sequence[SpanT]) -> list[SpanT]:
+        ids = row_ids(document, spans, settings)
+        return [replace(span, vector=vectors[f"{unit}/{id_}"]) for span, id_ in zip(spans, ids, strict=True)]
 
     passages, sentences = raw("passage", result.passages), raw("sentence", result.sentences)
     raw_result = replace(result, vector=vectors[raw_document_id(document)], passages=passages, sentences=sentences)

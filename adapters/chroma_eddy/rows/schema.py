@@ -10,20 +10,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chroma_eddy.storage.pages import Rows
-from chroma_eddy.storage.recipe import Recipe
+from chroma_eddy.storage.settings import IndexSettings
 from chroma_eddy.types import PREFIX, RESERVED, Document
-from eddy_embed.encoding.document import LongDocument, Span, heading_path
-from eddy_embed.integrations.document_ids import passage_id
-from eddy_embed.text.sentences import Segmenter
+from eddy_embed.integrations import (
+    DOCUMENT,
+    END,
+    FINGERPRINT,
+    HEADINGS,
+    N_TOKENS,
+    START,
+    LongDocument,
+    Segmenter,
+    Span,
+    heading_path,
+    passage_id,
+)
 
-DOCUMENT, DIGEST, OTHER, ROWS, INDEX = "eddy_document", "eddy_digest", "eddy_other", "eddy_rows", "eddy_index"
-"""Metadata of every row: document, version (digest), number of the version's rows in the collection, and row number.
+DIGEST, PENDING, ROWS, INDEX = "eddy_digest", "eddy_pending", "eddy_rows", "eddy_index"
+"""Metadata of every row, beside its document: version, number of the version's rows in the collection, and row number.
 
-Only documents' rows have `eddy_other`: the version whose rows are being written or removed, "" for none."""
+Only documents' rows have `eddy_pending`: the version whose rows are being written or removed, "" for none."""
 PIECE = "eddy_piece"
 """Marks a piece: a row that a framework cut and embedded itself; it belongs to no version of a document."""
-START, END = "start_index", "end_index"
-HEADINGS = "heading_path"
 FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of pieces from which LlamaIndex makes its nodes again."""
 SPANS, BEFORE = "eddy_sentences", "eddy_before"
@@ -37,7 +45,7 @@ class DocumentRow:
     Attributes:
         id: Id of the document.
         digest: Digest of the version that queries find; "" while the first one is being written.
-        other: Digest of a version whose rows are being written or removed; "" for none.
+        pending: Digest of a version whose rows are being written or removed; "" for none.
         text_digest: Digest of the text of the version that queries find.
         passages: Number of rows in the main collection.
         sentences: Number of sentences, with or without rows of their own.
@@ -51,7 +59,7 @@ class DocumentRow:
 
     id: str
     digest: str
-    other: str
+    pending: str
     text_digest: str
     passages: int
     sentences: int
@@ -69,7 +77,7 @@ class DocumentRow:
         return cls(
             id_,
             row[DIGEST],
-            row[OTHER],
+            row[PENDING],
             row["eddy_text"],
             **{name: int(row[f"eddy_{name}"]) for name in counts},
             page_starts=tuple(map(int, str(row.get("eddy_page_starts", "")).split())),
@@ -79,7 +87,7 @@ class DocumentRow:
     @property
     def complete(self) -> bool:
         """Whether all rows of the version are written, and those of others removed."""
-        return bool(self.digest) and not self.other
+        return bool(self.digest) and not self.pending
 
 
 def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +96,7 @@ def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in reserved}
 
 
-def document_metadata(document: Document, embedded: LongDocument, digest: str, other: str) -> dict[str, Any]:
+def document_metadata(document: Document, embedded: LongDocument, digest: str, pending: str) -> dict[str, Any]:
     """Metadata of a document's row."""
     passages = embedded.passages
     pages = {"eddy_page_starts": " ".join(map(str, document.page_starts))} if document.page_starts else {}
@@ -96,7 +104,7 @@ def document_metadata(document: Document, embedded: LongDocument, digest: str, o
         **document.metadata,
         DOCUMENT: document.id,
         DIGEST: digest,
-        OTHER: other,
+        PENDING: pending,
         "eddy_text": document.text_digest,
         "eddy_passages": len(passages),
         "eddy_sentences": passages[-1].last_sentence + 1,
@@ -120,10 +128,10 @@ class EmbeddedDocument:
     """The raw vectors if the post-processing cannot be inverted; else None."""
 
 
-def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Rows:
+def passage_rows(document: Document, embedded: LongDocument, settings: IndexSettings) -> Rows:
     """A document's rows in the main collection."""
     digest, text, passages = document.digest, document.text, embedded.passages
-    spans = [(sentence.start, sentence.end) for sentence in embedded.sentences] or split_sentences(text, recipe)
+    spans = [(sentence.start, sentence.end) for sentence in embedded.sentences] or split_sentences(text, settings)
     before = [0, *(passage.end for passage in passages)]
     rows = []
     for index, passage in enumerate(passages):
@@ -134,38 +142,38 @@ def passage_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> 
                 **document.metadata,
                 **document.pages(passage.start, passage.end),
                 **_span_metadata(document.id, digest, len(passages), index, passage),
-                "eddy_fingerprint": recipe.fingerprint,
+                FINGERPRINT: settings.fingerprint,
                 SPANS: " ".join(f"{start - passage.start}-{end - passage.start}" for start, end in inside),
                 **({BEFORE: gap} if gap else {}),
                 **({HEADINGS: heading_path(passage.headings)} if passage.headings else {}),
             }
         )
     texts = [text[passage.start : passage.end] for passage in passages]
-    return Rows(row_ids(document, passages, recipe), rows, texts, _stack(passages))
+    return Rows(row_ids(document, passages, settings), rows, texts, _stack(passages))
 
 
-def sentence_rows(document: Document, embedded: LongDocument, recipe: Recipe) -> Rows:
+def sentence_rows(document: Document, embedded: LongDocument, settings: IndexSettings) -> Rows:
     """A document's rows in the sentences' collection; their texts are in the passages."""
     digest, sentences = document.digest, embedded.sentences
-    ids = row_ids(document, embedded.passages, recipe)
+    ids = row_ids(document, embedded.passages, settings)
     sizes = [passage.last_sentence + 1 - passage.first_sentence for passage in embedded.passages]
     owners = [id_ for id_, size in zip(ids, sizes, strict=True) for _ in range(size)]
     rows = [
         {**_span_metadata(document.id, digest, len(sentences), index, sentence), "eddy_passage": owner}
         for index, (sentence, owner) in enumerate(zip(sentences, owners, strict=True))
     ]
-    return Rows(row_ids(document, sentences, recipe), rows, [], _stack(sentences))
+    return Rows(row_ids(document, sentences, settings), rows, [], _stack(sentences))
 
 
-def row_ids(document: Document, spans: Sequence[Span], recipe: Recipe) -> list[str]:
+def row_ids(document: Document, spans: Sequence[Span], settings: IndexSettings) -> list[str]:
     """Ids of rows: hashes of document, version, span and what makes the vectors."""
     digest = document.digest
-    return [span_id(document.id, digest, span.start, span.end, recipe) for span in spans]
+    return [span_id(document.id, digest, span.start, span.end, settings) for span in spans]
 
 
-def span_id(document: str, digest: str, start: int, end: int, recipe: Recipe) -> str:
+def span_id(document: str, digest: str, start: int, end: int, settings: IndexSettings) -> str:
     """Id of the row of a span of a document's version."""
-    return passage_id(document, digest, 0, start, end, recipe.fingerprint, recipe.late)
+    return passage_id(document, digest, 0, start, end, settings.fingerprint, settings.late)
 
 
 def raw_document_id(document: Document) -> str:
@@ -180,13 +188,13 @@ def sentence_spans(row: Mapping[str, Any]) -> list[tuple[int, int]]:
 
 
 def _span_metadata(id_: str, digest: str, count: int, index: int, span: Span) -> dict[str, Any]:
-    own = {START: span.start, END: span.end, "eddy_n_tokens": span.n_tokens}
+    own = {START: span.start, END: span.end, N_TOKENS: span.n_tokens}
     return {DOCUMENT: id_, DIGEST: digest, ROWS: count, INDEX: index, **own}
 
 
-def split_sentences(text: str, recipe: Recipe) -> list[tuple[int, int]]:
+def split_sentences(text: str, settings: IndexSettings) -> list[tuple[int, int]]:
     """Offsets of a text's sentences, by the index's segmenter."""
-    _, language, most = str(recipe.settings["segmenter"]).rsplit(":", 2)
+    _, language, most = str(settings.embedder["segmenter"]).rsplit(":", 2)
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]
 
 

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.names import TRANSFORM
-from chroma_eddy.storage.recipe import FORMAT
+from chroma_eddy.storage.settings import FORMAT
 from chroma_eddy.storage.store import Store
-from eddy_embed.encoding.finalize import unit
-from eddy_embed.parts.postprocess import Fitted, Post
+from eddy_embed.integrations import Fitted, Post, unit
 
 
 def round_to_float32(fitted: Fitted) -> Fitted:
@@ -35,9 +34,9 @@ def save_transform(store: Store, fitted: Fitted) -> None:
     if fitted.matrix is not None:
         rows["matrix"] = fitted.matrix.T
     numbered = [(name, number) for name, array in rows.items() for number in range(len(array))]
-    values = {"post": json.dumps(asdict(fitted.post)), "count": fitted.count, "maker": json.dumps(fitted.maker)}
+    values = {"post": json.dumps(asdict(fitted.post)), "count": fitted.count, "maker": json.dumps(fitted.made_by)}
     # The number of rows tells a complete transform from one whose writing was interrupted.
-    metadata = {"eddy_format": FORMAT, "eddy_part": TRANSFORM, "eddy_rows": len(numbered)}
+    metadata = {"eddy_format": FORMAT, "eddy_kind": TRANSFORM, "eddy_rows": len(numbered)}
     store.open_or_create(TRANSFORM, {**metadata, **{f"eddy_{name}": value for name, value in values.items()}})
     store.upsert(
         TRANSFORM,

@@ -25,7 +25,7 @@ from filelock import FileLock
 from chroma_eddy.errors import DamagedVectors
 from chroma_eddy.storage.hnsw_files import LOST, clear_unsaved, damage, is_recorded, record
 from chroma_eddy.storage.names import DATABASE, WORDS
-from eddy_embed.utils.atomic_files import atomic_write, sync, sync_tree
+from eddy_embed.integrations import atomic_write, sync, sync_tree
 
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process writes rows or reads a collection's vectors for the first time."""

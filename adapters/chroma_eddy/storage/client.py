@@ -18,11 +18,11 @@ from chroma_eddy.errors import NoIndex
 from chroma_eddy.storage.backups import ROW_LOCK
 from chroma_eddy.storage.connection import Connection
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.locks import Lock
+from chroma_eddy.storage.locks import WriterLock
 from chroma_eddy.storage.names import DATABASE
 from chroma_eddy.storage.snapshot import copy_database
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.utils.atomic_files import sync
+from eddy_embed.integrations import sync
 
 Place = str | os.PathLike[str] | ClientAPI
 
@@ -42,7 +42,7 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0, salvage: bool =
     """
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
-        lock = Lock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
+        lock = WriterLock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
         return Connection(place, lock, place, owned=False, salvage=salvage)
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise InvalidParameter(
@@ -50,9 +50,9 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0, salvage: bool =
             "Chroma's clients"
         )
     if isinstance(place, str) and "://" in place:
-        return Connection(_http_client(place), Lock(None, timeout), place, owned=True)
+        return Connection(_http_client(place), WriterLock(None, timeout), place, owned=True)
     folder = Path(place)
-    lock = Lock(folder, timeout)
+    lock = WriterLock(folder, timeout)
     with translated_errors(folder):
         if not (folder / DATABASE).exists():
             if not create:

@@ -25,7 +25,7 @@ from filelock import Timeout
 
 from chroma_eddy.errors import StorageError
 from chroma_eddy.storage.backups import HnswBackup
-from chroma_eddy.storage.locks import Lock
+from chroma_eddy.storage.locks import WriterLock
 
 _POLL = 0.005
 _CHANGE_TIMEOUT = 5.0
@@ -64,7 +64,7 @@ class Connection:
     def __init__(
         self,
         client: ClientAPI,
-        lock: Lock,
+        lock: WriterLock,
         place: Any,
         *,
         owned: bool,

@@ -13,8 +13,7 @@ from pathlib import Path
 from chromadb.errors import ChromaError, NotFoundError
 
 from chroma_eddy.errors import StorageError, Unreachable
-from chroma_eddy.storage.locks import LOCK, WRITER
-from chroma_eddy.storage.names import DATABASE
+from chroma_eddy.storage.names import DATABASE, LOCK, WRITER
 
 ALMOST_FULL = 2**20
 """Free bytes on a disk below which a failure of the database is reported as a full disk."""

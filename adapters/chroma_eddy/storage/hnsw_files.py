@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.integrations import atomic_write
 
 RECORD = "eddy.checksums"
 """File in a segment's folder with size, time and checksum of each of its files."""

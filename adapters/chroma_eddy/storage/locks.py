@@ -13,14 +13,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from chroma_eddy.errors import IndexInUse
-
-LOCK = "eddy.lock"
-"""Lock file of the writing process; the operating system releases it when that process ends."""
-WRITER = "eddy.writer"
-"""File that names the writing process, for error messages of others."""
+from chroma_eddy.storage.failures import translated_errors
+from chroma_eddy.storage.names import LOCK, WRITER
 
 
-class Lock:
+class WriterLock:
     """Reentrant lock of a writer: against other processes in a folder, only against other threads on a server.
 
     `folder` is that of an embedded database, None for a server's; a writer waits `timeout` seconds for another one.
@@ -31,13 +28,19 @@ class Lock:
         self._threads = threading.RLock()
         self._file: FileLock | None = None
 
-    def __enter__(self) -> Lock:
-        """Acquire the lock; IndexInUse if another process or thread holds it, OSError if the folder is read-only."""
+    def __enter__(self) -> WriterLock:
+        """Acquire the lock.
+
+        Raises:
+            IndexInUse: Another process or thread holds it.
+            StorageError: The folder cannot be written to.
+        """
         if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
             raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
         try:
             if self._depth == 0 and self.folder is not None:
-                self._acquire_file(self.folder)
+                with translated_errors(self.folder):
+                    self._acquire_file(self.folder)
             self._depth += 1
         except BaseException:
             self._threads.release()

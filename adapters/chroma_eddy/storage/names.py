@@ -8,12 +8,16 @@ from typing import Any
 from eddy_embed.errors import InvalidParameter
 
 MAIN, SENTENCES, DOCUMENTS, TRANSFORM, RAW = "", "-sentences", "-documents", "-transform", "-raw"
-PARTS = (SENTENCES, DOCUMENTS, TRANSFORM, RAW, MAIN)
+KINDS = (SENTENCES, DOCUMENTS, TRANSFORM, RAW, MAIN)
 """Suffixes of the collections' names. The main collection is last: the others belong to it, so it is created last."""
 NEXT, OLD = "-next", "-old"
 """Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
 DATABASE = "chroma.sqlite3"
 """Chroma's database in its folder."""
+LOCK = "eddy.lock"
+"""Lock file of the writing process; the operating system releases it when that process ends."""
+WRITER = "eddy.writer"
+"""File that names the writing process, for error messages of others."""
 WORDS = "eddy.words"
 """Folder in the database's folder, with a folder of words for each main collection, named by its id."""
 
@@ -28,10 +32,10 @@ def check_collection_name(name: Any) -> None:
 
 
 def check_index_name(name: Any) -> None:
-    """Refuse a name that no collection can have, or that ends like a part of another index."""
+    """Refuse a name that no collection can have, or that ends like a collection of another index."""
     check_collection_name(name)
-    for suffix in (*filter(None, PARTS), NEXT, OLD):
+    for suffix in (*filter(None, KINDS), NEXT, OLD):
         if name.endswith(suffix):
             raise InvalidParameter(
-                f"name={name!r:.80} ends with {suffix!r}, which is the name of a part of another index"
+                f"name={name!r:.80} ends with {suffix!r}, which is the name of a collection of another index"
             )

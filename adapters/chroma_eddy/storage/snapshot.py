@@ -11,8 +11,7 @@ from typing import Any
 
 from chroma_eddy.errors import IndexInUse
 from chroma_eddy.storage.backups import ROW_LOCK
-from chroma_eddy.storage.locks import LOCK, WRITER
-from chroma_eddy.storage.names import DATABASE
+from chroma_eddy.storage.names import DATABASE, LOCK, WRITER
 
 _ATTEMPTS, _PAUSE = 10, 0.1
 """Most attempts to copy a folder that another process is writing to; seconds by which the pause between two grows."""

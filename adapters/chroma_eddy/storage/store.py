@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -20,10 +19,10 @@ from numpy.typing import NDArray
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.connection import Connection
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, PARTS, RAW, SENTENCES, TRANSFORM, WORDS
+from chroma_eddy.storage.names import DOCUMENTS, KINDS, MAIN, RAW, SENTENCES, TRANSFORM, WORDS
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices, upsert
-from chroma_eddy.storage.recipe import FORMAT, Recipe
-from eddy_embed.integrations.whole_documents import groups
+from chroma_eddy.storage.settings import FORMAT, IndexSettings
+from eddy_embed.integrations import FINGERPRINT, grouped_by_size
 
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400, "ef_construction": 200}}
@@ -48,14 +47,6 @@ class Store:
         client: ClientAPI = self.connection.client
         return client
 
-    @contextmanager
-    def hold_lock(self) -> Iterator[None]:
-        """Hold the writer's lock; IndexInUse if another process holds it, StorageError if the folder is read-only."""
-        with ExitStack() as held:
-            with translated_errors(self.place):
-                held.enter_context(self.lock)
-            yield
-
     def close(self) -> None:
         """Close the client unless somebody else uses it."""
         self._collections.clear()
@@ -63,26 +54,26 @@ class Store:
 
     # --- Collections
 
-    def find(self, part: str = MAIN) -> Collection | None:
+    def find(self, kind: str = MAIN) -> Collection | None:
         """A collection; None if it does not exist."""
         if self._generation != self.connection.generation:
             self.forget()
-        if part not in self._collections:
-            collection = self._open_collection(part)
+        if kind not in self._collections:
+            collection = self._open_collection(kind)
             if collection is None:
                 return None
-            self._collections[part] = collection
-        return self._collections[part]
+            self._collections[kind] = collection
+        return self._collections[kind]
 
-    def _open_collection(self, part: str) -> Collection | None:
+    def _open_collection(self, kind: str) -> Collection | None:
         with translated_errors(self.place):
             self.connection.repair()
             try:
-                collection = self.client.get_collection(self.name + part, embedding_function=None)
+                collection = self.client.get_collection(self.name + kind, embedding_function=None)
             except NotFoundError:
                 return None
             # Record the last change before vectors are loaded: a write in between then counts as a new change.
-            if part == MAIN:
+            if kind == MAIN:
                 self._is_current(collection)
             elif not self.connection.has_seen(self.name):
                 self.find()
@@ -94,12 +85,12 @@ class Store:
         token, changing = metadata.get("eddy_written"), bool(metadata.get("eddy_changing"))
         return token is None or self.connection.is_current(self.name, str(token), changing=changing)
 
-    def collection(self, part: str = MAIN) -> Collection:
+    def collection(self, kind: str = MAIN) -> Collection:
         """A collection that must exist; ForeignCollection if it does not."""
-        collection = self.find(part)
+        collection = self.find(kind)
         if collection is None:
             raise ForeignCollection(
-                f"collection {self.name + part!r} is gone, without which index {self.name!r} cannot be used: something "
+                f"collection {self.name + kind!r} is gone, without which index {self.name!r} cannot be used: something "
                 "else has deleted it; delete the index's other collections, and make it anew"
             )
         return collection
@@ -109,27 +100,27 @@ class Store:
         self._generation = self.connection.generation
         self._collections.clear()
 
-    def create(self, recipe: Recipe, function: Any, **more: Any) -> None:
+    def create(self, settings: IndexSettings, function: Any, **more: Any) -> None:
         """Create the collections, the main one last, with `more` metadata and Chroma's embedding function."""
-        for part in (DOCUMENTS, SENTENCES, RAW):
-            if self.find(part) is not None:  # left by an index whose main collection somebody deleted
-                self.open_or_create(part)
-                self.drop(part)
-        for part in (DOCUMENTS, *((SENTENCES,) if recipe.sentence_vectors else ())):
-            self.open_or_create(part)
+        for kind in (DOCUMENTS, SENTENCES, RAW):
+            if self.find(kind) is not None:  # left by an index whose main collection somebody deleted
+                self.open_or_create(kind)
+                self.drop(kind)
+        for kind in (DOCUMENTS, *((SENTENCES,) if settings.sentence_vectors else ())):
+            self.open_or_create(kind)
         token = uuid.uuid4().hex
-        self.open_or_create(MAIN, {**recipe.metadata, "eddy_written": token, **more}, function)
+        self.open_or_create(MAIN, {**settings.metadata, "eddy_written": token, **more}, function)
         self.connection.record_change(self.name, token)
 
-    def open_or_create(self, part: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
+    def open_or_create(self, kind: str, metadata: Mapping[str, Any] | None = None, function: Any = None) -> Collection:
         """Create a collection, or open it if this package created it; ForeignCollection if something else did."""
         with translated_errors(self.place):
             collection = self.client.get_or_create_collection(
-                self.name + part,
+                self.name + kind,
                 embedding_function=function,
                 # A copy: Chroma writes the embedding function into it.
-                configuration=dict(_L2_CONFIG if part == TRANSFORM else _COSINE_CONFIG),  # type: ignore[arg-type]
-                metadata=dict(metadata or {"eddy_format": FORMAT, "eddy_part": part}),
+                configuration=dict(_L2_CONFIG if kind == TRANSFORM else _COSINE_CONFIG),  # type: ignore[arg-type]
+                metadata=dict(metadata or {"eddy_format": FORMAT, "eddy_kind": kind}),
             )
             self.connection.load_vectors(collection)
         if (collection.metadata or {}).get("eddy_format") != FORMAT:
@@ -137,29 +128,29 @@ class Store:
                 f"collection {collection.name!r} was made by something else, and index {self.name!r} needs the name: "
                 "choose another name for the index; it is left as it is"
             )
-        self._collections[part] = collection
+        self._collections[kind] = collection
         return collection
 
-    def drop(self, part: str) -> None:
+    def drop(self, kind: str) -> None:
         """Delete a collection if it exists."""
-        self._collections.pop(part, None)
+        self._collections.pop(kind, None)
         with translated_errors(self.place):
             try:
-                self.client.delete_collection(self.name + part)
+                self.client.delete_collection(self.name + kind)
             except NotFoundError:
                 return
             self.connection.delete_stale_backups()
 
     def drop_all(self) -> None:
         """Delete all collections, the main one first: the others are no index without it."""
-        for part in reversed(PARTS):
-            self.drop(part)
+        for kind in reversed(KINDS):
+            self.drop(kind)
 
-    def rename(self, part: str, name: str) -> None:
+    def rename(self, kind: str, name: str) -> None:
         """Rename a collection."""
         with translated_errors(self.place):
-            self.collection(part).modify(name=name)
-        self._collections.pop(part)
+            self.collection(kind).modify(name=name)
+        self._collections.pop(kind)
 
     def with_suffix(self, suffix: str) -> Store:
         """The collections of the index that will replace this one (`NEXT`), or that it replaced (`OLD`)."""
@@ -187,7 +178,7 @@ class Store:
         return dict((collection.metadata if collection is not None else None) or {})
 
     @property
-    def maker(self) -> dict[str, Any]:
+    def made_by(self) -> dict[str, Any]:
         """Configuration of the main collection's embedding function, with `model_name` and `method`."""
         collection = self.find()
         stored = None if collection is None else collection.configuration_json.get("embedding_function")
@@ -200,21 +191,21 @@ class Store:
             self.collection().modify(metadata={**kept, **values})
         self._collections.pop(MAIN)
 
-    def recipe(self) -> Recipe | None:
-        """The stored recipe; None if the index does not exist; ForeignCollection if the name belongs to another."""
+    def settings(self) -> IndexSettings | None:
+        """The stored settings; None if the index does not exist; ForeignCollection if the name belongs to another."""
         collection = self.find()
         if collection is None:
             return None
-        recipe = Recipe.parse(self.metadata())
-        if recipe is None:
+        settings = IndexSettings.parse(self.metadata())
+        if settings is None:
             metadata = collection.metadata or {}
-            by = "open_collection" if "eddy_fingerprint" in metadata else "something else"
+            by = "open_collection" if FINGERPRINT in metadata else "something else"
             if metadata.get("eddy_format", FORMAT) != FORMAT:
                 by = "another version of this library"
             raise ForeignCollection(
                 f"collection {self.name!r} was made by {by}, not as an index: choose another name; it is left as it is"
             )
-        return recipe
+        return settings
 
     # --- Changes of this process and of others
 
@@ -253,9 +244,9 @@ class Store:
 
     # --- Rows
 
-    def count(self, part: str) -> int:
+    def count(self, kind: str) -> int:
         """Number of rows of a collection; 0 if it does not exist."""
-        collection = self.find(part)
+        collection = self.find(kind)
         with translated_errors(self.place):
             return 0 if collection is None else collection.count()
 
@@ -267,7 +258,7 @@ class Store:
 
     def upsert(
         self,
-        part: str,
+        kind: str,
         ids: Sequence[str],
         vectors: NDArray[np.float32],
         metadatas: Sequence[dict[str, Any]],
@@ -275,13 +266,13 @@ class Store:
     ) -> None:
         """Write rows in batches, in place of those of the same ids; `vectors` has the shape (rows, dimension)."""
         self._begin_change()
-        collection = self.collection(part)
-        atomic = part not in (MAIN, SENTENCES)  # whose rows count only once their document's row names them
+        collection = self.collection(kind)
+        atomic = kind not in (MAIN, SENTENCES)  # whose rows count only once their document's row names them
 
         def row_bytes(number: int) -> int:
             return int(vectors.shape[1]) * 6 + 1000 + (len(texts[number]) * 4 if texts is not None else 0)
 
-        for numbers in groups(range(len(ids)), row_bytes, self.max_batch_size, BATCH_BYTES):
+        for numbers in grouped_by_size(range(len(ids)), row_bytes, self.max_batch_size, BATCH_BYTES):
             batch = slice(numbers[0], numbers[-1] + 1)
             with translated_errors(self.place), self.connection.lock_rows(collection):
                 upsert(collection, ids[batch], vectors[batch], metadatas[batch], texts and texts[batch], atomic=atomic)
@@ -296,9 +287,9 @@ class Store:
             with translated_errors(self.place), self.connection.lock_rows(collection):
                 collection.update(ids=ids[batch], metadatas=metadatas[batch])  # type: ignore[arg-type]
 
-    def delete(self, part: str, ids: Sequence[str] | None = None, where: Any = None) -> int:
+    def delete(self, kind: str, ids: Sequence[str] | None = None, where: Any = None) -> int:
         """Delete rows by id or by a condition on their metadata; return the number of ids, or of rows that met it."""
-        collection = self.find(part)
+        collection = self.find(kind)
         if collection is None:
             return 0
         if ids is None:
@@ -306,7 +297,7 @@ class Store:
                 ids = collection.get(where=where, include=[])["ids"]
         if ids:
             self._begin_change()
-            collection = self.collection(part)
+            collection = self.collection(kind)
         for batch in slices(len(ids), self.max_batch_size):
             with translated_errors(self.place), self.connection.lock_rows(collection):
                 collection.delete(ids=list(ids[batch]))
@@ -317,15 +308,15 @@ class Store:
         with translated_errors(self.place):
             self.connection.erase()
 
-    def get(self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool) -> Rows:
+    def get(self, kind: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool) -> Rows:
         """Read rows by id or condition, or all rows, with the `fields` among `metadatas`, `documents`, `embeddings`."""
-        return Rows.concatenate(self.pages(part, ids=ids, where=where, **fields))
+        return Rows.concatenate(self.pages(kind, ids=ids, where=where, **fields))
 
     def pages(
-        self, part: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
+        self, kind: str, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
     ) -> Iterator[Rows]:
         """As `get`, page by page."""
-        collection = self.collection(part)
+        collection = self.collection(kind)
         include: Any = [name for name, wanted in fields.items() if wanted]
         for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
             page: dict[str, Any] = {"limit": PAGE_SIZE, "offset": start}
@@ -338,15 +329,15 @@ class Store:
             if ids is None and len(got["ids"]) < PAGE_SIZE:
                 return
 
-    def nearest_distances(self, part: str, vectors: NDArray[np.float32]) -> list[float]:
+    def nearest_distances(self, kind: str, vectors: NDArray[np.float32]) -> list[float]:
         """Distances of vectors, shape (vectors, dimension), to the nearest rows of a collection; infinite without."""
         with translated_errors(self.place):
-            got = self.collection(part).query(query_embeddings=vectors, n_results=1, include=["distances"])
+            got = self.collection(kind).query(query_embeddings=vectors, n_results=1, include=["distances"])
         return [own[0] if own else math.inf for own in got["distances"] or []]
 
-    def sample(self, part: str, size: int, **fields: bool) -> Iterator[Rows]:
+    def sample(self, kind: str, size: int, **fields: bool) -> Iterator[Rows]:
         """As `pages`, of at most `size` rows of a collection, in a few evenly spread stretches: offsets cost time."""
-        count, collection = self.count(part), self.collection(part)
+        count, collection = self.count(kind), self.collection(kind)
         stretches = 1 if count <= size else min(_STRETCHES, size)
         include: Any = [name for name, wanted in fields.items() if wanted]
         for number in range(stretches):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from chromadb.errors import NotFoundError
 
 from chroma_eddy.errors import IndexInUse
-from chroma_eddy.storage.names import MAIN, NEXT, OLD, PARTS
+from chroma_eddy.storage.names import KINDS, MAIN, NEXT, OLD
 from chroma_eddy.storage.store import Store
 
 _TIMEOUT, _POLL = 10.0, 0.02
@@ -24,10 +24,10 @@ def finish_swap(store: Store, *, clean: bool = False) -> None:
     """
     following = store.with_suffix(NEXT)
     if following.metadata().get("eddy_ready"):
-        with store.hold_lock():
+        with store.lock:
             metadata = following.metadata()
             if metadata.get("eddy_ready"):  # else another process finished the swap before this one got the lock
-                _swap(store, following, metadata["eddy_parts"].split(","))
+                _swap(store, following, metadata["eddy_kinds"].split(","))
     if clean and store.metadata().get("eddy_ready"):
         store.with_suffix(OLD).drop_all()
         store.update_metadata(eddy_ready=False)
@@ -53,21 +53,21 @@ def _swap(store: Store, following: Store, listed: Sequence[str]) -> None:
     """Rename the collections of both indexes, the main ones last; steps that are done are skipped.
 
     On a server two processes may do this at once, so each step compares ids: a collection that has this index's name
-    may already be the new one. `listed` names the parts that the new index has beside the main one.
+    may already be the new one. `listed` names the kinds of collections that the new index has beside the main one.
     """
     old = store.with_suffix(OLD)
     store.forget()
-    for part in PARTS:
-        wanted = part == MAIN or part in listed
-        new = following.find(part) if wanted else None
-        present = store.find(part)
+    for kind in KINDS:
+        wanted = kind == MAIN or kind in listed
+        new = following.find(kind) if wanted else None
+        present = store.find(kind)
         if (wanted and new is None) or (new and present and new.id == present.id):
             continue
         if present is not None:
             with suppress(NotFoundError):  # another process has renamed it first
-                old.drop(part)
-                store.rename(part, old.name + part)
+                old.drop(kind)
+                store.rename(kind, old.name + kind)
         if wanted:
-            following.rename(part, store.name + part)
+            following.rename(kind, store.name + kind)
     store.connection.move_state(following.name, store.name)
     store.forget()

@@ -12,21 +12,26 @@ from numpy.typing import ArrayLike, NDArray
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.rows.schema import DIGEST, DOCUMENT, END, PIECE, START
+from chroma_eddy.rows.schema import DIGEST, PIECE
 from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.types import is_storable_number
-from eddy_embed.encoding.finalize import VectorFinalizer
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.text.tokenizer import raise_on_surrogates
-from eddy_embed.utils.arrays import Floats
+from eddy_embed.integrations import (
+    DOCUMENT,
+    END,
+    FINGERPRINT,
+    START,
+    Floats,
+    VectorFinalizer,
+    check_kind,
+    is_unfitted,
+    raise_on_surrogates,
+)
 
 GROUP_PIECES = 5_000
 """Pieces that are looked up and written at a time."""
-FINGERPRINT = "eddy_fingerprint"
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Piece:
 
 
 def fit_on_pieces(index: IndexCore, texts: Sequence[str]) -> None:
-    """Create an index whose post-processing is fitted on the texts of its first pieces; others stay as they are."""
+    """Create an index as `Index.fit_on_pieces` says."""
     if not is_unfitted(index.current()):
         return
     with index.writing():
@@ -67,17 +72,7 @@ def fit_on_pieces(index: IndexCore, texts: Sequence[str]) -> None:
 
 
 def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
-    """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
-
-    Changed pieces are deleted before they are written again: after an interruption, call this again.
-
-    The index is open with the embedder that made the vectors, whose fingerprint the caller gives.
-
-    Raises:
-        FingerprintMismatch: The index's vectors come from another embedder by now.
-        InvalidParameter: A piece cannot be stored, an id came twice, or the index's post-processing is not fitted.
-        ForeignCollection: The row of an id is no piece.
-    """
+    """Write pieces as `Index.put_pieces` says."""
     pieces = list(pieces)
     repeated = [id_ for id_, count in Counter(piece.id for piece in pieces).items() if count > 1]
     if repeated:
@@ -99,7 +94,7 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
                 "pieces again, with index.current()"
             )
         index.create()
-        made_by = {FINGERPRINT: index.recipe.fingerprint}
+        made_by = {FINGERPRINT: index.settings.fingerprint}
         for group in slices(len(pieces), GROUP_PIECES):
             ids = [piece.id for piece in pieces[group]]
             known = index.store.get(MAIN, ids=ids, metadatas=True)
@@ -111,7 +106,7 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
 
 
 def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
-    """Remove pieces by id or by a condition on their metadata, or all; return the number that existed."""
+    """Remove pieces as `Index.remove_pieces` says."""
     if not index.exists:
         return 0
     is_piece = {PIECE: True}
@@ -129,7 +124,7 @@ def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats
     if post is None or not index.holds_pieces:
         return
     finish = VectorFinalizer(normalize=following.embedder.normalize, post=post.post, fitted=post)
-    made_by = {FINGERPRINT: following.recipe.fingerprint}
+    made_by = {FINGERPRINT: following.settings.fingerprint}
     for rows in index.store.pages(MAIN, where={PIECE: True}, metadatas=True, documents=True, embeddings=True):
         vectors = np.stack([finish(raw, 0).astype(np.float32) for raw in raw_of(rows.vectors)])
         following.put_rows(Rows(rows.ids, [{**row, **made_by} for row in rows.metadatas], rows.texts, vectors))

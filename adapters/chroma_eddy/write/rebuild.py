@@ -15,17 +15,15 @@ from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import group_ids, read_embedded_documents
 from chroma_eddy.rows.schema import EmbeddedDocument
 from chroma_eddy.rows.transform import invert, load_transform, round_to_float32
-from chroma_eddy.storage.names import MAIN, NEXT, PARTS, RAW, SENTENCES
+from chroma_eddy.storage.names import KINDS, MAIN, NEXT, RAW, SENTENCES
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap
 from chroma_eddy.write.integrity import remove_documents
 from chroma_eddy.write.pieces import move_pieces
 from chroma_eddy.write.writer import Progress, Writer, WriteReport
 from eddy_embed import LongDocument
-from eddy_embed.encoding.finalize import unit
-from eddy_embed.encoding.validation import checked_texts
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
+from eddy_embed.integrations import Fitted, RunningCovariance, checked_texts, fit, unit
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -97,13 +95,13 @@ def refit(index: IndexCore, queries: Iterable[str] | None, progress: Progress | 
         if fitted is None:
             store.drop_all()
             fitted = _fit(index, embedder, post, questions)
-        following = _open_for_writing(store, embedder.with_post(fitted), index.recipe.sizes)
+        following = _open_for_writing(store, embedder.with_post(fitted), index.settings.sizes)
         with closing(following.words):
             following.create(eddy_basis=basis)
             report = _rewrite_documents(index, following, post, progress)
             move_pieces(index, following, lambda vectors: invert(post, vectors, embedder.normalize))
         _swap_in(index, following)
-        index.switch_embedder(None, index.recipe.sizes)
+        index.switch_embedder(None, index.settings.sizes)
         report.fitted_on = fitted.count
         return report
 
@@ -119,9 +117,9 @@ def _open_for_writing(store: Store, embedder: Embedder | EddyEmbeddingFunction, 
 def _swap_in(index: IndexCore, following: IndexCore) -> None:
     """Mark the new index as complete and swap it with the old one."""
     store = following.store
-    parts = ",".join(part for part in PARTS if part and store.find(part) is not None)
+    kinds = ",".join(kind for kind in KINDS if kind and store.find(kind) is not None)
     store.end_change()
-    store.update_metadata(eddy_parts=parts, eddy_ready=True)
+    store.update_metadata(eddy_kinds=kinds, eddy_ready=True)
     finish_swap(index.store, clean=True)
 
 
@@ -134,13 +132,13 @@ def _fit(index: IndexCore, embedder: Embedder, post: Fitted, queries: list[str] 
         query_moments = RunningCovariance(len(post.mean))
         raw = embedder.with_post(None).encode_query(queries, show_progress=False)
         query_moments.add(unit(raw.astype(np.float64)))
-    return round_to_float32(replace(fit(post.post, moments, query_moments), maker=embedder.maker))
+    return round_to_float32(replace(fit(post.post, moments, query_moments), made_by=embedder.made_by))
 
 
 def _raw_vectors(index: IndexCore, post: Fitted, normalized: bool) -> Iterator[NDArray[np.float64]]:
     """Raw vectors of all sentences; of passages where the index has no sentence vectors, or holds pieces."""
     where = index.visible_rows()
-    sentences = index.recipe.sentence_vectors and not index.holds_pieces
+    sentences = index.settings.sentence_vectors and not index.holds_pieces
     if index.keeps_raw:
         for rows in index.store.pages(RAW, where=where, embeddings=True):
             kind = "sentence/" if sentences else "passage/"
@@ -159,7 +157,7 @@ def _rewrite_documents(index: IndexCore, following: IndexCore, post: Fitted, pro
     remaining = [row for row in rows if row.id not in known or known[row.id].digest != row.digest]
     writer.report.unchanged = len(rows) - len(remaining)
     for ids in group_ids(remaining):
-        for embedded in read_embedded_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw):
+        for embedded in read_embedded_documents(index.store, index.settings, ids, keeps_raw=index.keeps_raw):
             raw = embedded.raw or _inverted(post, embedded.result, index.embedder.normalize)
             writer.rewrite(EmbeddedDocument(embedded.document, raw), known)
     return writer.report

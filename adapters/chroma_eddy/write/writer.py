@@ -12,8 +12,7 @@ from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import read_embedded_documents
 from chroma_eddy.rows.schema import (
     DIGEST,
-    DOCUMENT,
-    OTHER,
+    PENDING,
     DocumentRow,
     EmbeddedDocument,
     document_metadata,
@@ -27,13 +26,20 @@ from chroma_eddy.storage.names import DOCUMENTS, RAW, SENTENCES
 from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.integrity import commit_versions
-from eddy_embed.encoding.document import LongDocument, Span
-from eddy_embed.encoding.finalize import unit
-from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.shared_embedders import is_unfitted
-from eddy_embed.integrations.whole_documents import groups
-from eddy_embed.parts.postprocess import Fitted, Post, RunningCovariance, fit
+from eddy_embed.integrations import (
+    DOCUMENT,
+    Fitted,
+    LongDocument,
+    Post,
+    RunningCovariance,
+    Span,
+    check_kind,
+    fit,
+    grouped_by_size,
+    is_unfitted,
+    unit,
+)
 
 GROUP_CHARACTERS = 100_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""
@@ -111,7 +117,7 @@ class Writer:
         """Write new and changed documents, as `Index.upsert` says."""
         check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
         checked = self._checked([documents] if isinstance(documents, Document) else documents)
-        for group in groups(checked, lambda document: len(document.text), GROUP_DOCUMENTS, GROUP_CHARACTERS):
+        for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, GROUP_CHARACTERS):
             self._write_changed(group)
         if self._held:
             self._fit()
@@ -131,7 +137,7 @@ class Writer:
             by_change[classify(document, known.get(document.id))].append(document)
         unchanged = [known[document.id] for document in by_change["unchanged"]]
         self.report.unchanged += len(unchanged)
-        commit_versions(index, [row for row in unchanged if row.other])
+        commit_versions(index, [row for row in unchanged if row.pending])
         self._relabel(by_change["relabelled"], known)
         self._embed(by_change["new"], known)
         self._progress(self._characters, self.report.written)
@@ -140,7 +146,7 @@ class Writer:
         if not group:
             return
         index, ids = self._index, [document.id for document in group]
-        stored = read_embedded_documents(index.store, index.recipe, ids, keeps_raw=index.keeps_raw)
+        stored = read_embedded_documents(index.store, index.settings, ids, keeps_raw=index.keeps_raw)
         self._write([replace(old, document=new) for old, new in zip(stored, group, strict=True)], known)
         self.report.relabelled += len(group)
 
@@ -199,7 +205,7 @@ class Writer:
         moments = RunningCovariance(embedder.backbone.hidden)
         for own in held:
             moments.add(unit(np.stack([part.vector for part in own.result.finest]).astype(np.float64)))
-        fitted = replace(fit(cast("Post", embedder.method.post), moments), maker=embedder.maker)
+        fitted = replace(fit(cast("Post", embedder.method.post), moments), made_by=embedder.made_by)
         index.set_post(round_to_float32(fitted))
         self.report.fitted_on = moments.count
         self._flush(self._processed(held))
@@ -222,27 +228,27 @@ class Writer:
         """Write documents' rows; queries find either the old or the new version of a document, always complete.
 
         The new version's rows are written beside the old ones, while the document's row names the new version in
-        `other`, which queries leave out. One write to that row exchanges the versions; then the old rows are deleted.
+        `pending`, which queries leave out. One write to that row exchanges the versions; then the old rows are deleted.
         After an interruption one version is complete, and the next run does what is left.
         """
-        index, store, recipe = self._index, self._index.store, self._index.recipe
+        index, store, settings = self._index, self._index.store, self._index.settings
         if self._begin is not None and not index.exists:
             self._begin(index)
         index.create()
         new = {embedded.document.id: embedded.document.digest for embedded in group}
         old = [known[id_] for id_ in new if id_ in known]
-        commit_versions(index, [row for row in old if row.other not in ("", new[row.id])])
+        commit_versions(index, [row for row in old if row.pending not in ("", new[row.id])])
         self._upsert_documents([embedded for embedded in group if embedded.document.id not in known], {}, begin=True)
-        store.update_documents({row.id: {OTHER: new[row.id]} for row in old})
-        index.put_rows(Rows.concatenate(passage_rows(own.document, own.result, recipe) for own in group))
-        if recipe.sentence_vectors:
-            rows = Rows.concatenate(sentence_rows(own.document, own.result, recipe) for own in group)
+        store.update_documents({row.id: {PENDING: new[row.id]} for row in old})
+        index.put_rows(Rows.concatenate(passage_rows(own.document, own.result, settings) for own in group))
+        if settings.sentence_vectors:
+            rows = Rows.concatenate(sentence_rows(own.document, own.result, settings) for own in group)
             store.upsert(SENTENCES, rows.ids, rows.vectors, rows.metadatas)
         for own in group:
             if own.raw is not None:
                 _upsert_raw_vectors(index, own.document, own.raw)
         self._upsert_documents(group, known, begin=False)
-        commit_versions(index, [replace(row, other=row.digest) for row in old if row.digest], mark_written=True)
+        commit_versions(index, [replace(row, pending=row.digest) for row in old if row.digest], mark_written=True)
 
     def _upsert_documents(
         self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow], *, begin: bool
@@ -251,8 +257,8 @@ class Writer:
         rows = []
         for embedded in group:
             document, old = embedded.document, known.get(embedded.document.id)
-            digest, other = ("", document.digest) if begin else (document.digest, old.digest if old else "")
-            row = document_metadata(document, embedded.result, digest, other)
+            digest, pending = ("", document.digest) if begin else (document.digest, old.digest if old else "")
+            row = document_metadata(document, embedded.result, digest, pending)
             if old is not None:
                 # Chroma keeps entries that an update does not name, so name those that are gone with None.
                 row.update(dict.fromkeys({*old.metadata, "eddy_page_starts"} - set(row)))
@@ -270,11 +276,11 @@ class Writer:
 
 
 def _upsert_raw_vectors(index: IndexCore, document: Document, raw: LongDocument) -> None:
-    """Write the raw vectors of a document and its parts, each under the id of its row with the kind in front."""
+    """Write the raw vectors of a document and its parts, each under the id of its row with its unit in front."""
     index.store.open_or_create(RAW)
-    kinds: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
-    part_ids = [f"{kind}/{id_}" for kind, spans in kinds.items() for id_ in row_ids(document, spans, index.recipe)]
+    units: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
+    part_ids = [f"{unit_}/{id_}" for unit_, spans in units.items() for id_ in row_ids(document, spans, index.settings)]
     ids = [raw_document_id(document), *part_ids]
-    vectors = np.stack([raw.vector, *(span.vector for spans in kinds.values() for span in spans)])
+    vectors = np.stack([raw.vector, *(span.vector for spans in units.values() for span in spans)])
     metadata = {DOCUMENT: document.id, DIGEST: document.digest}
     index.store.upsert(RAW, ids, vectors.astype(np.float32), [metadata for _ in ids])

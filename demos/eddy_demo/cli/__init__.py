@@ -17,9 +17,7 @@ from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_embed import __version__
 from eddy_embed.errors import EddyError
-from eddy_embed.utils.extras import check_installed
-from eddy_embed.utils.glibc_malloc import keep_freed
-from eddy_embed.utils.interrupts import Interrupted, stoppable
+from eddy_embed.integrations import Interrupted, check_installed, keep_freed, stoppable
 
 app = typer.Typer(
     help="Documents to a library, questions to passages: exact, cited, offline.",
@@ -36,7 +34,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-for command in (serve, commands.ingest, commands.ask, commands.demo, commands.hits):
+for command in (serve, commands.ingest, commands.ask, commands.demo, commands.evaluate):
     app.command()(command)
 app.add_typer(library_app, name="library")
 

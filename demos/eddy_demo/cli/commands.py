@@ -88,7 +88,7 @@ def demo(
     work.demo(paths, question, library, k, (model, method), device, rebuild)
 
 
-def hits(
+def evaluate(
     queries: Annotated[Path, typer.Option(help='Rows {"id", "text"} (.jsonl).')],
     qrels: Annotated[Path, typer.Option(help="Table: query-id, doc-id, score, separated by tabs.")],
     library: Annotated[
@@ -103,4 +103,4 @@ def hits(
     """
     from eddy_demo.cli import work
 
-    work.hits(queries, qrels, library or [options.DEFAULT_LIBRARY], device, as_json)
+    work.evaluate(queries, qrels, library or [options.DEFAULT_LIBRARY], device, as_json)

@@ -18,7 +18,7 @@ from eddy_demo.ask import FoundPassage
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.evaluate import HitRates
 from eddy_demo.library.ingest import MIN_FIT_PASSAGES, IngestSummary
-from eddy_demo.library.recipe import LibraryRecipe
+from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_skipped
 
 _MAX_WIDTH = 100
@@ -100,25 +100,25 @@ def print_missing(console: Console, names: Sequence[str], *, removed: bool, most
         console.print(Text(f"No longer there, but still in the library: {shown}. To take out: --sync.", "yellow"))
 
 
-def print_default_method(console: Console, recipe: LibraryRecipe) -> None:
+def print_default_method(console: Console, settings: LibrarySettings) -> None:
     """Print the method of a new library for which the user chose none."""
-    if recipe.default:
-        recommended = f"Method {recipe.default}: recommended for retrieval on {recipe.model}."
+    if settings.default:
+        recommended = f"Method {settings.default}: recommended for retrieval on {settings.model}."
         console.print(Text(f"{recommended} Another: --method.", "dim"))
 
 
-def print_fitting(console: Console, recipe: LibraryRecipe, report: IngestSummary) -> None:
+def print_fitting(console: Console, settings: LibrarySettings, report: IngestSummary) -> None:
     """Print that too few passages were there to fit post-processing, and when to rebuild the library."""
     again, few = "make the library anew with --rebuild", MIN_FIT_PASSAGES
     if 0 < report.unfitted < few:
         message = (
             f"Stored with {report.embedder.method}, because {pluralize(report.unfitted, 'different passage')} are too "
-            f"few to fit the post-processing of {recipe.default} on: once there are {few} or more, {again}."
+            f"few to fit the post-processing of {settings.default} on: once there are {few} or more, {again}."
         )
     elif report.unfitted:
         message = (
             f"Stored with {report.embedder.method}, as the library began with few passages: there are enough now for "
-            f"{recipe.default}; {again}."
+            f"{settings.default}; {again}."
         )
     elif 0 < report.fitted_on < few:
         message = (

@@ -23,18 +23,18 @@ from eddy_demo.library.copies import copy_library, restore_library
 from eddy_demo.library.index import open_library, open_stored, read_entries
 from eddy_demo.library.ingest import remove_documents
 from eddy_demo.library.library_lock import lock_for_command
-from eddy_demo.library.rebuild import next_recipe, rebuild_library
-from eddy_demo.library.recipe import read_recipe
+from eddy_demo.library.rebuild import next_settings, rebuild_library
+from eddy_demo.library.settings import read_settings
 
 
 def list_documents(library: Path, as_json: bool) -> None:
     """Print the documents of a library."""
-    recipe = read_recipe(library)
+    settings = read_settings(library)
     entries = sorted(read_entries(library).values(), key=lambda entry: str(entry.metadata["name"]))
     if as_json:
         typer.echo(json.dumps([_entry_data(entry) for entry in entries], indent=2, ensure_ascii=False))
         return
-    table = Table(title=f"{library}: {recipe.model} with {recipe.method}", title_justify="left")
+    table = Table(title=f"{library}: {settings.model} with {settings.method}", title_justify="left")
     table.add_column("id")
     table.add_column("document", overflow="fold")
     for column in ("pages", "passages", "tokens"):
@@ -50,7 +50,7 @@ def list_documents(library: Path, as_json: bool) -> None:
 
 def remove(documents: list[str], library: Path, erase: bool) -> None:
     """Remove documents from a library."""
-    read_recipe(library)
+    read_settings(library)
     if not (documents or erase):
         raise NoLibrary("name a document; `eddy-demo library list` shows those there are")
     with lock_for_command(library):
@@ -71,19 +71,19 @@ def remove(documents: list[str], library: Path, erase: bool) -> None:
 
 def reindex(library: Path, model: str | None, method: str | None, passage_size: int | None, device: str | None) -> None:
     """Embed all documents again."""
-    recipe = next_recipe(read_recipe(library), model, method, passage_size)
+    settings = next_settings(read_settings(library), model, method, passage_size)
     with lock_for_command(library):
         entries = read_entries(library)
-        embedder = load_embedder(recipe, device)
+        embedder = load_embedder(settings, device)
         characters = sum(entry.characters for entry in entries.values())
         with console.progress_bar(err, characters, len(entries)) as progress:
-            rebuild_library(library, recipe, embedder, progress)
-    err.print(Text(f"{library}: made anew with {recipe.model}, {recipe.method}."))
+            rebuild_library(library, settings, embedder, progress)
+    err.print(Text(f"{library}: made anew with {settings.model}, {settings.method}."))
 
 
 def check(library: Path, full: bool) -> None:
     """Print the problem of each damaged document; exit with status 1 if there is one."""
-    read_recipe(library)
+    read_settings(library)
     with lock_for_command(library), open_stored(library) as index:
         with err.status("Checking …"):
             problems = index.check(full=full)
@@ -92,10 +92,10 @@ def check(library: Path, full: bool) -> None:
 
 def repair(library: Path, device: str | None) -> None:
     """Embed all documents again if vectors are damaged; exit with status 1 if texts are."""
-    recipe = read_recipe(library)
+    settings = read_settings(library)
     with lock_for_command(library):
-        embedder = load_embedder(recipe, device)
-        with open_library(library, embedder, recipe, salvage=True) as index:
+        embedder = load_embedder(settings, device)
+        with open_library(library, embedder, settings, salvage=True) as index:
             entries = index.entries()
             characters = sum(entry.characters for entry in entries.values())
             with console.progress_bar(err, characters, len(entries)) as progress:

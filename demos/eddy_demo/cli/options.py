@@ -27,7 +27,7 @@ Model = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="As in plain, tp or htp:range=1-7,exit=-2. New libraries: the one that `eddy methods --model` shows.",
+        help="As in plain, tp or htp:range=1-7,exit=-2. New libraries: the one that `eddy methods MODEL` shows.",
         show_default=False,
     ),
 ]

@@ -12,7 +12,7 @@ from rich.text import Text
 from eddy_demo.cli import options
 from eddy_demo.cli.options import err
 from eddy_demo.errors import DemoError
-from eddy_embed.utils.interrupts import Interrupted
+from eddy_embed.integrations import Interrupted
 
 
 def serve(
@@ -41,7 +41,7 @@ def serve(
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     device: options.Device = None,
 ) -> None:
-    """Open the library as a page: upload, ask, read, see why.
+    """Open the library as a page: upload, ask, read.
 
     It listens on this machine alone unless --host says otherwise, and needs no network.
     """

@@ -14,7 +14,7 @@ from typing import Any
 import typer
 from rich.text import Text
 
-from chroma_eddy.query.options import ALPHA
+from chroma_eddy import ALPHA
 from eddy_demo import handbook
 from eddy_demo.ask import FoundPassage, check_question
 from eddy_demo.ask import ask as ask_index
@@ -28,12 +28,12 @@ from eddy_demo.library.index import open_library
 from eddy_demo.library.ingest import changed_documents, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.library_lock import lock_for_command
-from eddy_demo.library.recipe import (
-    LibraryRecipe,
-    choose_recipe,
+from eddy_demo.library.settings import (
+    LibrarySettings,
+    choose_settings,
     delete_library,
     holds_library,
-    read_recipe,
+    read_settings,
 )
 from eddy_demo.readers.documents import ReadResult, read_documents
 from eddy_embed import Embedder
@@ -55,8 +55,8 @@ def ingest(
         result = _read(paths)
         if rebuild:
             _delete_library(library, device, choices)
-        recipe = choose_recipe(library, *choices)
-        _ingest(library, recipe, result, device)
+        settings = choose_settings(library, *choices)
+        _ingest(library, settings, result, device)
         _handle_missing(library, paths, result, sync)
     if result.skipped:
         raise typer.Exit(1)
@@ -74,9 +74,9 @@ def ask(
     """Print the passages that fit a question best."""
     check_question(question)
     if not holds_library(library):
-        read_recipe(library)  # raises, with the remedy
-    recipe = choose_recipe(library, *choices)
-    embedder = load_embedder(recipe, device)
+        read_settings(library)  # raises, with the remedy
+    settings = choose_settings(library, *choices)
+    embedder = load_embedder(settings, device)
     passages = _ask(library, embedder, [question], k, ALPHA if alpha is None else alpha)[0]
     if as_json:
         typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
@@ -99,15 +99,15 @@ def demo(
         result = _read(paths or [handbook.folder()])
         if rebuild:
             _delete_library(library, device, choices)
-        recipe = choose_recipe(library, *choices)
-        embedder = _ingest(library, recipe, result, device)
-    embedder = embedder or load_embedder(recipe, device)
+        settings = choose_settings(library, *choices)
+        embedder = _ingest(library, settings, result, device)
+    embedder = embedder or load_embedder(settings, device)
     questions = question or list(handbook.QUESTIONS)
     for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
         console.print_answers(out, text, passages)
     read_and_asked = f"{pluralize(len(result.documents), 'document')}, {pluralize(len(questions), 'question')}"
     out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
-    if recipe.model == BUNDLED_MODEL:
+    if settings.model == BUNDLED_MODEL:
         out.print(
             f"{BUNDLED_MODEL} is a small model, there without a download. One that finds more: eddy models get "
             f"{PREFERRED_MODEL}, then the same with --rebuild.",
@@ -120,12 +120,12 @@ def demo(
     out.print(Text(f"  {program_name()} ingest PATH --library my-library"), soft_wrap=True)
 
 
-def hits(queries: Path, qrels: Path, libraries: list[Path], device: str | None, as_json: bool) -> None:
+def evaluate(queries: Path, qrels: Path, libraries: list[Path], device: str | None, as_json: bool) -> None:
     """Print how often the search finds the right document."""
     questions = read_questions(queries, qrels)
     scores = []
     for folder in libraries:
-        with open_library(folder, load_embedder(read_recipe(folder), device)) as opened:
+        with open_library(folder, load_embedder(read_settings(folder), device)) as opened:
             scores += score_library(opened, questions)
     if as_json:
         typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
@@ -149,17 +149,17 @@ def _delete_library(library: Path, device: str | None, choices: Choices) -> None
     """Delete a library, after a check that the model and method of the new one work."""
     with tempfile.TemporaryDirectory() as empty:
         folder = Path(empty) / "library"
-        load_embedder(choose_recipe(folder, *choices), device)
+        load_embedder(choose_settings(folder, *choices), device)
     delete_library(library)
 
 
-def load_embedder(recipe: LibraryRecipe, device: str | None) -> Embedder:
-    """Load the embedder of a recipe, and say so meanwhile; the library stores its fitted post-processing."""
-    if recipe.model == BUNDLED_MODEL or Path(recipe.model).is_dir():
+def load_embedder(settings: LibrarySettings, device: str | None) -> Embedder:
+    """Load the embedder of settings, and say so meanwhile; the library stores its fitted post-processing."""
+    if settings.model == BUNDLED_MODEL or Path(settings.model).is_dir():
         # Nothing is downloaded, and the bars for reading files would stay on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    with err.status(f"Loading {recipe.model} with {recipe.method} …"):
-        return Embedder(recipe.model, method=recipe.method, device=device)
+    with err.status(f"Loading {settings.model} with {settings.method} …"):
+        return Embedder(settings.model, method=settings.method, device=device)
 
 
 def _ask(
@@ -177,7 +177,7 @@ def _ask(
         return [ask_index(opened, question, k, alpha) for question in questions]
 
 
-def _ingest(library: Path, recipe: LibraryRecipe, result: ReadResult, device: str | None) -> Embedder | None:
+def _ingest(library: Path, settings: LibrarySettings, result: ReadResult, device: str | None) -> Embedder | None:
     """Write new and changed documents and report on them; return the embedder, None if nothing was to write."""
     console.print_skipped(err, result.skipped)
     changed = changed_documents(library, result.documents)
@@ -188,17 +188,17 @@ def _ingest(library: Path, recipe: LibraryRecipe, result: ReadResult, device: st
         return None
     console.print_notes(err, changed)
     if not holds_library(library):
-        console.print_default_method(err, recipe)
-    embedder = load_embedder(recipe, device)
+        console.print_default_method(err, settings)
+    embedder = load_embedder(settings, device)
     started = time.monotonic()
     with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
-        report = ingest_documents(library, recipe, embedder, changed, progress)
+        report = ingest_documents(library, settings, embedder, changed, progress)
     seconds = time.monotonic() - started
     err.print(
         f"{library}: {pluralize(report.written, 'document')} written ({pluralize(report.passages, 'passage')}, "
         f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    console.print_fitting(err, recipe, report)
+    console.print_fitting(err, settings, report)
     return report.embedder
 
 

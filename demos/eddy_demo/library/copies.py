@@ -5,26 +5,25 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from chroma_eddy import open_index
-from chroma_eddy.storage.snapshot import copy_database
+from chroma_eddy import copy_database, open_index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import INDEX_NAME
-from eddy_demo.library.recipe import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, read_recipe, write_recipe
-from eddy_embed.utils.atomic_files import sync_tree
+from eddy_demo.library.settings import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, read_settings, write_settings
+from eddy_embed.integrations import sync_tree
 
 _PART, _ORIGINALS_PART = ".chroma.part", ".originals.part"
 
 
 def copy_library(folder: Path, target: Path) -> None:
     """Copy a library to a folder that does not exist; the caller must hold the lock of the library."""
-    recipe = read_recipe(folder)
+    settings = read_settings(folder)
     if target.exists():
         raise LibraryMismatch(f"{target} exists; name a new folder for the copy")
     target.mkdir(parents=True)
     try:
         _copy(folder / DATABASE_FOLDER, target / DATABASE_FOLDER)
         _copy_originals(folder, target / ORIGINALS_FOLDER)
-        write_recipe(target, recipe)  # last: without it, the folder is no library
+        write_settings(target, settings)  # last: without it, the folder is no library
     except BaseException:
         shutil.rmtree(target, ignore_errors=True)
         raise
@@ -38,7 +37,7 @@ def restore_library(folder: Path, source: Path) -> None:
     Raises:
         DamagedVectors: The other library is damaged; this one stays.
     """
-    recipe = read_recipe(source)
+    settings = read_settings(source)
     _copy(source / DATABASE_FOLDER, folder / _PART)
     with open_index(folder / _PART, INDEX_NAME) as index:
         index.status()  # opens all collections, which raises if the copy is damaged
@@ -46,7 +45,7 @@ def restore_library(folder: Path, source: Path) -> None:
     delete_library(folder)
     (folder / _PART).rename(folder / DATABASE_FOLDER)
     (folder / _ORIGINALS_PART).rename(folder / ORIGINALS_FOLDER)
-    write_recipe(folder, recipe)
+    write_settings(folder, settings)
 
 
 def _copy(database: Path, target: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eddy_embed.model.loading.catalog import CATALOG
+from eddy_embed.integrations import CATALOG
 
 BUNDLED_MODEL = "eddy-tiny"
 PREFERRED_MODEL = "smollm2"
@@ -18,7 +18,7 @@ def default_model() -> str:
 def default_method(model: str) -> str:
     """Return the method recommended for retrieval with a model, with post-processing if it was chosen with some."""
     from eddy_embed import methods  # imports torch
-    from eddy_embed.model.loading.pretrained import read_backbone
+    from eddy_embed.integrations import read_backbone
 
     return str(methods.parse(methods.entry_for(read_backbone(model)).retrieval.fitted))
 
@@ -26,7 +26,7 @@ def default_method(model: str) -> str:
 def method_in_full(model: str, method: str) -> str:
     """Return a method's text form, with what is recommended for the model in place of `recommended`."""
     from eddy_embed import methods  # imports torch
-    from eddy_embed.model.loading.pretrained import read_backbone
+    from eddy_embed.integrations import read_backbone
 
     asked = methods.parse(method)
     return str(asked if asked.recommended is None else methods.resolve(asked, read_backbone(model)))

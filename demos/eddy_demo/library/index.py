@@ -6,7 +6,7 @@ from pathlib import Path
 
 from chroma_eddy import Document, DocumentRow, Index, NoIndex, open_index
 from eddy_demo.errors import LibraryMismatch
-from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, holds_library, read_recipe
+from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, holds_library, read_settings
 from eddy_demo.readers.documents import SourceDocument
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
@@ -21,25 +21,25 @@ def open_stored(folder: Path) -> Index:
 
 
 def open_library(
-    folder: Path, embedder: Embedder, recipe: LibraryRecipe | None = None, *, salvage: bool = False
+    folder: Path, embedder: Embedder, settings: LibrarySettings | None = None, *, salvage: bool = False
 ) -> Index:
-    """Open the index of a library; without a recipe, by the stored one."""
-    recipe = recipe or read_recipe(folder)
+    """Open the index of a library; without settings, by the stored ones."""
+    settings = settings or read_settings(folder)
     try:
         return open_index(
             folder / DATABASE_FOLDER,
             INDEX_NAME,
             embedder,
-            passage_size=recipe.passage_size,
-            late=recipe.late,
+            passage_size=settings.passage_size,
+            late=settings.late,
             salvage=salvage,
         )
     except FingerprintMismatch as error:
         fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
         raise LibraryMismatch(
-            f"the library in {folder} was made otherwise than {recipe.model} with {recipe.method} would make it now: "
-            "weights, tokenizer or settings changed since. Make the library anew (eddy-demo ingest PATH --rebuild), or "
-            f"ingest into another folder with --library\n{fields}"
+            f"the library in {folder} was made otherwise than {settings.model} with {settings.method} would make it "
+            "now: weights, tokenizer or settings changed since. Make the library anew (eddy-demo ingest PATH "
+            f"--rebuild), or ingest into another folder with --library\n{fields}"
         ) from None
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from chroma_eddy import Index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
-from eddy_demo.library.recipe import SAMPLES_FILE, LibraryRecipe, original_path, write_recipe
-from eddy_demo.library.samples import forget_samples
+from eddy_demo.library.settings import LibrarySettings, original_path, write_settings
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 
@@ -41,7 +40,7 @@ def changed_documents(folder: Path, documents: Sequence[SourceDocument]) -> list
         document
         for document in documents
         if (entry := known.get(document.key)) is None
-        or entry.other
+        or entry.pending
         or entry.digest != to_index_document(document).digest
     ]
 
@@ -69,19 +68,14 @@ def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) 
                 f"the library in {folder} is being made anew, and the unfinished one holds the texts too: finish it "
                 "(eddy-demo library reindex, with the same options) before you erase texts"
             )
-        # Before their documents, since nobody could name those again if this failed.
-        if erase:
-            (folder / SAMPLES_FILE).unlink(missing_ok=True)  # some may be made of texts that were replaced
-        else:
-            forget_samples(folder, keys)
-        for key in keys:
+        for key in keys:  # before their documents, since nobody could name those again if this failed
             original_path(folder, key).unlink(missing_ok=True)
         index.remove(keys, erase=erase)
 
 
 def ingest(
     folder: Path,
-    recipe: LibraryRecipe,
+    settings: LibrarySettings,
     embedder: Embedder,
     documents: Sequence[SourceDocument],
     progress: Progress,
@@ -89,15 +83,15 @@ def ingest(
     """Embed documents and write them, each completely or not at all."""
 
     def begin(index: Index) -> None:
-        # Before any row: without a recipe, rows would belong to no library.
-        write_recipe(folder, replace(recipe, method=str(index.embedder.method)))
+        # Before any row: without settings, rows would belong to no library.
+        write_settings(folder, replace(settings, method=str(index.embedder.method)))
 
-    with open_library(folder, embedder, recipe) as index:
+    with open_library(folder, embedder, settings) as index:
         # The default method may lack its post-processing: vectors without it are worse, but valid.
-        least = MIN_FIT_PASSAGES if recipe.default else 0
+        least = MIN_FIT_PASSAGES if settings.default else 0
         report = index.upsert(map(to_index_document, documents), progress, fit_least=least, begin=begin)
         unfitted = 0
-        if recipe.default not in ("", str(index.embedder.method)):
+        if settings.default not in ("", str(index.embedder.method)):
             texts = index.collection.get(include=["documents"])["documents"] or []
             unfitted = min(len(set(texts)), MIN_FIT_PASSAGES)
         written = report.written + report.relabelled

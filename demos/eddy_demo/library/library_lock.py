@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.locks import LOCK, Lock
-from eddy_demo.library.recipe import DATABASE_FOLDER, check_available, holds_library
-from eddy_embed.utils.atomic_files import sync
-from eddy_embed.utils.interrupts import Interrupted
+from chroma_eddy import LOCK, WriterLock
+from eddy_demo.library.settings import DATABASE_FOLDER, check_available, holds_library
+from eddy_embed.integrations import Interrupted, sync
 
 
 @contextmanager
@@ -35,9 +33,7 @@ def lock_library(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     sync(folder.parent)
     try:
-        with ExitStack() as stack:
-            with translated_errors(folder):
-                stack.enter_context(Lock(folder))
+        with WriterLock(folder):
             yield
     finally:
         if is_new and not holds_library(folder):

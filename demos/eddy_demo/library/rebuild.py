@@ -10,16 +10,16 @@ from pathlib import Path
 from chroma_eddy import NoIndex, WriteReport, open_index
 from eddy_demo.library.defaults import default_method, method_in_full
 from eddy_demo.library.index import INDEX_NAME, open_stored
-from eddy_demo.library.recipe import DATABASE_FOLDER, NEXT_RECIPE, LibraryRecipe, model_name, write_recipe
+from eddy_demo.library.settings import DATABASE_FOLDER, NEXT_SETTINGS, LibrarySettings, model_name, write_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter, NotFinite, ZeroVector
-from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.integrations import atomic_write
 
 
-def next_recipe(
-    stored: LibraryRecipe, model: str | None = None, method: str | None = None, passage_size: int | None = None
-) -> LibraryRecipe:
-    """Return the recipe of a rebuild; None leaves the choice to the library, or for `method` to the model."""
+def next_settings(
+    stored: LibrarySettings, model: str | None = None, method: str | None = None, passage_size: int | None = None
+) -> LibrarySettings:
+    """Return the settings of a rebuild; None leaves the choice to the library, or for `method` to the model."""
     name = stored.model if model is None else model_name(model)
     if method is None:
         default = stored.default if model is None else default_method(name)
@@ -29,56 +29,56 @@ def next_recipe(
     return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 
-def unfinished_rebuild(folder: Path) -> LibraryRecipe | None:
-    """Return the recipe of an interrupted rebuild; None if there is none."""
+def unfinished_rebuild(folder: Path) -> LibrarySettings | None:
+    """Return the settings of an interrupted rebuild; None if there is none."""
     try:
-        return LibraryRecipe(**json.loads((folder / NEXT_RECIPE).read_text(encoding="utf-8")))
+        return LibrarySettings(**json.loads((folder / NEXT_SETTINGS).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 
 
 def rebuild_library(
-    folder: Path, recipe: LibraryRecipe, embedder: Embedder, progress: Callable[[float, int], None] | None = None
+    folder: Path, settings: LibrarySettings, embedder: Embedder, progress: Callable[[float, int], None] | None = None
 ) -> WriteReport | None:
     """Embed the stored texts again; the library answers from its old vectors until all new ones are written.
 
     The caller must hold the lock of the library. After an interruption, the same call continues; it returns None if
-    only the recipe was left to write. An error that a retry would meet again leaves no unfinished rebuild behind.
+    only the settings were left to write. An error that a retry would meet again leaves no unfinished rebuild behind.
     """
-    recipe = replace(recipe, late=recipe.late and embedder.reads_spans)
+    settings = replace(settings, late=settings.late and embedder.can_embed_spans)
     before = unfinished_rebuild(folder)
-    if before == recipe and _index_replaced(folder, embedder, recipe):
-        _write_new_recipe(folder, recipe)
+    if before == settings and _index_replaced(folder, embedder, settings):
+        _write_new_settings(folder, settings)
         return None
-    with atomic_write(folder / NEXT_RECIPE) as file:
-        file.write(json.dumps(asdict(recipe)).encode())
+    with atomic_write(folder / NEXT_SETTINGS) as file:
+        file.write(json.dumps(asdict(settings)).encode())
     try:
         with open_stored(folder) as index:
             report = index.reindex(
                 embedder,
-                passage_size=recipe.passage_size,
-                late=recipe.late,
-                restart=before not in (None, recipe),
+                passage_size=settings.passage_size,
+                late=settings.late,
+                restart=before not in (None, settings),
                 progress=progress,
             )
     except (InvalidParameter, IncompatibleMethods, NotFinite, ZeroVector, NoIndex):  # a retry would fail again
-        (folder / NEXT_RECIPE).unlink(missing_ok=True)
+        (folder / NEXT_SETTINGS).unlink(missing_ok=True)
         raise
-    _write_new_recipe(folder, recipe)
+    _write_new_settings(folder, settings)
     return report
 
 
-def _index_replaced(folder: Path, embedder: Embedder, recipe: LibraryRecipe) -> bool:
+def _index_replaced(folder: Path, embedder: Embedder, settings: LibrarySettings) -> bool:
     """Whether the new index has replaced the old one already."""
     try:
         with open_index(
-            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=recipe.passage_size, late=recipe.late
+            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=settings.passage_size, late=settings.late
         ):
             return True
     except FingerprintMismatch:
         return False
 
 
-def _write_new_recipe(folder: Path, recipe: LibraryRecipe) -> None:
-    write_recipe(folder, recipe)
-    (folder / NEXT_RECIPE).unlink(missing_ok=True)
+def _write_new_settings(folder: Path, settings: LibrarySettings) -> None:
+    write_settings(folder, settings)
+    (folder / NEXT_SETTINGS).unlink(missing_ok=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,9 +15,8 @@ from starlette.staticfiles import StaticFiles
 from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.history import QuestionHistory
-from eddy_demo.web.answers.samples import SampleQuestions
 from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.http.concurrency import FairLock, WorkerPool
+from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_demo.web.limits import Limits
@@ -37,31 +36,37 @@ def create_app(
     options: LibraryOptions,
     limits: Limits | None = None,
     hosts: Iterable[str] = (),
-    stopping: Callable[[], bool] = lambda: False,
     access_token: str | None = None,
+    changes: ChangeSignal | None = None,
 ) -> SecurityMiddleware:
-    """Create the application; `stopping` says when the server is about to stop, so that open streams end.
+    """Create the application, whose streams end with the signal of `changes`.
 
     Everybody who reaches it must know the access token, if there is one.
     """
-    limits = limits or Limits()
-    reader, jobs = LibraryReader(options), JobQueue(options.folder, limits.queued_files)
-    workers, generation_lock = WorkerPool(limits.concurrent_searches, limits.questions), FairLock(limits.questions)
-    page_workers = WorkerPool(1, limits.waiting_pages, "pages")
-    samples = SampleQuestions(reader)
-    writer = LibraryWriter(jobs, reader, limits, samples)
+    limits, changes = limits or Limits(), changes or ChangeSignal()
+    reader = LibraryReader(options, changes)
+    jobs = JobQueue(options.folder, limits.queued_files, changes)
+    writer = LibraryWriter(jobs, reader, limits)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        changes.start()
         writer.start()
         yield
         writer.stop()
 
     # Without FastAPI's pages of documentation, which load scripts from other servers.
     app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    history = QuestionHistory(options.folder)
     app.state.eddy = ServerState(
-        limits, reader, jobs, writer, workers, page_workers, generation_lock, history, samples, stopping
+        limits=limits,
+        changes=changes,
+        reader=reader,
+        jobs=jobs,
+        writer=writer,
+        searches=BoundedWork(limits.concurrent_searches, limits.questions, "questions"),
+        drawing=BoundedWork(1, limits.waiting_pages, "pages"),
+        answers=BoundedWork(1, limits.questions, "answers to be written"),
+        history=QuestionHistory(options.folder),
     )
     app.include_router(api)
     app.include_router(pages)

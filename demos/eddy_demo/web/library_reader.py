@@ -15,16 +15,15 @@ import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy import DocumentRow, ForeignCollection, Index
-from chroma_eddy.rows.documents import read_embedded_documents
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
-from eddy_demo.library.recipe import DATABASE_FOLDER, LibraryRecipe, choose_recipe, holds_library, read_recipe
+from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, choose_settings, holds_library, read_settings
 from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder
-from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.utils.arrays import Floats
+from eddy_embed.integrations import Floats, LongDocument
 
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4
@@ -72,10 +71,10 @@ class LibraryDocument:
 class LibraryReader:
     """The library that the page shows. Any thread may read; only the writing thread calls `load`."""
 
-    def __init__(self, options: LibraryOptions) -> None:
-        self.options = options
+    def __init__(self, options: LibraryOptions, changes: ChangeSignal) -> None:
+        self.options, self._changes = options, changes
         self.folder = options.folder
-        self.recipe = LibraryRecipe("", "")
+        self.settings = LibrarySettings("", "")
         self.generator: Generator | None = None
         self.next_model = ""  # of a rebuild in progress, with its generator and embedder
         self.next_generator: Generator | None = None
@@ -87,7 +86,7 @@ class LibraryReader:
         self._previous_index: Index | None = None
         self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
         self._database_id: int | None = None
-        self._write_mark: Any = None
+        self._write_mark = ""
         self._documents_lock = threading.Lock()
         self._open_lock = threading.RLock()
         self._loaded = threading.Event()
@@ -97,34 +96,28 @@ class LibraryReader:
     def load(self) -> None:
         """Load the model, and open the library if there is one."""
         options = self.options
-        self.recipe = choose_recipe(options.folder, options.model, options.method)
-        self.generator = Generator.choose(self.recipe.model, options.device, options.generate)
-        self._embedder = self.embedder_for(self.recipe.method)
+        self.settings = choose_settings(options.folder, options.model, options.method)
+        self.generator = Generator.choose(self.settings.model, options.device, options.generate)
+        self._embedder = self._new_embedder(self.settings.model, self.settings.method, self.generator)
         self.open()
         self._loaded.set()
 
-    def _generator_of(self, recipe: LibraryRecipe) -> Generator | None:
-        """Return the generator of a recipe's model, a loaded one if possible; None if the model shall not write."""
-        for model, generator in ((self.recipe.model, self.generator), (self.next_model, self.next_generator)):
-            if model == recipe.model:
+    def _generator_of(self, settings: LibrarySettings) -> Generator | None:
+        """Return the generator of the settings' model, a loaded one if possible; None if the model shall not write."""
+        for model, generator in ((self.settings.model, self.generator), (self.next_model, self.next_generator)):
+            if model == settings.model:
                 return generator
-        return Generator.choose(recipe.model, self.options.device, self.options.generate)
+        return Generator.choose(settings.model, self.options.device, self.options.generate)
 
-    def begin_rebuild(self, recipe: LibraryRecipe) -> Embedder:
-        """Load the model of a recipe, unless it is the library's own, and return its embedder."""
-        self.next_model, self.next_generator = recipe.model, self._generator_of(recipe)
-        self.next_embedder = self._new_embedder(recipe.model, recipe.method, self.next_generator)
+    def begin_rebuild(self, settings: LibrarySettings) -> Embedder:
+        """Load the model of settings, unless it is the library's own, and return its embedder."""
+        self.next_model, self.next_generator = settings.model, self._generator_of(settings)
+        self.next_embedder = self._new_embedder(settings.model, settings.method, self.next_generator)
         return self.next_embedder
 
     def end_rebuild(self) -> None:
         """Forget the model of a rebuild; the library has it, or none does."""
         self.next_model, self.next_generator, self.next_embedder = "", None, None
-
-    def embedder_for(self, method: str) -> Embedder:
-        """Create an embedder of the library's model with a method."""
-        with self._open_lock:  # both of one model
-            model, generator = self.recipe.model, self.generator
-        return self._new_embedder(model, method, generator)
 
     def _new_embedder(self, model: str, method: str, generator: Generator | None) -> Embedder:
         """Create an embedder; it shares the weights of the model's generator, if there is one."""
@@ -132,22 +125,12 @@ class LibraryReader:
             return Embedder(generator.model, method, tokenizer=generator.tokenizer, dtype=generator.embedder_dtype)
         return Embedder(model, method=method, device=self.options.device)
 
-    def embedder_for_comparison(self, method: str) -> Embedder:
-        """Return an embedder with another method; it shares the weights if only post-processing differs."""
-        own = self.unfitted_embedder.with_post(None)
-        return own if str(own.method) == method else self.embedder_for(method)
-
     @property
     def unfitted_embedder(self) -> Embedder:
         """The embedder without the library's fitted post-processing."""
         if self._embedder is None:
             raise RuntimeError("the model is not loaded yet")
         return self._embedder
-
-    @property
-    def method(self) -> str:
-        """The library's method without post-processing."""
-        return str(self.unfitted_embedder.with_post(None).method)
 
     def check_for_changes(self) -> bool:
         """Notice what another process has written; return whether another index, or none, has replaced this one."""
@@ -163,13 +146,12 @@ class LibraryReader:
                 self._previous_index = self.index = None
             self.mark_changed()
         else:
-            metadata = index.store.metadata()
-            rebuilt = metadata.get("eddy_fingerprint") != index.recipe.fingerprint
-            if rebuilt or read_recipe(self.folder) != self.recipe:
-                with suppress(*_REPLACED):  # the recipe's file follows the index; if it does not, readers get the error
+            fingerprint, written = index.version()
+            if fingerprint != index.settings.fingerprint or read_settings(self.folder) != self.settings:
+                with suppress(*_REPLACED):  # their file follows the index; if it does not, readers get the error
                     self.open()
-            elif metadata.get("eddy_written") != self._write_mark:
-                self._write_mark = metadata.get("eddy_written")
+            elif written != self._write_mark:
+                self._write_mark = written
                 self.mark_changed()
         return self.index is not index
 
@@ -179,14 +161,14 @@ class LibraryReader:
             before = self.index
             self._database_id = _database_id(self.folder)
             if holds_library(self.folder):
-                recipe = read_recipe(self.folder)
-                generator = self._generator_of(recipe)
-                embedder = self._embedder_of(recipe, generator)
-                opened = open_library(self.folder, embedder, recipe)
-                # While its first documents are embedded, a library has a recipe and no index.
+                settings = read_settings(self.folder)
+                generator = self._generator_of(settings)
+                embedder = self._embedder_of(settings, generator)
+                opened = open_library(self.folder, embedder, settings)
+                # While its first documents are embedded, a library has settings and no index.
                 self.index = opened if opened.exists else None
-                self._write_mark = opened.store.metadata().get("eddy_written")
-                self.recipe, self.generator, self._embedder = recipe, generator, embedder
+                self._write_mark = opened.version()[1]
+                self.settings, self.generator, self._embedder = settings, generator, embedder
             else:
                 self.index = None
             if self._previous_index is not None:
@@ -195,16 +177,17 @@ class LibraryReader:
             if before is not None or self.index is not None:
                 self.mark_changed()
 
-    def _embedder_of(self, recipe: LibraryRecipe, generator: Generator | None) -> Embedder:
-        """Return the embedder of a recipe, a loaded one if possible, else one that shares the generator's weights."""
-        for model, embedder in ((self.recipe.model, self.unfitted_embedder), (self.next_model, self.next_embedder)):
-            if embedder is not None and (model, str(embedder.method)) == (recipe.model, recipe.method):
+    def _embedder_of(self, settings: LibrarySettings, generator: Generator | None) -> Embedder:
+        """Return the embedder of settings, a loaded one if possible, else one that shares the generator's weights."""
+        for model, embedder in ((self.settings.model, self.unfitted_embedder), (self.next_model, self.next_embedder)):
+            if embedder is not None and (model, str(embedder.method)) == (settings.model, settings.method):
                 return embedder
-        return self._new_embedder(recipe.model, recipe.method, generator)
+        return self._new_embedder(settings.model, settings.method, generator)
 
     def mark_changed(self) -> None:
         """Let pages show the documents again."""
         self.version += 1
+        self._changes.announce()
 
     # --- Reading, by any thread
 
@@ -235,7 +218,7 @@ class LibraryReader:
                     if self.index is index:
                         try:
                             self.open()
-                        except _REPLACED:  # the new index is in place, its recipe not yet
+                        except _REPLACED:  # the new index is in place, its settings are not yet
                             time.sleep(_RETRY_SECONDS)
         return read(self.index)
 
@@ -255,17 +238,19 @@ class LibraryReader:
 
     def _document(self, index: Index, key: str) -> LibraryDocument | None:
         while (entry := find_entry(index, key)) is not None:
-            cache_key = (key, entry.digest, index.recipe.fingerprint)
+            cache_key = (key, entry.digest, index.settings.fingerprint)
             with self._documents_lock:
                 if cache_key in self._documents:
                     self._documents.move_to_end(cache_key)
                     return self._documents[cache_key]
             try:
-                content = read_embedded_documents(index.store, index.recipe, [key], keeps_raw=False)[0].result
-            except (IndexError, ForeignCollection):  # some of its rows are missing
+                content = index.embedded(key)
+            except ForeignCollection:  # some of its rows are missing
                 if find_entry(index, key) == entry:
                     raise
-                continue  # it was removed or written again meanwhile
+                content = None
+            if content is None:  # it was removed or written again meanwhile
+                continue
             document = LibraryDocument(entry, content, index.embedder)
             with self._documents_lock:
                 self._documents[cache_key] = document
@@ -274,9 +259,8 @@ class LibraryReader:
             return document
         return None
 
-    def summary(self) -> dict[str, Any]:
-        """Return what the page says about the library."""
-        entries = self.entries()
+    def summary(self, entries: Sequence[DocumentRow]) -> dict[str, Any]:
+        """Return what the page says about the library with these documents."""
         shared, generator, embedder = None, self.generator, self._embedder
         if generator is not None and embedder is not None:
             # Bytes of the model, and of the weights that the embedder does not load again.
@@ -286,9 +270,9 @@ class LibraryReader:
             "passages": sum(entry.passages for entry in entries),
             "sentences": sum(entry.sentences for entry in entries),
             "tokens": sum(entry.tokens for entry in entries),
-            "model": self.recipe.model,
-            "method": self.recipe.method,
-            "default": self.recipe.default,
+            "model": self.settings.model,
+            "method": self.settings.method,
+            "default": self.settings.default,
             "shared": shared,
         }
 

@@ -10,10 +10,10 @@ import uvicorn
 
 from eddy_demo.errors import DemoError
 from eddy_demo.web.app import create_app
+from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions
-from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.upload_queue import UploadQueue
+from eddy_demo.web.uploads.stored_uploads import StoredUploads
 from openai_eddy.limits import Limits as ConnectionLimits
 from openai_eddy.uvicorn_server import limited_protocol
 
@@ -45,28 +45,43 @@ def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
     return f"http://{shown}:{port}/", {host, bound} - _WILDCARDS.keys()
 
 
-def server_config(app: SecurityMiddleware, **options: Any) -> uvicorn.Config:
-    """Return uvicorn's configuration with limits on connections and slow clients; `options` are further ones of it."""
-    protocol = limited_protocol(ConnectionLimits())
-    return uvicorn.Config(app, http=protocol, access_log=False, server_header=False, ws="none", **options)
+class PageServer(uvicorn.Server):
+    """Uvicorn with limits on connections and slow clients; before it stops, it ends the streams of the pages."""
+
+    def __init__(
+        self, app: SecurityMiddleware, changes: ChangeSignal, started: Callable[[], None] = lambda: None, **options: Any
+    ) -> None:
+        """Serve an application with this signal; `started` is called once requests are accepted.
+
+        `options` are further ones of uvicorn's configuration.
+        """
+        protocol = limited_protocol(ConnectionLimits())
+        super().__init__(
+            uvicorn.Config(app, http=protocol, access_log=False, server_header=False, ws="none", **options)
+        )
+        self._changes, self._on_start = changes, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept requests."""
+        await super().startup(sockets)
+        self._on_start()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Let open requests end, which a stream of progress would never do by itself."""
+        self._changes.end()
+        await super().shutdown(sockets)
 
 
 def serve(
     options: LibraryOptions,
     listener: socket.socket,
     hosts: Iterable[str] = (),
-    limits: Limits | None = None,
     started: Callable[[], None] = lambda: None,
     access_token: str | None = None,
 ) -> None:
     """Serve a library until the process is asked to stop; call `started` once the server accepts requests."""
-    app = create_app(options, limits, hosts, lambda: server.should_exit, access_token)
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            started()
-
-    server = Server(server_config(app, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS))
-    with UploadQueue(options.folder).lock():
+    changes = ChangeSignal()
+    app = create_app(options, hosts=hosts, access_token=access_token, changes=changes)
+    server = PageServer(app, changes, started, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS)
+    with StoredUploads(options.folder).lock():
         server.run([listener])

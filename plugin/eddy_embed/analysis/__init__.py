@@ -1,1 +1,1 @@
-"""What to ask of a method and a model: diagnosis, evaluation, layers, comparison of texts."""
+"""What to ask of a method and a model: how good it is, and which layers kv may re-route."""

@@ -1,24 +1,15 @@
-"""Pictures as files: a curve over layers, scores over sizes, and matrices side by side."""
+"""A picture as a file: scores over a parameter or a size."""
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.extras import check_installed
 
 SUFFIXES = (".png", ".svg")
-COLUMNS = 4
-"""Matrices in a row."""
-NUMBERED = 6
-"""Largest matrix whose cells show their numbers."""
 
 
 def check_picture(path: Path) -> None:
@@ -28,19 +19,6 @@ def check_picture(path: Path) -> None:
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"{path}: there is no folder {path.parent}")
     check_installed("plot", "matplotlib")
-
-
-def draw_curve(path: Path, dimensions: Sequence[float], layers: Collection[int], title: str) -> None:
-    """Draw intrinsic dimensions over the states h[0] .. h[L-1], with those marked that enter one of the layers."""
-    drawn, axes = figure(6.4, 3.6)
-    axes.plot(range(len(dimensions)), dimensions, marker="o", markersize=4, color="0.35")
-    marked = [layer - 1 for layer in sorted(layers)]
-    label = "enters a layer to re-route"
-    axes.plot(marked, [dimensions[state] for state in marked], "o", markersize=8, color="tab:red", label=label)
-    axes.set(xlabel="state h[l]", ylabel="intrinsic dimension", title=title)
-    integers(axes.xaxis)
-    axes.legend(frameon=False)
-    save(drawn, path)
 
 
 def draw_scores(
@@ -54,7 +32,11 @@ def draw_scores(
     Panels hold by title, and then by the name of a curve, the score, low and high at each size, in the order of sizes;
     `order` is theirs where the first curves may lack some that later ones have.
     """
-    drawn, grid = figure(5.5 * len(panels), 3.8, 1, len(panels), squeeze=False)
+    from matplotlib.figure import Figure
+
+    # Without pyplot, which would keep a list of figures and look for a screen.
+    drawn = Figure(figsize=(5.5 * len(panels), 3.8), dpi=150, layout="constrained")
+    grid = drawn.subplots(1, len(panels), squeeze=False)
     for axes, (title, curves) in zip(grid[0], panels.items(), strict=True):
         there = dict.fromkeys(size for points in curves.values() for size in points)
         sizes = [*(size for size in order if size in there), *(size for size in there if size not in order)]
@@ -68,51 +50,6 @@ def draw_scores(
         axes.set_xlabel(label)
         axes.legend(frameon=False, fontsize="small")
     save(drawn, path)
-
-
-def draw_matrices(path: Path, matrices: Mapping[str, NDArray[Any] | str]) -> None:
-    """Draw symmetric matrices by title, each of shape (n, n), side by side, or the reason why there is none.
-
-    The diagonal, which is all ones and would take up the colours, stays grey. Each matrix has its own colours: what
-    stands out within a method is to be seen, and levels of two methods say nothing of each other.
-    """
-    columns = min(COLUMNS, len(matrices))
-    rows = math.ceil(len(matrices) / columns)
-    drawn, grid = figure(3.2 * columns, 3.4 * rows, rows, columns, squeeze=False)
-    for axes in grid.flat[len(matrices) :]:
-        axes.set_axis_off()
-    for axes, (title, matrix) in zip(grid.flat, matrices.items(), strict=False):
-        axes.set_title(textwrap.fill(title, 40), fontsize=9, parse_math=False)
-        if isinstance(matrix, str):
-            axes.text(0.5, 0.5, textwrap.fill(matrix, 32), ha="center", va="center", fontsize=7, parse_math=False)
-            axes.set(xticks=[], yticks=[], box_aspect=1)
-            continue
-        count = len(matrix)
-        shown = np.where(np.eye(count, dtype=bool), np.nan, matrix)
-        axes.set_facecolor("0.9")
-        image = axes.imshow(shown, cmap="viridis", extent=(0.5, count + 0.5, count + 0.5, 0.5))
-        middle = (np.nanmin(shown) + np.nanmax(shown)) / 2
-        for (row, column), value in np.ndenumerate(shown):
-            if count <= NUMBERED and row != column:
-                colour = "black" if value > middle else "white"
-                axes.text(column + 1, row + 1, f"{value:.3f}", ha="center", va="center", fontsize=7, color=colour)
-        integers(axes.xaxis, axes.yaxis)
-        drawn.colorbar(image, ax=axes, shrink=0.8)
-    save(drawn, path)
-
-
-def figure(width: float, height: float, *grid: int, **options: Any) -> tuple[Any, Any]:
-    """An empty picture and its axes; without pyplot, which would keep a list of figures and look for a screen."""
-    from matplotlib.figure import Figure
-
-    drawn = Figure(figsize=(width, height), dpi=150, layout="constrained")
-    return drawn, drawn.subplots(*grid, **options)
-
-
-def integers(*axes: Any) -> None:
-    """Mark whole numbers only."""
-    for axis in axes:
-        axis.get_major_locator().set_params(integer=True)
 
 
 def save(drawn: Any, path: Path) -> None:

@@ -10,8 +10,8 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from eddy_embed import __version__
-from eddy_embed.cli import compare, diagnose, embed, evaluate, layers, models, sweep, tune
+from eddy_embed._version import __version__
+from eddy_embed.cli import embed, evaluate, layers, models
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError, MethodCollapse
 from eddy_embed.utils.glibc_malloc import keep_freed
@@ -26,17 +26,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (
-    embed.methods,
-    embed.embed,
-    embed.explain,
-    compare.compare,
-    evaluate.evaluate,
-    layers.layers,
-    diagnose.diagnose,
-    sweep.sweep,
-    tune.tune,
-):
+for command in (embed.methods, embed.embed, embed.explain, evaluate.evaluate, layers.layers):
     app.command()(command)
 app.add_typer(models.app, name="models")
 

@@ -19,11 +19,10 @@ if TYPE_CHECKING:
 
 def methods(
     model: Annotated[
-        str | None,
-        typer.Option(help="Show what is recommended for this model instead, and why.", show_default=False),
+        str | None, typer.Argument(metavar="MODEL", help="Show what is recommended for this model instead, and why.")
     ] = None,
 ) -> None:
-    """List the methods, their parameters and defaults."""
+    """List the methods, their parameters and defaults; for a model, the recommended ones with their scores."""
     from eddy_embed import methods as registry
 
     if model is not None:
@@ -37,7 +36,7 @@ def methods(
 
 def embed(
     texts: Annotated[list[str] | None, typer.Argument(help="Texts to embed.")] = None,
-    model: options.Model = "eddy-tiny",
+    model: options.ModelOption = "eddy-tiny",
     method: options.MethodText = "recommended",
     file: Annotated[
         Path | None, typer.Option("--input", "-i", help="A file with one text a line; - for standard input.")
@@ -52,7 +51,7 @@ def embed(
     device: options.Device = None,
     dtype: options.Dtype = "auto",
 ) -> None:
-    """Embed texts, one vector each."""
+    """Embed texts, one vector each; of two, say the cosine too."""
     if output is not None and output.suffix not in (".npy", ".jsonl"):
         raise typer.BadParameter(f"{output} must end in .npy or .jsonl", param_hint="--output")
     given = options.given_texts(texts, file)
@@ -67,13 +66,15 @@ def embed(
             _write_array(vectors, cast("BinaryIO", sink))
         else:
             _write_rows(given, vectors, sink)
+    if len(given) == 2:
+        typer.echo(f"Cosine of the two: {vectors[0] @ vectors[1]:.3f}", err=True)
     if many := embedder.counts.windowed_texts:
         typer.echo(f"{many} of {embedder.counts.texts} texts exceed the window and were read in several", err=True)
 
 
 def explain(
     text: Annotated[str, typer.Argument(help="A text.")],
-    model: options.Model = "eddy-tiny",
+    model: options.ModelOption = "eddy-tiny",
     method: options.MethodText = "recommended",
     role: options.Role = "document",
     instruction: options.Instruction = None,
@@ -97,9 +98,9 @@ def _show_recommended(model: str) -> None:
     entry = entry_for(read_backbone(model, local_files_only=True))
     for use, chosen in entry.uses.items():
         typer.echo(f"{use}: {typer.style(chosen.method, bold=True)} ({entry.grounds})")
+        baseline = f"{chosen.baseline}+{chosen.post}" if chosen.post else chosen.baseline
         for measured, (own, other) in chosen.scores.items():
-            beside = f"{chosen.beside}+{chosen.post}" if chosen.post else chosen.beside
-            typer.echo(f"  {measured}: {chosen.fitted} {own:.3f}, {beside} {other:.3f}")
+            typer.echo(f"  {measured}: {chosen.fitted} {own:.3f}, {baseline} {other:.3f}")
         if not chosen.scores:
             typer.echo("  no scores recorded")
         if chosen.post:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eddy_embed.cli.options import AsJson, Device, Dtype, ModelArgument, Picture
+from eddy_embed.cli.options import AsJson, Device, Dtype, ModelArgument
 
 if TYPE_CHECKING:
     from eddy_embed.analysis.layers import LayerMeasurement
@@ -31,17 +31,13 @@ def layers(
         int | None, typer.Option(help="Layers from each minimum on. Default: a tenth of the model's, and one.")
     ] = None,
     language: Annotated[str, typer.Option(help="Language code for sentences, xx for any.")] = "en",
-    plot: Picture = None,
     as_json: AsJson = False,
     device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:
     """Find the layers that kv may re-route: where the states of your own sentences have the fewest dimensions."""
-    from eddy_embed.analysis import plots
     from eddy_embed.analysis.layers import measure, read_sentences
 
-    if plot is not None:
-        plots.check_picture(plot)
     found = read_sentences(sample, lines=lines, language=language)
     measured = measure(
         model,
@@ -53,9 +49,6 @@ def layers(
         dtype=dtype,
         show_progress=sys.stderr.isatty(),
     )
-    if plot is not None:
-        title = f"{measured.model}: {measured.proposal.method}"
-        plots.draw_curve(plot, measured.dimensions, measured.proposal.layers, title)
     if as_json:
         typer.echo(json.dumps(measured.settings))
     else:

@@ -5,22 +5,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from eddy_embed.analysis.text_files import decoded
-from eddy_embed.cli.progress import Bar
 from eddy_embed.errors import InvalidText
-from eddy_embed.utils.extras import check_installed
 from eddy_embed.utils.garbage import collector_paused
 
 if TYPE_CHECKING:
-    from eddy_embed.analysis.evaluate.results import TaskResult
-    from eddy_embed.analysis.evaluate.systems import System
-    from eddy_embed.analysis.evaluate.tasks import Task
     from eddy_embed.embedder import Embedder
 
 _MODEL = "A name that `eddy models` shows, a folder or .gguf file, or a Hugging Face id."
@@ -34,34 +28,27 @@ def _available(model: str) -> str:
     return model
 
 
-Model = Annotated[str, typer.Option(help=_MODEL, callback=_available)]
-ModelArgument = Annotated[str, typer.Argument(help=_MODEL, callback=_available)]
+ModelArgument = Annotated[str, typer.Argument(metavar="MODEL", help=_MODEL, callback=_available)]
+"""Of every command that takes no texts."""
+ModelOption = Annotated[str, typer.Option("--model", help=_MODEL, callback=_available)]
+"""Of those whose arguments are texts."""
 MethodText = Annotated[str, typer.Option(help="Such as 'htp' or 'tp:prompt=prompteol'; see `eddy methods`.")]
 Role = Annotated[Literal["document", "query"], typer.Option(help="What the texts are.")]
 Instruction = Annotated[str | None, typer.Option(help="Put in front of every text.")]
 MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
-Picture = Annotated[Path | None, typer.Option("--plot", help="Draw it as a picture too: a .png or .svg file.")]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16", "float16", "float64", "int8"],
     typer.Option(help="Type of the model's numbers."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
-TaskFolder = Annotated[
-    Path | None, typer.Option(envvar="EDDY_EVAL_DATA", help="Folder with sts/, retrieval/, classification/, wsd/.")
-]
-Outcomes = Annotated[
-    Path | None,
-    typer.Option("--output", "-o", help="A .jsonl file that keeps every outcome as soon as it is there."),
-]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what the output holds already.")]
 
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
     """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
     with collector_paused():
         from eddy_embed.embedder import Embedder
-        from eddy_embed.model.loading.number_format import check_numbers
+        from eddy_embed.model.loading.pretrained import check_numbers
 
     check_numbers(options["device"], options["dtype"])
     text = method_in_full(model, method)
@@ -113,34 +100,3 @@ def _lines(file: Path) -> Iterator[str]:
         if not line.strip():
             raise InvalidText(f"{file}, line {number} is blank, and every line gives a vector; take it out")
         yield line.removesuffix("\r")
-
-
-def measuring(data: Path | None, output: Path | None) -> Path:
-    """The folder of the tasks, where everything that measuring needs is there."""
-    check_installed("evaluate", "bm25s", "scipy", "sklearn")
-    if data is None:
-        raise typer.BadParameter("name a folder, or set EDDY_EVAL_DATA", param_hint="--data")
-    if output is not None and output.suffix != ".jsonl":
-        raise typer.BadParameter(f"{output} must end in .jsonl", param_hint="--output")
-    return data
-
-
-def run_evaluation(
-    model: str,
-    systems: list[System],
-    tasks: list[Task],
-    passage_size: int,
-    output: Path | None,
-    fresh: bool,
-    *,
-    late: bool = True,
-    **options: Any,
-) -> list[TaskResult]:
-    """Results of systems on tasks, with progress on standard error; `options` are those of `Embedder`."""
-    from eddy_embed.analysis.evaluate.results import ResultStore
-    from eddy_embed.analysis.evaluate.runner import Evaluation
-    from eddy_embed.embedder import Embedder
-
-    load, store = partial(Embedder, model, **options), ResultStore(output, fresh=fresh)
-    with Bar() as bar:
-        return Evaluation(load, passage_size, store, bar.say, bar.step, late).run(systems, tasks)

@@ -1,1 +1,1 @@
-"""From texts to vectors: validation, planning, batching, the forward pass, finishing."""
+"""From texts to vectors: validation, planning, the forward pass, finishing."""

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from eddy_embed.encoding.batching import passes
 from eddy_embed.model.attention import AttentionRecorder
 from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.repetition import Repetition, pieces
-from eddy_embed.text.sequence import Sequence
+from eddy_embed.text.sequence import Sequence, passes
 from eddy_embed.utils.arrays import Ints
 
 Span = tuple[int, int]

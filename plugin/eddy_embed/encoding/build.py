@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.encoding.batching import budget
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.encoding.planner import Overflow, Planner
@@ -21,9 +20,13 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
-from eddy_embed.model.loading.number_format import asked_dtype, check_int8, check_numbers
-from eddy_embed.model.loading.pretrained import load
-from eddy_embed.model.loading.sentence_transformers import LIBRARY, SentenceTransformerSpec, read, unwrapped
+from eddy_embed.model.loading.pretrained import asked_dtype, check_int8, check_numbers, load
+from eddy_embed.model.loading.sentence_transformers import (
+    LIBRARY,
+    SentenceTransformerSpec,
+    read_embedding_model,
+    unwrapped,
+)
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.layout import Layout, TextRole
@@ -33,6 +36,9 @@ from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.garbage import collector_paused
 
+PER_THREAD, ON_ACCELERATOR = 1024, 8192
+"""Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
+threads busy: measured in docs/performance.md."""
 FILTER_ROWS = 2**13
 """Most token embeddings that a filter's directions are found from: more cost seconds and change little."""
 
@@ -117,7 +123,7 @@ def open_model(
     check_numbers(device, dtype)
     where = locate(model)
     options = reachable(name, where, options)
-    trained = None if name in BUNDLED or is_gguf(where) else read(where, options)
+    trained = None if name in BUNDLED or is_gguf(where) else read_embedding_model(where, options)
     base, used, backbone = load(
         model,
         exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
@@ -158,6 +164,12 @@ def assemble(
     space = planner.tokenizer.space if rewire is not None and rewire.init == "space" else None
     runner = Runner(host, opened.method, table, batch_tokens=batch_tokens, batch_size=batch_size, space=space)
     return Pipeline(planner, runner, finish)
+
+
+def budget(given: int | None, device: torch.device) -> int:
+    """Most tokens in a pass on a device: the given number, or the default for None."""
+    usual = min(PER_THREAD * torch.get_num_threads(), ON_ACCELERATOR) if device.type == "cpu" else ON_ACCELERATOR
+    return given or usual
 
 
 def host_for(opened: LoadedModel) -> Host:
@@ -209,7 +221,9 @@ def planner_for(
     )
 
 
-def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | None, normalize: bool) -> VectorFinalizer:
+def first_finish(
+    opened: LoadedModel, fitted: Fitted | str | os.PathLike[str] | None, normalize: bool
+) -> VectorFinalizer:
     """The last stage for a loaded model; see `Embedder` for the arguments."""
     own, width = opened.trained, opened.backbone.hidden
     head = None if own is None else own.head
@@ -225,7 +239,7 @@ def first_finish(opened: LoadedModel, post: Fitted | str | os.PathLike[str] | No
     chosen = opened.method.filter
     filtered = None if chosen is None else chosen.directions(_token_embeddings(opened.model), width)
     width = width if head is None else head.width or width
-    return finish_for(opened.method, width, post, VectorFinalizer(normalize, filtered=filtered, head=head))
+    return finish_for(opened.method, width, fitted, VectorFinalizer(normalize, filtered=filtered, head=head))
 
 
 def _token_embeddings(model: torch.nn.Module) -> Doubles:
@@ -236,20 +250,21 @@ def _token_embeddings(model: torch.nn.Module) -> Doubles:
 
 
 def finish_for(
-    method: Method, width: int, post: Fitted | str | os.PathLike[str] | None, finish: VectorFinalizer
+    method: Method, width: int, fitted: Fitted | str | os.PathLike[str] | None, finish: VectorFinalizer
 ) -> VectorFinalizer:
     """A last stage with the post-processing of a method whose vectors have this width before it."""
     if method.post is not None:
         method.post.dimension(width)
-    fitted = post if post is None or isinstance(post, Fitted) else Fitted.load(post)
+    if fitted is not None and not isinstance(fitted, Fitted):
+        fitted = Fitted.load(fitted)
     if fitted is not None and fitted.post != method.post:
         raise InvalidParameter(
-            f"post= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted with "
-            "this method, or fit again"
+            f"fitted= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted "
+            "with this method, or fit again"
         )
     if fitted is not None and len(fitted.mean) != width:
         raise InvalidParameter(
-            f"post= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
+            f"fitted= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
             "again with this model"
         )
     return replace(finish, post=method.post, fitted=fitted)

@@ -1,13 +1,12 @@
 """Whether a method collapses on a model, so that its vectors hardly tell texts apart: measured on a few sentences.
 
-The thresholds lie between measured cases: docs/diagnose.md has the table, benchmarks/collapse.py makes it.
+The thresholds lie between measured cases of SmolLM2, Gemma 3 270M and eddy-tiny; docs/troubleshooting.md has them.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -43,43 +42,20 @@ MOST_TOKEN, MOST_DIMENSION, FEWEST_NEAREST = 0.45, 0.15, 0.28
 """Thresholds of an alarm, for the numbers of `Collapse`. The mean cosine has none: sound methods reach 0.99."""
 TOKENS_A_WORD = 2.5
 """A tokenizer that needs more was not made for English, and English sentences say little about its model."""
-SINK = 10.0
-"""The norm of a sink's state, in medians of all tokens' norms."""
 SAME = 1 - 1e-10
 """Mean cosine above which vectors differ by rounding alone."""
-ROWS = 1024
-"""Vectors that are compared with all others at once."""
 
 
-class TokenNorms(NamedTuple):
+class TokenShares(NamedTuple):
     """The tokens of one text in the mean that its vector is.
 
     Attributes:
         pieces: Their characters.
-        norms: Norms of their states at the exit layer, shape (tokens,).
-        shares: Share of each in the sum of norms, with its weight in the mean, shape (tokens,).
+        shares: Share of each in the sum of the weighted norms of their states, shape (tokens,).
     """
 
     pieces: list[str]
-    norms: Doubles
     shares: Doubles
-
-
-@dataclass(frozen=True)
-class Sink:
-    """A token whose states dwarf the others': its characters, and the means over its occurrences.
-
-    Attributes:
-        piece: Its characters.
-        count: Number of its occurrences with such a state.
-        norm: Norm of its state, in medians of all tokens' norms.
-        share: Its share of the norms in the mean of a text.
-    """
-
-    piece: str
-    count: int
-    norm: float
-    share: float
 
 
 @dataclass(frozen=True)
@@ -135,7 +111,8 @@ def warn_of_collapse(pipeline: Pipeline, method: Method, model: str) -> None:
     if found.fault is not None:
         warnings.warn(
             f"{method} collapses on {model}: {found.fault}, so its vectors hardly tell texts apart; "
-            f"{_remedy(pipeline, found)}, or method='recommended'; `eddy diagnose` shows more, check=False skips this",
+            f"{_remedy(pipeline, found)}, or method='recommended'; `eddy evaluate MODEL --collapse` compares methods, "
+            "check=False skips this",
             MethodCollapse,
             stacklevel=3,
         )
@@ -164,32 +141,18 @@ def measure(pipeline: Pipeline, method: Method) -> Collapse:
     )
 
 
-def read(pipeline: Pipeline, method: Method, texts: Seq[str]) -> tuple[Doubles, list[TokenNorms]]:
+def read(pipeline: Pipeline, method: Method, texts: Seq[str]) -> tuple[Doubles, list[TokenShares]]:
     """Vectors of length 1, shape (texts, dimension), and the tokens in their means; no tokens if one alone is read."""
     # One by one: tokenizing several starts the tokenizer's threads, about which it complains in a later fork.
     planned = [plan for text in texts for plan in pipeline.planner.plan([text], "document")]
-    spans = [_token_spans(pipeline.planner, text) for text in texts] if method.reads_spans else []
+    spans = [_token_spans(pipeline.planner, text) for text in texts] if method.can_embed_spans else []
     sums = pipeline.open_runner.run(planned, [[own] for own in spans] or [[] for _ in texts])
     vectors = replace(pipeline.finish, normalize=True)(np.stack([each.document for each in sums]), 0)
     tokens = []
     for text, own, each in zip(texts, spans, sums, strict=False):
         norms = np.linalg.norm(each.parts[0], axis=1)
-        weights = np.where(each.weights[0] > 0, each.weights[0], 1)
-        tokens.append(TokenNorms([text[a:b] for a, b in own.tolist()], norms / weights, norms / norms.sum()))
+        tokens.append(TokenShares([text[a:b] for a, b in own.tolist()], norms / norms.sum()))
     return vectors, tokens
-
-
-def sinks(texts: Iterable[TokenNorms]) -> list[Sink]:
-    """Tokens with a norm above `SINK` medians, those with the largest share first."""
-    rows = list(texts)
-    median = float(np.median(np.concatenate([row.norms for row in rows]))) if rows else math.nan
-    found: dict[str, list[tuple[float, float]]] = {}
-    for row in rows:
-        for at in np.flatnonzero(row.norms > SINK * median).tolist():
-            found.setdefault(row.pieces[at], []).append((row.norms[at] / median, row.shares[at]))
-    means = {piece: np.mean(values, axis=0).tolist() for piece, values in found.items()}
-    listed = [Sink(piece, len(values), *means[piece]) for piece, values in found.items()]
-    return sorted(listed, key=lambda sink: -sink.share)
 
 
 def dimension_share(vectors: Doubles) -> float:
@@ -202,16 +165,11 @@ def dimension_share(vectors: Doubles) -> float:
 def nearest_share(first: Doubles, second: Doubles) -> float:
     """Share of texts nearer to their partner than to every other text, of vectors of length 1, shape (pairs, width)."""
     vectors = np.concatenate([first, second])
-    count, nearest = len(vectors), 0
-    partner = np.roll(np.arange(count), len(first))
-    for low in range(0, count, ROWS):
-        own = np.arange(low, min(low + ROWS, count))
-        cosines = vectors[own] @ vectors.T
-        row = np.arange(len(own))
-        paired = cosines[row, partner[own]].copy()
-        cosines[row, own] = cosines[row, partner[own]] = -np.inf
-        nearest += int((paired > cosines.max(axis=1)).sum())
-    return nearest / count if count else math.nan
+    cosines = vectors @ vectors.T
+    row, partner = np.arange(len(vectors)), np.roll(np.arange(len(vectors)), len(first))
+    paired = cosines[row, partner]
+    cosines[row, row] = cosines[row, partner] = -np.inf
+    return float((paired > cosines.max(axis=1)).mean())
 
 
 def _token_spans(planner: Planner, text: str) -> Ints:

@@ -13,10 +13,9 @@ import numpy as np
 
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.planner import TextPlan
-from eddy_embed.encoding.windows import Window
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences.blocks import Path, units
-from eddy_embed.text.sequence import last_overlapping, owners
+from eddy_embed.text.sequence import Window, last_overlapping, owners
 from eddy_embed.utils.arrays import Floats, Ints
 
 SpanVectors = tuple[Floats, Ints]

@@ -223,7 +223,7 @@ def explain(
     token_weights: Doubles | None = None,
 ) -> Explanation:
     """Explain a planned text; `token_weights` as the runner has them."""
-    first = plan.windows[0].laid()
+    first = plan.windows[0].materialize()
     sequence = first.sequence
     readout = cast("Readout", method.readout)
     index, weight = readout.weights(sequence, first.counted)

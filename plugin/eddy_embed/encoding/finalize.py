@@ -45,7 +45,7 @@ class VectorFinalizer:
             if self.fitted is None:
                 raise NotFitted(
                     f"{self.post.kind} has learned nothing yet: call fit(texts) with the library's texts, or pass "
-                    "post= what an earlier fit saved"
+                    "fitted= what an earlier fit saved"
                 )
             # Unit vectors, so that it can also be fitted on, and applied to, stored ones.
             raw = self.fitted.apply(unit(raw), role)

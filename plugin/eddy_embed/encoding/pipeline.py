@@ -15,11 +15,10 @@ from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.planner import Planner, TextPlan
 from eddy_embed.encoding.runner import PooledSums, Runner
 from eddy_embed.encoding.validation import chunks
-from eddy_embed.encoding.windows import LazyWindow, Window
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.repetition import Repetition
-from eddy_embed.text.sequence import Role
+from eddy_embed.text.sequence import LazyWindow, Role, Window
 from eddy_embed.utils.arrays import Doubles, Floats, Ints
 from eddy_embed.utils.progress import Progress
 

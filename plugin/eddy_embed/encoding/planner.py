@@ -9,12 +9,12 @@ from typing import Literal, cast
 
 import numpy as np
 
-from eddy_embed.encoding.windows import LazyWindow, TokenOffsets, Window, count_once, plan_windows, split
+from eddy_embed.encoding.windows import count_once, plan_windows, split
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
 from eddy_embed.parts.layout import Layout, Prompt, TextRole
 from eddy_embed.parts.repetition import shortened
 from eddy_embed.text.sentences import Segmenter
-from eddy_embed.text.sequence import Sequence
+from eddy_embed.text.sequence import LazyWindow, Sequence, TokenOffsets, Window
 from eddy_embed.text.tokenizer import Tokenizer, Tokens
 from eddy_embed.utils.arrays import Ints
 

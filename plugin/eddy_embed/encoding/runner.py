@@ -4,29 +4,32 @@ from __future__ import annotations
 
 import copy
 import threading
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 
 from eddy_embed.encoding.backward_attention import Refiner
-from eddy_embed.encoding.batching import passes, run_halving
 from eddy_embed.encoding.document import positions_by_span
 from eddy_embed.encoding.planner import TextPlan
-from eddy_embed.encoding.windows import Window
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method
-from eddy_embed.model.attention import AttentionWatcher
+from eddy_embed.model.attention import AttentionRecorder
 from eddy_embed.model.host import TEMPERATURE, Host
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
 from eddy_embed.parts.token_weights import weighed
-from eddy_embed.text.sequence import Packed, Sequence, pack
+from eddy_embed.text.sequence import Packed, Sequence, Window, pack, passes
 from eddy_embed.utils.arrays import Doubles, Ints
+from eddy_embed.utils.memory import out_of_memory
 from eddy_embed.utils.progress import Progress
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 @dataclass(eq=False)
@@ -154,7 +157,7 @@ class Runner:
             return self._pass([window for _, window in members], [divisions[owner] for owner, _ in members], role)
 
         for batch in passes([window.length for _, window in windows], self.batch_tokens, self._batch_size):
-            members = [(owner, window.laid()) for owner, window in (windows[index] for index in batch)]
+            members = [(owner, window.materialize()) for owner, window in (windows[index] for index in batch)]
             with self._lock:
                 results = run_halving(run_together, members)
             for (owner, window), (read, rows) in zip(members, results, strict=True):
@@ -204,25 +207,16 @@ class Runner:
         return refiner.states(hidden, packed.offsets, spans, mixes)
 
     def hidden(
-        self,
-        sequences: list[Sequence],
-        role: TextRole,
-        watcher: AttentionWatcher | None = None,
-        leaves: list[torch.Tensor] | None = None,
+        self, sequences: list[Sequence], role: TextRole, watcher: AttentionRecorder | None = None
     ) -> tuple[torch.Tensor, Packed]:
-        """States of all tokens in one pass, before any readout, shape (tokens, layers * width), and the packed tokens.
-
-        See `Host.run` for `watcher` and `leaves`.
-        """
+        """States of all tokens before any readout, shape (tokens, layers * width), and the packed tokens."""
         packed = pack(sequences)
         factors = None
         if self._temperature is not None:
             factors = [self._temperature.factor(len(sequence), role == "query") for sequence in sequences]
         wanted = [self._average.layers(layer) for layer in self._layers]
         flat = tuple(layer for layers in wanted for layer in layers)
-        hidden = self.host.run(
-            packed, self._rewired, self._values, factors, self._reroute, flat, watcher, leaves=leaves
-        )
+        hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, flat, watcher)
         if len(packed.edges) and any(layer in self._copied for layer in flat):
             edges = torch.from_numpy(packed.edges).to(hidden.device)
             states = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
@@ -260,6 +254,22 @@ def check_compatible(host: Host, method: Method) -> None:
         )
 
 
+def run_halving(run: Callable[[list[_Item]], list[_Result]], items: list[_Item]) -> list[_Result]:
+    """Run items together, or in halves if memory does not suffice; MemoryError if one alone does not fit."""
+    try:
+        return run(items)
+    except (MemoryError, RuntimeError) as error:
+        if not out_of_memory(error):
+            raise
+        if len(items) == 1:
+            raise MemoryError(
+                f"one sequence alone does not fit in memory ({error}); choose a smaller max_length or dtype='bfloat16'"
+            ) from error
+    # Outside the handler: the exception holds the failed pass's tensors alive.
+    middle = len(items) // 2
+    return run_halving(run, items[:middle]) + run_halving(run, items[middle:])
+
+
 def _read(readout: Readout, table: Doubles | None, window: Window, divisions: Seq[Ints]) -> PoolingIndex:
     index, weight = readout.weights(window.sequence, window.counted)
     indices, lengths, present = [index], [len(index)], []
@@ -271,7 +281,8 @@ def _read(readout: Readout, table: Doubles | None, window: Window, divisions: Se
     flat = np.concatenate(indices)
     weights = np.ones(len(flat))
     weights[: len(weight)] = weight
-    weights = weighed(weights, window.sequence.ids[flat], table)
+    if table is not None:
+        weights = weighed(weights, window.sequence.ids[flat], table)
     return PoolingIndex(flat, weights, np.array(lengths, np.int64), present)
 
 

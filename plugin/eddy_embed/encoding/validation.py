@@ -30,7 +30,7 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "language": (str, "the code of a language, such as 'en'"),
     "revision": ((str, NoneType), "a string, or None"),
     "cache_folder": ((str, os.PathLike, NoneType), "a path, or None"),
-    "post": ((Fitted, str, os.PathLike, NoneType), "a file that Fitted.save wrote, what fit() returned, or None"),
+    "fitted": ((Fitted, str, os.PathLike, NoneType), "a file that Fitted.save wrote, what fit() returned, or None"),
     "progress": ((Callable, NoneType), "a function of done, total and stage, or None"),
     "model_kwargs": ((Mapping, NoneType), "a dictionary, or None"),
     **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "check", "late"), _FLAG),

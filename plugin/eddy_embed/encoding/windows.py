@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from eddy_embed.errors import TextTooLong
-from eddy_embed.text.sequence import Sequence, owners
+from eddy_embed.text.sequence import LazyWindow, Sequence, TokenOffsets, Window
 from eddy_embed.utils.arrays import Ints
 
 OVERLAP = 8
@@ -51,80 +51,6 @@ def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
             first -= 1
             room -= costs[first]
     return windows
-
-
-@dataclass(frozen=True, eq=False)
-class Window:
-    """A sequence to run, the positions of the text tokens it accounts for, and its share of those in the text."""
-
-    sequence: Sequence
-    counted: Ints
-    share: float = 1.0
-
-    @property
-    def length(self) -> int:
-        """Tokens of its sequence."""
-        return len(self.sequence)
-
-    @property
-    def count(self) -> int:
-        """Text tokens that it accounts for."""
-        return len(self.counted)
-
-    def laid(self) -> Window:
-        """The window itself."""
-        return self
-
-
-@dataclass(frozen=True, eq=False)
-class LazyWindow:
-    """A window that `lay` lays out when it is run, so that memory does not grow with the text."""
-
-    length: int
-    count: int
-    lay: Callable[[], tuple[Sequence, Ints]]
-    share: float = 1.0
-
-    @property
-    def sequence(self) -> Sequence:
-        """Its tokens, laid out anew."""
-        return self.lay()[0]
-
-    @property
-    def counted(self) -> Ints:
-        """Positions of the text tokens that it accounts for, laid out anew."""
-        return self.lay()[1]
-
-    def laid(self) -> Window:
-        """The same with its sequence."""
-        return Window(*self.lay(), self.share)
-
-
-@dataclass(frozen=True, eq=False)
-class TokenOffsets:
-    """Offsets of the text's tokens as the whole text is tokenized, one character at least, each of shape (tokens,)."""
-
-    starts: Ints
-    ends: Ints
-
-    @classmethod
-    def of(cls, starts: Ints, ends: Ints) -> TokenOffsets:
-        """Offsets of tokens of which some may have no width."""
-        return cls(starts, np.maximum(ends, starts + 1))
-
-    def count_before(self, end: int) -> int:
-        """Tokens that end at a character or before."""
-        # By the tokens' ends: one that includes the blank before a sentence is that sentence's.
-        return int(np.searchsorted(self.ends, end, side="right"))
-
-    def begin(self, token: int) -> int:
-        """The first token of the character at which a token begins."""
-        return self.count_before(int(self.starts[token]))
-
-    def sizes(self, spans: Ints) -> Ints:
-        """Tokens of each span, shape (spans,)."""
-        owner = owners(self.starts, self.ends, spans)
-        return np.bincount(owner[owner >= 0], minlength=len(spans)).astype(np.int64)
 
 
 def split(spans: Ints, whole: TokenOffsets, text: str, budget: int) -> Ints:

@@ -22,7 +22,7 @@ _BETWEEN = "\n"
 """A line end and no more, and none at the end of a page, so that a sentence that goes on over its border is one."""
 
 
-def files(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
+def pages_by_file(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
     """The file of each group of pages, and their numbers; a document that is no page has a group and no file."""
     found: dict[str | int, list[int]] = {}
     for number, metadata in enumerate(metadatas):
@@ -39,7 +39,7 @@ def files(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]
     return [(file if isinstance(file, str) else "", numbers) for file, numbers in found.items()]
 
 
-def joined(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
+def joined_pages(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
     """The text of a file, and the metadata that all its pages share, with where each of them begins."""
     texts = [text.lstrip("\r\n\f").rstrip() for text in texts]
     starts = accumulate((len(text) + len(_BETWEEN) for text in texts[:-1]), initial=0)
@@ -58,7 +58,7 @@ class Pages:
     """First character and label of each page of a joined document; none of a document that was not joined."""
 
     starts: tuple[int, ...]
-    labels: tuple[str, ...]
+    page_labels: tuple[str, ...]
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Pages:
@@ -66,9 +66,9 @@ class Pages:
         pages = json.loads(metadata.get(PAGES, "[]"))
         return cls(tuple(start for start, _ in pages), tuple(label for _, label in pages))
 
-    def told(self, start: int, end: int) -> dict[str, str]:
+    def labels(self, start: int, end: int) -> dict[str, str]:
         """Metadata of a span: the labels of the pages on which it begins and ends; empty where there are no pages."""
         if not self.starts:
             return {}
         first, last = (bisect_right(self.starts, at) - 1 for at in (start, max(start, end - 1)))
-        return {LABEL: self.labels[first], LAST_LABEL: self.labels[last]}
+        return {LABEL: self.page_labels[first], LAST_LABEL: self.page_labels[last]}

@@ -5,31 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import inspect
 import json
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import ConfigDict, PrivateAttr
+
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, NotFitted
+from eddy_embed.integrations.settings import ENGINE_SETTINGS, PROCESS_SETTINGS, EmbedderSettings
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import contrast
 
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
 
-ENGINE_SETTINGS = (
-    *("method", "max_length", "overflow", "query_instruction", "text_instruction", "normalize", "post", "batch_size"),
-    *("batch_tokens", "device", "dtype", "language", "revision", "cache_folder", "trust_remote_code"),
-    *("local_files_only", "model_kwargs", "check"),
-)
-"""Arguments of `eddy_embed.Embedder` that are part of a configuration, beside the model."""
-PROCESS_SETTINGS = frozenset({"device", "trust_remote_code", "check"})
-"""Those that are not stored beside vectors: another machine may open them, and no file may make foreign code run."""
 SAVED, SAVED_POST = "eddy_embedder.json", "eddy_post.npz"
 """Files of `EmbedderOwner.save`."""
 
@@ -42,39 +36,25 @@ _T = TypeVar("_T")
 _H = TypeVar("_H", bound="EmbedderOwner")
 
 
-def settings_of(holder: object) -> dict[str, Any]:
-    """The configuration that an object of a framework holds in its attributes; absent and None mean the default."""
-    return {name: value for name in ENGINE_SETTINGS if (value := getattr(holder, name, None)) is not None}
+def open_embedder(settings: EmbedderSettings, live: tuple[Any, Any] | None = None) -> Embedder:
+    """The embedder of these settings: loaded on the first call, the same object for as long as somebody holds it.
 
-
-def settings_key(model_name: str, settings: Mapping[str, Any]) -> str:
-    """Text that is equal for configurations that ask for the same embedder, whether they spell defaults out or not."""
-    usual = _defaults()
-    # Checked or not, it is the same embedder.
-    given = {name: value for name, value in settings.items() if name != "check"}
-    told = {name: value for name, value in given.items() if value not in (None, {}) and value != usual.get(name)}
-    return json.dumps([model_name, told], sort_keys=True, default=repr)
-
-
-def open_embedder(model_name: str, settings: Mapping[str, Any], live: tuple[Any, Any] | None = None) -> Embedder:
-    """The embedder of this configuration: loaded on the first call, the same object for as long as somebody holds it.
-
-    A configuration that names the embedder's own method in full gives the same object.
+    Settings that name the embedder's own method in full give the same object.
 
     `live` is a loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
     """
     from eddy_embed.embedder import Embedder
 
     if live is not None:
-        return Embedder(live[0], tokenizer=live[1], **settings)
-    versioned = {**settings, "post": _version(settings.get("post"))}
-    key = settings_key(model_name, versioned)
+        return Embedder(live[0], tokenizer=live[1], **settings.arguments())
+    version = _version(settings.fitted)
+    key = settings.key(fitted=version)
     # Held while loading: of two threads that ask at once, the second waits instead of loading the weights again.
     with _lock:
         embedder = _embedders.get(key)
         if embedder is None:
-            embedder = Embedder(model_name, **settings)
-            in_full = settings_key(model_name, {**versioned, "method": str(embedder.method)})
+            embedder = Embedder(settings.model_name, **settings.arguments())
+            in_full = settings.key(fitted=version, method=str(embedder.method))
             embedder = _embedders[key] = _embedders.setdefault(in_full, embedder)
         return embedder
 
@@ -84,21 +64,17 @@ def name_of(model: Any) -> str:
     return getattr(getattr(model, "config", None), "_name_or_path", "") or type(model).__name__
 
 
-class EmbedderOwner:
-    """A framework's object that holds a configuration in its attributes, and the embedder of that configuration.
+class EmbedderOwner(EmbedderSettings):
+    """A framework's object that holds settings, which may change, and the embedder of the present ones.
 
-    Copies share the embedder. What travels to another process is the configuration alone.
+    Copies share the embedder. What travels to another process is the settings alone.
     """
 
-    if TYPE_CHECKING:  # a class of pydantic's would take them for fields
-        model_name: str
-        method: str
-        _engine: Any
-        _engine_key: str
-        _live: tuple[Any, Any] | Callable[[], Embedder] | None
+    model_config = ConfigDict(frozen=False)
 
-        post: str | None
-        show_progress: bool
+    _engine: Any = PrivateAttr(default=None)
+    _engine_key: str = PrivateAttr(default="")
+    _live: Any = PrivateAttr(default=None)
 
     def _configure(self, values: dict[str, Any]) -> None:
         """Set the attributes, without loading anything."""
@@ -114,7 +90,7 @@ class EmbedderOwner:
         raise NotImplementedError
 
     @classmethod
-    def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str = "recommended", **settings: Any) -> _H:
+    def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> _H:
         """Embed with a model that is already loaded; its weights are shared, never copied or changed.
 
         The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
@@ -122,7 +98,7 @@ class EmbedderOwner:
         Args:
             model: A transformers model; it may go on generating meanwhile.
             tokenizer: Its tokenizer.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)
@@ -153,13 +129,12 @@ class EmbedderOwner:
         Loading it puts the method's full text into the configuration, in place of `recommended`.
         """
         if callable(self._live):
-            return self._live()
-        settings = settings_of(self)
-        key = settings_key(self.model_name, settings)
-        if self._engine is None or self._engine_key != key:
-            self._engine = open_embedder(self.model_name, settings, self._live)
+            given: Embedder = self._live()
+            return given
+        if self._engine is None or self._engine_key != self.key():
+            self._engine = open_embedder(self, self._live)
             self.method = str(self._engine.method)
-            self._engine_key = settings_key(self.model_name, {**settings, "method": self.method})
+            self._engine_key = self.key()
         engine: Embedder = self._engine
         return engine
 
@@ -204,15 +179,13 @@ class EmbedderOwner:
         folder.mkdir(parents=True, exist_ok=True)
         if embedder.post is not None:
             embedder.post.save(folder / SAVED_POST)
-            self.post = str(folder / SAVED_POST)
-            settings = settings_of(self)
-            self._engine_key = settings_key(self.model_name, settings)
+            self.fitted = str(folder / SAVED_POST)
+            self._engine_key = self.key()
             with _lock:
-                _embedders[settings_key(self.model_name, {**settings, "post": _version(self.post)})] = embedder
-        kept = {name: value for name, value in settings_of(self).items() if name not in PROCESS_SETTINGS}
-        more = {"post": embedder.post is not None, "model_name": self.model_name, "fingerprint": embedder.fingerprint}
+                _embedders[self.key(fitted=_version(self.fitted))] = embedder
+        more = {"fitted": embedder.post is not None, "fingerprint": embedder.fingerprint}
         with atomic_write(folder / SAVED) as file:
-            file.write(json.dumps({**kept, **more}, indent=2).encode())
+            file.write(json.dumps({**self.stored(), **more}, indent=2).encode())
 
     @classmethod
     def load(cls: type[_H], folder: str | os.PathLike[str], **settings: Any) -> _H:
@@ -225,14 +198,14 @@ class EmbedderOwner:
         path = Path(folder) / SAVED
         try:
             saved = json.loads(path.read_text())
-            fingerprint, post = saved.pop("fingerprint"), saved.pop("post")
+            fingerprint, fitted = saved.pop("fingerprint"), saved.pop("fitted")
             inside = PROCESS_SETTINGS & {*saved, *(saved.get("model_kwargs") or {})}
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise InvalidParameter(f"{path} holds no embedder: {error!r}; save(folder) writes it") from error
         if unknown := sorted(inside | (set(saved) - {"model_name", *ENGINE_SETTINGS})):
             # Such as trust_remote_code: no file may make foreign code run.
             raise InvalidParameter(f"{path} names {', '.join(unknown)}, which save does not write; give it to load")
-        self = cls(**{**saved, **({"post": str(path.with_name(SAVED_POST))} if post else {}), **settings})
+        self = cls(**{**saved, **({"fitted": str(path.with_name(SAVED_POST))} if fitted else {}), **settings})
         if self.fingerprint != fingerprint:
             raise FingerprintMismatch(
                 f"{path}: {contrast(saved, vars(self))}.\nSaved with fingerprint {fingerprint}, opened with "
@@ -243,7 +216,7 @@ class EmbedderOwner:
     @property
     def _fitted_here(self) -> bool:
         """Whether post-processing was fitted in this process and not saved."""
-        return self.post is None and self._engine is not None and self._engine.post is not None
+        return self.fitted is None and self._engine is not None and self._engine.post is not None
 
     def _refuse_live(self) -> None:
         if self._live is not None:
@@ -290,13 +263,6 @@ async def in_worker(function: Callable[..., _T], *arguments: Any) -> _T:
     return await loop.run_in_executor(_workers[loop], call)
 
 
-@functools.cache
-def _defaults() -> dict[str, Any]:
-    from eddy_embed.embedder import Embedder
-
-    return {name: parameter.default for name, parameter in inspect.signature(Embedder.__init__).parameters.items()}
-
-
 def live_error(owner: str, model_name: str) -> str:
     """The message for a live model where only a configuration will do."""
     return (
@@ -316,7 +282,7 @@ def raise_if_unfitted(embedder: Embedder, call: str = "fit(texts)") -> None:
     if is_unfitted(embedder):
         raise NotFitted(
             f"Method '{embedder.method}' has post-processing, which learns from a library: call {call}, or give "
-            "post=, the file that Embedder(...).fit(texts).save(path) wrote."
+            "fitted=, the file that Embedder(...).fit(texts).save(path) wrote."
         )
 
 

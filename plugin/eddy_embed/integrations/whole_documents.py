@@ -37,7 +37,7 @@ def with_text(
         warnings.warn(f"{len(blank)} of {index + 1} documents hold no text and give no {made}: {names}", stacklevel=3)
 
 
-def groups(
+def grouped_by_size(
     items: Iterable[T],
     size_of: Callable[[T], int],
     most_items: float = BATCH_DOCUMENTS,

@@ -6,13 +6,14 @@ from dataclasses import replace
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.registry import build
+from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
 from eddy_embed.parts.readout import Readout
 
 
+@register
 def htp(
     k: int = 1,
     range: tuple[int, int] | None = None,

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.registry import build
+from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Pool, Readout
 
 
+@register
 def kv(
     layers: tuple[int, int] | int | str | None = None,
     bias: float = 1.0,
@@ -54,6 +55,7 @@ def kv(
     )
 
 
+@register
 def reroute(
     layers: tuple[int, int] | int | str | None = None, bias: float = 1.0, n: int = 1, rebase: bool = False
 ) -> Method:

@@ -136,14 +136,14 @@ class Method:
         return self.readout.exit
 
     @property
-    def reads_spans(self) -> bool:
+    def can_embed_spans(self) -> bool:
         """Whether parts of a text can be read out of a pass over the whole, since positions are averaged."""
         return self.readout is not None and self.readout.spans
 
     @property
-    def reads_words(self) -> bool:
+    def can_embed_words(self) -> bool:
         """Whether words have vectors, since positions are averaged, or states weighed for each token."""
-        return self.reads_spans or self.watch is not None
+        return self.can_embed_spans or self.watch is not None
 
     def copied(self, layers: int) -> range:
         """Layers of the full model whose states, if read, are copied again to placeholders (HTP, section 4.4)."""

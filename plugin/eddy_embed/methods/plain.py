@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.registry import build
+from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import LayerMean, Pool, Readout
 from eddy_embed.parts.token_weights import TokenWeights
@@ -12,6 +12,7 @@ from eddy_embed.parts.token_weights import TokenWeights
 INSTRUCTED = {"bare": "{instruction} {prompt}", "htp": "{instruction} Text: {prompt}"}
 
 
+@register
 def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare") -> Method:
     """The text as it is, pooled.
 
@@ -32,6 +33,7 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
     return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
 
 
+@register
 def start(token: str | None = "auto") -> Method:
     """The token ahead of every sequence, once and in no mean; join it to a method.
 
@@ -43,6 +45,7 @@ def start(token: str | None = "auto") -> Method:
     return build(start, {"token": token}, layout=Layout(start=token))
 
 
+@register
 def sif(a: float = 3e-5) -> Method:
     """Rare tokens weigh more in a mean: a / (a + frequency) (Arora et al. 2017); join it to a method that averages.
 
@@ -58,6 +61,7 @@ def sif(a: float = 3e-5) -> Method:
     return build(sif, {"a": a}, weights=TokenWeights(a))
 
 
+@register
 def last2avg() -> Method:
     """The mean of the exit layer and the one below it, before pooling; join it to a method that has a readout.
 
@@ -66,6 +70,7 @@ def last2avg() -> Method:
     return build(last2avg, {}, average=LayerMean(2))
 
 
+@register
 def readout(
     pool: Pool | None = None,
     exit: int | None = -1,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.registry import build, build_term
+from eddy_embed.methods.registry import build, build_term, register
 from eddy_embed.parts.embed_filter import EmbedFilter
 from eddy_embed.parts.postprocess import Post
 
 
+@register
 def filter(drop: int = 16) -> Method:
     """Vectors without the directions in which the model's token embeddings vary most; nothing has to be fitted.
 
@@ -25,11 +26,13 @@ def filter(drop: int = 16) -> Method:
     return build(filter, {"drop": drop}, filter=EmbedFilter(drop))
 
 
+@register
 def centre() -> Method:
     """Vectors minus the library's mean."""
     return build(centre, {}, post=Post("centre"))
 
 
+@register
 def abtt(k: int = 1) -> Method:
     """Vectors minus the library's mean and top principal components (Mu and Viswanath 2018).
 
@@ -39,6 +42,7 @@ def abtt(k: int = 1) -> Method:
     return build(abtt, {"k": k}, post=Post("abtt", components=k))
 
 
+@register
 def whiten(dims: int | None = None, power: float = 1.0) -> Method:
     """Vectors whitened on the library, with shrinkage (Su et al. 2021; Ledoit and Wolf 2004).
 
@@ -53,6 +57,7 @@ def whiten(dims: int | None = None, power: float = 1.0) -> Method:
     return build(whiten, {"dims": dims, "power": power}, post=Post("whiten", dims=dims, power=power))
 
 
+@register
 def truncate(dims: int | None = None) -> Method:
     """The first dimensions of vectors, after all other post-processing; nothing has to be fitted.
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.registry import build
+from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
 
@@ -39,6 +39,7 @@ ECHOES = {
 }
 
 
+@register
 def prompteol(exit: int | None = -1, released_text: bool = False) -> Method:
     """The text inside a prompt that asks for one word, last token read (PromptEOL, Jiang et al. 2023).
 
@@ -49,6 +50,7 @@ def prompteol(exit: int | None = -1, released_text: bool = False) -> Method:
     return _last(prompteol, dict(locals()), Layout(EOL))
 
 
+@register
 def cot(exit: int | None = -1, released_text: bool = False) -> Method:
     """PromptEOL that thinks step by step first (Pretended CoT, Zhang et al. 2024).
 
@@ -59,6 +61,7 @@ def cot(exit: int | None = -1, released_text: bool = False) -> Method:
     return _last(cot, dict(locals()), Layout(COT))
 
 
+@register
 def knowledge(exit: int | None = -1, released_text: bool = False) -> Method:
     """PromptEOL that first says what matters in a sentence (Knowledge Enhancement, Zhang et al. 2024).
 
@@ -69,6 +72,7 @@ def knowledge(exit: int | None = -1, released_text: bool = False) -> Method:
     return _last(knowledge, dict(locals()), Layout(KNOWLEDGE))
 
 
+@register
 def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bool = False) -> Method:
     """Mean over the last states of several task prompts (MetaEOL, Lei et al. 2024); the wordings are ours.
 
@@ -88,6 +92,7 @@ def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bo
     return _last(metaeol, given, Layout(first, others=tuple(others)))
 
 
+@register
 def echo(preset: str = "rewrite", exit: int | None = -1, k: int = 2) -> Method:
     """The text twice, mean over the second copy, whose tokens have seen the whole text.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method, Recommended
-from eddy_embed.methods.registry import build, parse
+from eddy_embed.methods.registry import build, parse, register
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.families import is_encoder
 
@@ -20,15 +20,15 @@ class Recommendation:
 
     Attributes:
         method: Its text form; it works without a fit, and for retrieval gives vectors of passages.
-        scores: By development set and metric, its score and that of `beside`, both with `post`; empty if it was not
+        scores: By development set and metric, its score and that of `baseline`, both with `post`; empty if it was not
             measured.
-        beside: The text form of the method that it was compared with.
+        baseline: The text form of the method that it was compared with.
         post: Post-processing that gained on these sets, for a library that is large enough to fit it; "" for none.
     """
 
     method: str
     scores: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    beside: str = "plain"
+    baseline: str = "plain"
     post: str = ""
 
     @property
@@ -83,12 +83,12 @@ _GENERIC = Entry(
     retrieval=Recommendation(
         "plain:exit=0+sif+filter",
         {"cranfield, ndcg@10, SmolLM2-135M": (0.320, 0.267), "cranfield, ndcg@10, Gemma 3 270M": (0.302, 0.256)},
-        beside="plain:exit=0+sif",
+        baseline="plain:exit=0+sif",
     ),
     similarity=Recommendation(
         "plain:exit=0+sif+filter",
         {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
-        beside="prompteol:exit=-2",
+        baseline="prompteol:exit=-2",
     ),
 )
 _ENCODER = Entry(
@@ -98,8 +98,9 @@ _ENCODER = Entry(
 _TRAINED = Entry("as the model was trained", Recommendation("plain"), Recommendation("plain"))
 
 
+@register
 def recommended(use: str = "retrieval") -> Method:
-    """The method recommended for the model; `eddy methods --model NAME` shows it, with the scores it was chosen by.
+    """The method recommended for the model; `eddy methods MODEL` shows it, with the scores it was chosen by.
 
     Args:
         use: What the vectors are for: "retrieval", or "similarity" of sentences.

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.registry import build, build_term
+from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.attention import Temperature
 
 TAU = 0.8
 """The paper's default."""
 
 
+@register
 def tempscale(
     tau: float | None = None,
     query_tau: float | None = None,
@@ -57,9 +56,3 @@ def _table(lengths: str) -> tuple[tuple[int, float], ...]:
                 "1:1,512:0.9,2048:0.8"
             ) from None
     return tuple(rows)
-
-
-def without_temperature(method: Method) -> Method:
-    """The same method with attention as sharp as the model has it."""
-    terms = tuple(term for term in method.terms if build_term(term).temperature is None)
-    return replace(method, temperature=None, terms=terms)

@@ -9,7 +9,7 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.prompts import cot, echo, knowledge, metaeol, prompteol
-from eddy_embed.methods.registry import build
+from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
@@ -18,6 +18,7 @@ _PROMPTS: tuple[Callable[..., Method], ...] = (plain, prompteol, cot, knowledge,
 PROMPTS = {function.__name__: function for function in _PROMPTS}
 
 
+@register
 def tp(
     prompt: str = "plain",
     range: tuple[int, int] | None = None,

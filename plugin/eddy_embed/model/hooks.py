@@ -14,8 +14,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model.attention import (
     Angles,
+    AttentionRecorder,
     AttentionSpec,
-    AttentionWatcher,
     DeviceInfo,
     Group,
     KernelChoice,
@@ -49,8 +49,7 @@ class PassState:
     `chosen_kernels`; with `needs_lse`, all of them give the log-sum-exp of logits. With `probed_keys`, the keys of
     extra entries are stored there by layer instead of entering attention. `captured` holds the states of the `captures`
     layers, all or those at `rows`; `embeddings_only` ends the pass before its first layer. `factor` multiplies the
-    softmax input of models that compute attention themselves. With `leaves`, gradients are recorded, and the model's
-    input embeddings are added there. `ran` counts the runs of each hook.
+    softmax input of models that compute attention themselves. `ran` counts the runs of each hook.
     """
 
     groups: list[Group]
@@ -59,7 +58,7 @@ class PassState:
     edges: torch.Tensor | None = None
     rewired: range = range(0)
     reroute: ExtraKeyValues | None = None
-    watcher: AttentionWatcher | None = None
+    watcher: AttentionRecorder | None = None
     specs: tuple[AttentionSpec, ...] | None = None
     kernels: tuple[KernelChoice, ...] | None = None
     needs_lse: bool = False
@@ -68,7 +67,6 @@ class PassState:
     embeddings_only: bool = False
     rows: torch.Tensor | None = None
     factor: float | None = None
-    leaves: list[torch.Tensor] | None = None
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
     declared_specs: list[AttentionSpec] = field(default_factory=list)
     chosen_kernels: list[KernelChoice] = field(default_factory=list)
@@ -228,9 +226,6 @@ def _embed(_: nn.Module, __: tuple[Any, ...], output: torch.Tensor) -> torch.Ten
         index, values = call.placeholders
         flat = output.flatten(0, -2).index_copy(0, index.to(output.device), values.to(output.device, output.dtype))
         output = flat.view_as(output)
-    if call.leaves is not None:
-        output = output.detach().requires_grad_()
-        call.leaves.append(output)
     return output
 
 

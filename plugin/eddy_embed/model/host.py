@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.model.attention import BLOCKED, OWN, AttentionSpec, AttentionWatcher, KernelChoice, group
+from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, KernelChoice, group
 from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import FLOAT32, HALF, INT8, SelfCheck, check_states_equal, check_windows, looks_ahead
@@ -33,7 +33,7 @@ from eddy_embed.model.view import (
 )
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import CopyEdges
-from eddy_embed.text.sequence import Packed, pack, padded_rows, plain
+from eddy_embed.text.sequence import Packed, pack, padded_rows, without_placeholders
 from eddy_embed.utils.arrays import Ints
 
 TEMPERATURE = "a temperature"
@@ -79,7 +79,7 @@ class Host:
             use_onednn(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
             self._rows = int(embedding.weight.shape[0])
-            two = pack([plain(np.zeros(2, np.int64))])
+            two = pack([without_placeholders(np.zeros(2, np.int64))])
             if exit_layer < layers:  # the final norm is read by nobody
                 for name in modules_after_layers(
                     self._parent, self._stack, lambda: self._forward(two, PassState(group(two.offsets)))
@@ -148,9 +148,8 @@ class Host:
         factors: list[float] | None = None,
         reroute: ExtraKeyValues | None = None,
         layers: tuple[int, ...] | None = None,
-        watcher: AttentionWatcher | None = None,
+        watcher: AttentionRecorder | None = None,
         rows: torch.Tensor | None = None,
-        leaves: list[torch.Tensor] | None = None,
     ) -> torch.Tensor:
         """Hidden states at the exit layer, or at several layers up to it.
 
@@ -163,7 +162,6 @@ class Host:
             layers: Layers l whose states are read, each at most M; None: M alone.
             watcher: Observes the attention of layers.
             rows: Tokens whose states are read, None for all; of the others nothing is kept.
-            leaves: If given, gradients are recorded, and the model's input embeddings are added to it.
 
         Returns:
             The h[l] side by side, shape (tokens, layers * width), in the model's dtype.
@@ -178,7 +176,7 @@ class Host:
             )
         wanted = (self.exit_layer,) if layers is None else layers
         if self.own:
-            return self._run_rows(packed, rewired, values, factors, wanted, rows, leaves)
+            return self._run_rows(packed, rewired, values, factors, wanted, rows)
         windows = [spec.window for spec in self.specs if spec.window is not None]
         groups = group(packed.offsets, factors, windows, self.bidirectional, self.device)
         call = PassState(
@@ -186,12 +184,10 @@ class Host:
             reroute=reroute,
             watcher=watcher,
             specs=self.specs,
-            # Only the blocked kernel gives the denominator a gradient too.
-            kernels=self.kernels(reroute, watcher is not None) if leaves is None else (BLOCKED,) * self.kept,
+            kernels=self.kernels(reroute, watcher is not None),
             captures=frozenset(wanted),
-            embeddings_only=self._embeddings_only(wanted, leaves),
+            embeddings_only=set(wanted) == {0},
             rows=rows,
-            leaves=leaves,
         )
         if watcher is not None:
             watcher.begin(groups, packed.offsets)
@@ -209,7 +205,6 @@ class Host:
         factors: list[float] | None,
         wanted: tuple[int, ...],
         rows: torch.Tensor | None,
-        leaves: list[torch.Tensor] | None,
     ) -> torch.Tensor:
         """`run` where the model computes attention itself: sequences of like length as the rows of a batch.
 
@@ -220,18 +215,14 @@ class Host:
         for members in group(packed.offsets, factors, even=self.bidirectional):
             part = padded_rows(packed, members.rows.numpy())
             factor = None if factors is None else members.factor
-            ends = self._embeddings_only(wanted, leaves)
-            call = PassState([], captures=frozenset(wanted), embeddings_only=ends, factor=factor, leaves=leaves)
+            ends = set(wanted) == {0}
+            call = PassState([], captures=frozenset(wanted), embeddings_only=ends, factor=factor)
             self._run_counted(call, part, rewired, values, {"softmax": 0 if ends or factors is None else self.kept})
             batch = call.side_by_side(wanted)
             if not len(states):
                 states = batch.new_empty(len(packed.ids), batch.shape[1])
             states[members.tokens.to(batch.device)] = batch[members.real.to(batch.device)]
         return states if rows is None else states[rows.to(states.device)]
-
-    def _embeddings_only(self, wanted: tuple[int, ...], leaves: list[torch.Tensor] | None) -> bool:
-        """Whether no layer has to run: only h[0] is read, and no gradients are wanted."""
-        return set(wanted) == {0} and leaves is None
 
     def _run_counted(
         self, call: PassState, packed: Packed, rewired: range, values: torch.Tensor | None, inside: dict[str, int]
@@ -263,7 +254,7 @@ class Host:
     def _softmax_found(self) -> bool:
         """Whether the softmax of every layer's attention is found."""
         call = PassState([], factor=1.0)
-        self._forward(pack([plain(self._trial_ids(TRIED))]), call)
+        self._forward(pack([without_placeholders(self._trial_ids(TRIED))]), call)
         return call.ran["softmax"] == self.kept
 
     def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
@@ -272,7 +263,7 @@ class Host:
             return (OWN,) * self.kept
         key = (reroute, watched)
         if key not in self._kernels:
-            text = pack([plain(self._trial_ids(TRIED))])
+            text = pack([without_placeholders(self._trial_ids(TRIED))])
             check = SelfCheck(self.name, self._forward, text, self.specs, self.exit_layer, self.tolerance)
             self._kernels[key] = check.kernels(reroute, watched)
         return self._kernels[key]
@@ -287,16 +278,15 @@ class Host:
         """Last hidden states, shape (tokens, width); not `counted`: the model counts positions itself."""
         # Our attention takes all sequences in one long row, the model's own takes one in each row.
         rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
-        ours = call.kernels is not None and call.leaves is None  # nothing but our attention mixes rows
-        padding = pad_rows(call.tokens, self.device) - call.tokens if ours else 0
+        # Nothing but our attention mixes rows.
+        padding = pad_rows(call.tokens, self.device) - call.tokens if call.kernels is not None else 0
         arrays = (torch.from_numpy(array) for array in (packed.ids, packed.positions + self.first_position))
         ids, positions = (nn.functional.pad(array, (0, padding)).to(self.device).view(rows, -1) for array in arrays)
-        mode = torch.inference_mode() if call.leaves is None else torch.enable_grad()
         inside = call.factor is not None  # a temperature of attention that the model computes itself
         temperature = SoftmaxTemperatureMode(call, ids.shape, self._view.config) if inside else nullcontext()
         token = current.set(call)
         try:
-            with mode, temperature:
+            with torch.inference_mode(), temperature:
                 out = self._view(input_ids=ids, position_ids=positions if counted else None, use_cache=False)
         except PassEnded:
             return call.captured[0]
@@ -319,7 +309,7 @@ class Host:
         """
         # Two sequences of equal length in a row take another path through attention than others.
         texts = [*np.split(self._trial_ids(TRIED - 2), 2), self._trial_ids(TRIED - 2), self._trial_ids(TRIED)]
-        alone = [pack([plain(ids)]) for ids in texts]
+        alone = [pack([without_placeholders(ids)]) for ids in texts]
         original = self._view.config._attn_implementation
         settable = self._view._can_set_attn_implementation()  # setting it elsewhere only makes a warning
         if settable:
@@ -346,10 +336,12 @@ class Host:
                 self._view.set_attn_implementation(original)
             half = TRIED // 2
             followed = (texts[-1], np.tile(texts[-1][:half], 2))  # the same tokens, followed by others
-            self._looks_ahead = looks_ahead(*(self._states(pack([plain(ids)]))[:half] for ids in followed))
+            self._looks_ahead = looks_ahead(
+                *(self._states(pack([without_placeholders(ids)]))[:half] for ids in followed)
+            )
         kinds = list(getattr(self._view.config, "layer_types", None) or [])[: self.kept]
         check_windows(self.name, self.specs, kinds, call.mask_windows)
-        ours = self.run(pack([plain(ids) for ids in texts]), range(0), None)
+        ours = self.run(pack([without_placeholders(ids) for ids in texts]), range(0), None)
         check_states_equal(self.name, ours, expected, self.width, self.tolerance)
 
     def _states(self, packed: Packed, counted: bool = True) -> torch.Tensor:

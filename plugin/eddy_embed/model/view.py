@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -77,6 +79,33 @@ def check_sizes(where: str, config: Mapping[str, Any]) -> None:
                 raise UnsupportedModel(
                     f"{where!r}: config.json says {key}={value}, and a model has 1 to {most:,}; fetch it again"
                 )
+
+
+def check_size(where: str, subfolder: str, config: Any, kind: Any) -> None:
+    """Refuse a configuration of more values than the files of its folder can hold, before memory is set aside.
+
+    Args:
+        where: A folder; nothing is checked of a hub id.
+        subfolder: Where in the folder the weights are.
+        config: The configuration, of the layers that will be loaded.
+        kind: The auto class of transformers that will load it.
+
+    Raises:
+        UnsupportedModel: The files are too small.
+        Exception: Whatever the model's class raises on a configuration that describes no model.
+    """
+    if not os.path.isdir(where):
+        return
+    with torch.device("meta"):
+        model = kind.from_config(config, trust_remote_code=False)
+    values = sum(parameter.numel() for parameter in model.parameters())
+    held = sum(file.stat().st_size for file in Path(where, subfolder).iterdir() if file.is_file())
+    # Quantised values may take a bit.
+    if values > held * (1 if getattr(config, "quantization_config", None) is None else 8):
+        raise UnsupportedModel(
+            f"{where!r}: a {type(model).__name__} as config.json describes it has {values:,} values, and the files "
+            f"there have {held:,} bytes; config.json is not that of these weights: fetch the model again"
+        )
 
 
 _INCIDENTAL = re.compile(

@@ -172,7 +172,7 @@ class Fitted:
         matrix: Applied after that, shape (width, components); None for none.
         count: Number of vectors it was fitted on.
         query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are treated as documents.
-        maker: `Embedder.maker` of the vectors that it was fitted on; None: unknown.
+        made_by: `Embedder.made_by` of the vectors that it was fitted on; None: unknown.
     """
 
     post: Post
@@ -180,15 +180,15 @@ class Fitted:
     matrix: Doubles | None
     count: int
     query_mean: Doubles | None = None
-    maker: dict[str, Any] | None = None
+    made_by: dict[str, Any] | None = None
 
-    def check_maker(self, maker: dict[str, Any]) -> None:
-        """Raise FingerprintMismatch if an `Embedder.maker` differs from that of the vectors that it was fitted on."""
-        if self.maker is None:
+    def check_made_by(self, made_by: dict[str, Any]) -> None:
+        """Raise FingerprintMismatch if an `Embedder.made_by` differs from that of the vectors that it was fitted on."""
+        if self.made_by is None:
             return
         # Without a query mean it was fitted on no query.
         ignored = ("query_instruction", "query_attached") if self.query_mean is None else ()
-        theirs, ours = ({k: v for k, v in of.items() if k not in ignored} for of in (self.maker, maker))
+        theirs, ours = ({k: v for k, v in of.items() if k not in ignored} for of in (self.made_by, made_by))
         if differing := differences(theirs, ours):
             shown = "; ".join(f"{name} {there!r:.40}, here {here!r:.40}" for name, there, here in differing[:5])
             more = f"; and {len(differing) - 5} more" if len(differing) > 5 else ""
@@ -233,7 +233,7 @@ class Fitted:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a .npz file, atomically."""
         arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
-        arrays |= {"maker": json.dumps(self.maker), "matrix": self.matrix, "query_mean": self.query_mean}
+        arrays |= {"maker": json.dumps(self.made_by), "matrix": self.matrix, "query_mean": self.query_mean}
         with atomic_write(path) as file:
             np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
 
@@ -249,8 +249,8 @@ class Fitted:
                 post = Post(**json.loads(str(held["post"])))
                 matrix = held["matrix"] if "matrix" in held else None
                 query_mean = held["query_mean"] if "query_mean" in held else None
-                maker = json.loads(str(held["maker"]))
-                return cls(post, held["mean"], matrix, int(held["count"]), query_mean, maker)
+                made_by = json.loads(str(held["maker"]))
+                return cls(post, held["mean"], matrix, int(held["count"]), query_mean, made_by)
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
 

@@ -37,6 +37,6 @@ class TokenWeights:
         return np.asarray(self.a / (self.a + ZIPF / (ranks + OFFSET)))
 
 
-def weighed(weights: Doubles, ids: Ints, table: Doubles | None) -> Doubles:
+def weighed(weights: Doubles, ids: Ints, table: Doubles) -> Doubles:
     """Weights of positions times those of their tokens, shape (positions,); placeholders, of negative id, weigh 1."""
-    return weights if table is None else weights * np.where(ids < 0, 1.0, table[ids])
+    return weights * np.where(ids < 0, 1.0, table[ids])

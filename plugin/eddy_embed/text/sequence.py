@@ -1,7 +1,8 @@
-"""Token sequences as flat arrays: what the model reads, where each token comes from, and which states are copied."""
+"""Token sequences as flat arrays: what a pass reads, where each token comes from, and which states are copied."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from enum import IntEnum
@@ -63,6 +64,53 @@ class Sequence:
 
 
 @dataclass(frozen=True, eq=False)
+class Window:
+    """A sequence to run, the positions of the text tokens it accounts for, and its share of those in the text."""
+
+    sequence: Sequence
+    counted: Ints
+    share: float = 1.0
+
+    @property
+    def length(self) -> int:
+        """Tokens of its sequence."""
+        return len(self.sequence)
+
+    @property
+    def count(self) -> int:
+        """Text tokens that it accounts for."""
+        return len(self.counted)
+
+    def materialize(self) -> Window:
+        """The window itself."""
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class LazyWindow:
+    """A window that `lay` lays out when it is run, so that memory does not grow with the text."""
+
+    length: int
+    count: int
+    lay: Callable[[], tuple[Sequence, Ints]]
+    share: float = 1.0
+
+    @property
+    def sequence(self) -> Sequence:
+        """Its tokens, laid out anew."""
+        return self.lay()[0]
+
+    @property
+    def counted(self) -> Ints:
+        """Positions of the text tokens that it accounts for, laid out anew."""
+        return self.lay()[1]
+
+    def materialize(self) -> Window:
+        """The same with its sequence."""
+        return Window(*self.lay(), self.share)
+
+
+@dataclass(frozen=True, eq=False)
 class Packed:
     """Sequences one after another, without padding: token i of sequence b is at `offsets[b] + i`.
 
@@ -94,7 +142,22 @@ def pack(sequences: Seq[Sequence]) -> Packed:
     return Packed(np.where(ids == PLACEHOLDER_ID, 0, ids), positions, offsets, edges, placeholders)
 
 
-def plain(ids: Ints) -> Sequence:
+def passes(lengths: Seq[int], batch_tokens: int, batch_size: int | None) -> list[list[int]]:
+    """Indices of the sequences of each pass, longest first, so that memory runs out at the start or not at all."""
+    # Sequences of similar length come together, which is what attention wants; nothing is padded.
+    batches: list[list[int]] = []
+    total = 0
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        full = batch_size is not None and bool(batches) and len(batches[-1]) >= batch_size
+        if not batches or full or total + lengths[index] > batch_tokens:
+            batches.append([])
+            total = 0
+        batches[-1].append(index)
+        total += lengths[index]
+    return batches
+
+
+def without_placeholders(ids: Ints) -> Sequence:
     """A sequence of text tokens alone, shape (tokens,)."""
     none = np.full(len(ids), -1, np.int64)
     return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
@@ -136,3 +199,30 @@ def last_overlapping(starts: Ints, ends: Ints, spans: Ints) -> Ints:
     clipped = np.maximum(last, 0)
     overlaps = (last >= 0) & (np.maximum(ends, starts + 1)[clipped] > spans[:, 0])
     return np.where(overlaps, last, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class TokenOffsets:
+    """Offsets of the text's tokens as the whole text is tokenized, one character at least, each of shape (tokens,)."""
+
+    starts: Ints
+    ends: Ints
+
+    @classmethod
+    def of(cls, starts: Ints, ends: Ints) -> TokenOffsets:
+        """Offsets of tokens of which some may have no width."""
+        return cls(starts, np.maximum(ends, starts + 1))
+
+    def count_before(self, end: int) -> int:
+        """Tokens that end at a character or before."""
+        # By the tokens' ends: one that includes the blank before a sentence is that sentence's.
+        return int(np.searchsorted(self.ends, end, side="right"))
+
+    def begin(self, token: int) -> int:
+        """The first token of the character at which a token begins."""
+        return self.count_before(int(self.starts[token]))
+
+    def sizes(self, spans: Ints) -> Ints:
+        """Tokens of each span, shape (spans,)."""
+        owner = owners(self.starts, self.ends, spans)
+        return np.bincount(owner[owner >= 0], minlength=len(spans)).astype(np.int64)

@@ -1,7 +1,7 @@
 """What the C library does with memory that a pass has freed.
 
 By default glibc gives it back to the operating system after almost every layer, and asks for it again, page by page:
-a tenth of a pass's time on a processor (docs/performance-measurements.md).
+a tenth of a pass's time on a processor (docs/performance.md).
 """
 
 from __future__ import annotations

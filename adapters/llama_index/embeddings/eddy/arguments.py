@@ -7,8 +7,7 @@ from typing import Any
 
 from llama_index.core.callbacks import CallbackManager
 
-from eddy_embed.encoding.validation import check_count, check_kind, refuse_unknown
-from eddy_embed.integrations.arguments import plain, put
+from eddy_embed.integrations import check_count, check_kind, put, refuse_unknown
 
 # Parameters of HuggingFaceEmbedding without a counterpart, and what to use instead.
 _HINTS = {
@@ -26,7 +25,7 @@ _HINTS = {
 
 
 def resolve_arguments(values: dict[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Resolve alternative names of arguments, and convert paths and torch objects to plain types."""
+    """Resolve alternative names of arguments, and refuse those that LlamaIndex's own fields do not take."""
     values = dict(values)
     if values.pop("show_progress_bar", False):
         values["show_progress"] = True
@@ -34,9 +33,8 @@ def resolve_arguments(values: dict[str, Any], fields: Sequence[str]) -> dict[str
     if alias is not None:
         put(values, "model_name", alias, "model")
     refuse_unknown("EddyEmbedding", values, fields, _HINTS)
-    values = plain("EddyEmbedding", values)
     check_count("embed_batch_size", values.get("embed_batch_size", 1))
     check_count("num_workers", values.get("num_workers"), optional=True)
     manager = values.get("callback_manager")
     check_kind("callback_manager", manager, CallbackManager | None, "LlamaIndex's CallbackManager, or None")
-    return {k: v for k, v in values.items() if v is not None or k not in ("model_kwargs", "callback_manager")}
+    return {k: v for k, v in values.items() if v is not None or k != "callback_manager"}

@@ -5,21 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from llama_index.core import Settings
 from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
-from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr, SerializationInfo, model_serializer
+from llama_index.core.bridge.pydantic import ConfigDict, Field, SerializationInfo, model_serializer
 from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Handler
-from llama_index.core.callbacks import CallbackManager
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from eddy_embed.encoding.validation import check_kind, check_one, checked_text_list
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
-from eddy_embed.integrations.arguments import check_loaded
-from eddy_embed.integrations.shared_embedders import EmbedderOwner, in_worker, live_error
-from eddy_embed.utils.diff import contrast
+from eddy_embed.integrations import (
+    EmbedderOwner,
+    check_kind,
+    check_loaded,
+    check_one,
+    checked_text_list,
+    contrast,
+    in_worker,
+    live_error,
+)
 from llama_index.embeddings.eddy.arguments import resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
 from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVector, has_vector_of
@@ -51,15 +56,13 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
             for the model, and then the full text of that.
         embed_batch_size: Maximum number of texts in a call of the engine, 1 to 2,048.
-        post: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
+        fitted: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote; or call `fit`.
         show_progress: Whether every call over a batch of texts shows a progress bar.
         num_workers: Maximum number of concurrent batches in `aget_text_embedding_batch`.
         embeddings_cache: A key-value store; queries, texts and different embedders have separate collections.
         callback_manager: LlamaIndex's callbacks.
         rate_limiter: LlamaIndex's limiter; a local model seldom needs one.
-        **others: Refused, with a suggestion of the right name.
-
-    The other parameters are those of `eddy_embed.Embedder`.
+        **settings: The other parameters of `eddy_embed.Embedder`; a name that is none is refused.
 
     Raises:
         InvalidParameter: A parameter is unknown or outside its range.
@@ -69,64 +72,13 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     model_config = ConfigDict(extra="forbid", protected_namespaces=("pydantic_model_",), arbitrary_types_allowed=True)
 
-    method: str = Field(default="recommended", description="How a text becomes a vector.")
-    max_length: int | None = Field(default=None, gt=0)
-    overflow: Literal["window", "error", "truncate"] = "window"
-    query_instruction: str | None = None
-    text_instruction: str | None = None
-    normalize: bool = True
-    post: str | None = None
+    batch_size: ClassVar[None] = None  # type: ignore[misc]  # embed_batch_size has its place
     embed_batch_size: int = Field(default=64, gt=0, le=2048)
-    batch_tokens: int | None = Field(default=None, gt=0)
-    device: str | None = None
-    dtype: str = "auto"
-    language: str = "en"
-    revision: str | None = None
-    cache_folder: str | None = None
-    trust_remote_code: bool = False
-    local_files_only: bool = False
-    model_kwargs: dict[str, Any] = Field(default_factory=dict)
-    show_progress: bool = False
-    check: bool = True
     # Excluded like callbacks: it changes no vector, and JSON cannot hold a store.
     embeddings_cache: Any | None = Field(default=None, exclude=True)
 
-    _engine: Any = PrivateAttr(default=None)
-    _engine_key: str = PrivateAttr(default="")
-    _live: Any = PrivateAttr(default=None)
-
-    def __init__(
-        self,
-        model_name: str | os.PathLike[str] | None = None,
-        *,
-        method: str = "recommended",
-        model: str | os.PathLike[str] | None = None,
-        max_length: int | None = None,
-        overflow: Literal["window", "error", "truncate"] = "window",
-        query_instruction: str | None = None,
-        text_instruction: str | None = None,
-        normalize: bool = True,
-        post: str | os.PathLike[str] | None = None,
-        embed_batch_size: int = 64,
-        batch_tokens: int | None = None,
-        device: str | None = None,
-        dtype: str = "auto",
-        language: str = "en",
-        revision: str | None = None,
-        cache_folder: str | os.PathLike[str] | None = None,
-        trust_remote_code: bool = False,
-        local_files_only: bool = False,
-        model_kwargs: dict[str, Any] | None = None,
-        show_progress: bool = False,
-        check: bool = True,
-        num_workers: int | None = None,
-        embeddings_cache: Any | None = None,
-        callback_manager: CallbackManager | None = None,
-        rate_limiter: Any | None = None,
-        **others: Any,
-    ) -> None:
-        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
-        self._configure({**given, **others})
+    def __init__(self, model_name: str | os.PathLike[str] | None = None, **settings: Any) -> None:
+        self._configure({"model_name": model_name, **settings})
         _ = self.embedder
 
     def _configure(self, values: dict[str, Any]) -> None:
@@ -141,12 +93,12 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         return text
 
     @classmethod
-    def from_llm(cls, llm: Any, *, method: str = "recommended", **settings: Any) -> Self:
+    def from_llm(cls, llm: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with the loaded model of an LLM of LlamaIndex; see `from_model`.
 
         Args:
             llm: A `HuggingFaceLLM` (package llama-index-llms-huggingface); it may generate at the same time.
-            method: How a text becomes a vector.
+            method: How a text becomes a vector; None: as is recommended for the model.
             **settings: The other parameters of the class.
 
         Raises:

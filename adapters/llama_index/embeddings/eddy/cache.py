@@ -10,8 +10,7 @@ from typing import Any
 
 from llama_index.core.storage.kvstore.types import DEFAULT_COLLECTION, BaseKVStore
 
-from eddy_embed.encoding.validation import check_kind
-from eddy_embed.integrations.shared_embedders import EmbedderOwner
+from eddy_embed.integrations import EmbedderOwner, check_kind
 
 # The base class looks up queries and texts by the same key; this says which of the two it embeds.
 _role: ContextVar[str] = ContextVar("eddy_embedding_role", default="document")

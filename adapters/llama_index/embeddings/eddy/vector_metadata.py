@@ -8,14 +8,10 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode
 
-FINGERPRINT = "eddy_fingerprint"
+from eddy_embed.integrations import FINGERPRINT, N_TOKENS, N_TRUNCATED, N_WINDOWS
+
 TEXT_DIGEST = "eddy_text_digest"
-N_TOKENS = "eddy_n_tokens"
-N_WINDOWS = "eddy_n_windows"
-N_TRUNCATED = "eddy_n_truncated"
 KEYS = (FINGERPRINT, TEXT_DIGEST, N_TOKENS, N_WINDOWS, N_TRUNCATED)
-HEADINGS = "heading_path"
-"""Headings above a passage, for people, language models and filters."""
 PART = "eddy_part"
 """Part of the document that a node is: document, passages or sentences; independent of the vector."""
 

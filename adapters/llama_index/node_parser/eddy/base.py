@@ -14,12 +14,25 @@ from llama_index.core.node_parser.node_utils import default_id_func
 from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
-from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, Span
-from eddy_embed.encoding.validation import PASSAGES, check_kind, check_options, check_parts, refuse_unknown
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
-from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
-from eddy_embed.integrations.shared_embedders import in_worker, raise_if_unfitted
-from eddy_embed.integrations.whole_documents import groups, with_text
+from eddy_embed.integrations import (
+    PASSAGES,
+    LongDocument,
+    Part,
+    PassageUnit,
+    Span,
+    check_kind,
+    check_options,
+    check_parts,
+    document_identity,
+    grouped_by_size,
+    in_worker,
+    is_random,
+    passage_id,
+    raise_if_unfitted,
+    refuse_unknown,
+    with_text,
+)
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.embeddings.eddy.vector_metadata import PART
 from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, link_levels, without_pages
@@ -89,7 +102,7 @@ class LongDocumentNodeParser(NodeParser):
             id_func=_id_func(id_func),
         )
         super().__init__(**given, **others)
-        if late and not self.embed_model.embedder.reads_spans:
+        if late and not self.embed_model.embedder.can_embed_spans:
             raise IncompatibleMethods(
                 f"Method {self.embed_model.method!r} reads one token, so passages have no vectors in a pass over the "
                 "document; use late=False to embed each passage by itself, or a method that averages."
@@ -132,7 +145,7 @@ class LongDocumentNodeParser(NodeParser):
         documents: Iterable[BaseNode] = get_tqdm_iterable(usable, show, "Embedding documents")
         copies: Counter[tuple[str, str]] = Counter()
         passages: list[BaseNode] = []
-        for batch in groups(documents, lambda document: len(_text(document))):
+        for batch in grouped_by_size(documents, lambda document: len(_text(document))):
             results = engine.encode_long(
                 [_text(document) for document in batch],
                 passage_size=self.passage_size,

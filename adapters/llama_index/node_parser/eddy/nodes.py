@@ -8,9 +8,24 @@ from typing import Any
 from llama_index.core.node_parser.node_utils import build_nodes_from_splits
 from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 
-from eddy_embed.encoding.document import LongDocument, Part, Passage, Span, heading_path
-from eddy_embed.encoding.validation import check_kind
-from eddy_embed.integrations.page_numbers import LAST_LABEL, PAGES, Pages, files, joined
+from eddy_embed.integrations import (
+    FINGERPRINT,
+    HEADINGS,
+    LAST_LABEL,
+    N_TOKENS,
+    N_TRUNCATED,
+    N_WINDOWS,
+    PAGES,
+    LongDocument,
+    Pages,
+    Part,
+    Passage,
+    Span,
+    check_kind,
+    heading_path,
+    joined_pages,
+    pages_by_file,
+)
 from llama_index.embeddings.eddy import vector_metadata
 
 LEVELS: tuple[Part, ...] = ("document", "passages", "sentences")
@@ -42,13 +57,13 @@ def document_nodes(
         for node, span in zip(nodes, spans, strict=True):
             node.embedding = span.vector.tolist()
             node.start_char_idx, node.end_char_idx = offset + span.start, offset + span.end
-            node.metadata = _metadata(node.text, part, span, result, fingerprint) | pages.told(span.start, span.end)
+            node.metadata = _metadata(node.text, part, span, result, fingerprint) | pages.labels(span.start, span.end)
             if pages.starts and node.source_node is not None:
                 bare = {"metadata": without_pages(node.source_node.metadata)}
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
             hidden = (*vector_metadata.KEYS, vector_metadata.PART, LAST_LABEL)
             # A language model gets the headings; the embedding model has read them in the text.
-            own_hidden = [*hidden, vector_metadata.HEADINGS]
+            own_hidden = [*hidden, HEADINGS]
             node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *own_hidden]
             node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
             if above:
@@ -66,12 +81,14 @@ def join_files(pages: Sequence[Document]) -> list[Document]:
     for index, page in enumerate(pages):
         check_kind(f"pages[{index}]", page, Document, "one of LlamaIndex's documents: Document(text=...)")
     documents: list[Document] = []
-    for file, numbers in files([page.metadata for page in pages]):
+    for file, numbers in pages_by_file([page.metadata for page in pages]):
         own = [pages[number] for number in numbers]
         if not file:
             documents += own
             continue
-        text, metadata = joined([page.get_content(MetadataMode.NONE) for page in own], [page.metadata for page in own])
+        text, metadata = joined_pages(
+            [page.get_content(MetadataMode.NONE) for page in own], [page.metadata for page in own]
+        )
         hidden = {
             name: [*dict.fromkeys(key for page in own for key in getattr(page, name)), PAGES]
             for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
@@ -111,11 +128,11 @@ def _spans(result: LongDocument, part: Part) -> Sequence[Span]:
 def _metadata(text: str, part: Part, span: Span, result: LongDocument, fingerprint: str) -> dict[str, Any]:
     headings = span.headings if isinstance(span, Passage) else ()
     return {
-        **({vector_metadata.HEADINGS: heading_path(headings)} if headings else {}),
-        vector_metadata.FINGERPRINT: fingerprint,
+        **({HEADINGS: heading_path(headings)} if headings else {}),
+        FINGERPRINT: fingerprint,
         vector_metadata.TEXT_DIGEST: vector_metadata.text_digest(text),
-        vector_metadata.N_TOKENS: span.n_tokens,
-        vector_metadata.N_WINDOWS: result.n_windows,
-        vector_metadata.N_TRUNCATED: result.n_truncated,
+        N_TOKENS: span.n_tokens,
+        N_WINDOWS: result.n_windows,
+        N_TRUNCATED: result.n_truncated,
         vector_metadata.PART: part,
     }

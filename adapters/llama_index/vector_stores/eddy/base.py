@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import chromadb
 from chromadb.api import ClientAPI
 from chromadb.api.models.Collection import Collection
+from chromadb.config import Settings
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.schema import BaseNode
 from llama_index.core.vector_stores.types import (
@@ -20,16 +20,9 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from chroma_eddy import Index, open_index
-from chroma_eddy.query.search import search
-from chroma_eddy.rows.schema import DOCUMENT, PIECE
-from chroma_eddy.storage.client import client_settings
-from chroma_eddy.storage.names import MAIN
-from chroma_eddy.storage.pages import Rows
-from chroma_eddy.write.pieces import put_pieces, remove_pieces
-from eddy_embed.encoding.validation import check_kind, refuse_unknown
+from chroma_eddy import PIECE, Index, Row, open_index
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations.shared_embedders import in_worker, is_unfitted
+from eddy_embed.integrations import DOCUMENT, check_kind, in_worker, is_unfitted, refuse_unknown
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece
@@ -177,7 +170,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if given:
             embedder = self._index.current()
             check_vectors(embedder, nodes)
-            put_pieces(self._index, given, embedder.fingerprint)
+            self._index.put_pieces(given, embedder.fingerprint)
         return [piece.id for piece in given]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -186,7 +179,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         check_kind("ref_doc_id", ref_doc_id, str, "a document's id")
         if self._index.exists:
             self._index.remove([ref_doc_id])
-            remove_pieces(self._index, where={DOCUMENT: ref_doc_id})
+            self._index.remove_pieces(where={DOCUMENT: ref_doc_id})
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -200,28 +193,27 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
         if node_ids is None and filters is None:
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
-        rows = self._index.read_with_reload(lambda _: self._rows(node_ids, filters))
-        whole = {str(row[DOCUMENT]) for row in rows.metadatas if PIECE not in row}
+        rows = self._rows(node_ids, filters)
+        whole = {str(row.metadata[DOCUMENT]) for row in rows if PIECE not in row.metadata}
         if whole:
             raise InvalidParameter(
                 f"{len(whole)} documents were cut by the index, such as {min(whole)!r:.80}, and lose no single "
                 "passages: take them out whole, with delete(ref_doc_id)"
             )
-        remove_pieces(self._index, ids=rows.ids)
+        self._index.remove_pieces(ids=[row.id for row in rows])
 
     def clear(self) -> None:
         """Remove all nodes, and all documents that the index has split itself."""
         if self._index.exists:
             with self._index.writing():
                 self._index.remove(list(self._index.entries()))
-                remove_pieces(self._index)
+                self._index.remove_pieces()
 
     # --- Reading
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Get nodes by ids, by filters, by both, or all nodes."""
-        rows = self._index.read_with_reload(lambda _: self._rows(node_ids, filters, documents=True))
-        return [to_node(*row) for row in zip(rows.ids, rows.texts, rows.metadatas, strict=True)]
+        return [to_node(row) for row in self._rows(node_ids, filters, texts=True)]
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Find the nodes nearest to a query.
@@ -238,23 +230,19 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             FingerprintMismatch: The query's vector comes from another embedder.
             InvalidParameter: The index does not support the query.
         """
-        wanted, possible = translate_query(query, kwargs)
+        options, possible = translate_query(query, kwargs)
         vector, fingerprint = query_vector(self._index, query, kwargs.get("fingerprint"))
-        wanted = replace(wanted, ids=requested_node_ids(self._index, query.node_ids))
-        questions = [query.query_str or ""]
-        hits = search(self._index, vector[None], questions, wanted, fingerprint)[0] if possible else []
+        options.update(questions=[query.query_str or ""], ids=requested_node_ids(self._index, query.node_ids))
+        hits = self._index.search(vector, fingerprint=fingerprint, **options)[0] if possible else []
         return VectorStoreQueryResult(
-            nodes=[to_node(hit.id, hit.text, hit.row) for hit in hits],
+            nodes=[to_node(Row(hit.id, dict(hit.row), hit.text)) for hit in hits],
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
 
-    def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, **kinds: bool) -> Rows:
-        index = self._index
-        where, possible = to_where(to_condition(filters), index.visible_rows())
-        if not index.exists or not possible:
-            return Rows.concatenate([])
-        return index.store.get(MAIN, ids=node_ids, where=where, metadatas=True, **kinds)
+    def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, *, texts: bool = False) -> list[Row]:
+        where, possible = to_where(to_condition(filters), None)
+        return self._index.rows(node_ids, where, texts=texts) if possible else []
 
     # --- The same in threads
 
@@ -308,4 +296,5 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         port = self.port or (443 if self.ssl else 8000)
         if self.headers is None:
             return f"{scheme}://{self.host}:{port}"
-        return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=client_settings())
+        settings = Settings(anonymized_telemetry=False)
+        return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=settings)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, ObjectType, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from chroma_eddy import Piece
-from chroma_eddy.rows.schema import DOCUMENT, END, FRAMEWORKS, PIECE, START, user_metadata
-from chroma_eddy.types import RESERVED
-from eddy_embed.encoding.validation import check_kind
+from chroma_eddy import PIECE, RESERVED, Piece, Row, user_metadata
 from eddy_embed.errors import InvalidParameter
-from llama_index.embeddings.eddy import vector_metadata
+from eddy_embed.integrations import DOCUMENT, END, FINGERPRINT, START, check_kind
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 """Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""
+NODE_TYPE = "_node_type"
+"""LlamaIndex's metadata key of a node's class."""
 
 
 def to_piece(node: Any, number: int) -> Piece:
@@ -41,21 +39,22 @@ def to_piece(node: Any, number: int) -> Piece:
     )
 
 
-def to_node(id_: str, text: str, row: Mapping[str, Any]) -> BaseNode:
-    """Convert a row, with its id, text and metadata, to a node."""
-    if all(key in row for key in FRAMEWORKS):
-        node = metadata_dict_to_node(dict(row), text=text)
-        if vector_metadata.FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
-            node.metadata[vector_metadata.FINGERPRINT] = row[vector_metadata.FINGERPRINT]
+def to_node(row: Row) -> BaseNode:
+    """Convert a row with its text to a node."""
+    stored = row.metadata
+    if all(key in stored for key in ("_node_content", NODE_TYPE)):
+        node = metadata_dict_to_node(dict(stored), text=row.text)
+        if FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
+            node.metadata[FINGERPRINT] = stored[FINGERPRINT]
         return node
-    metadata = user_metadata(row)
-    document = RelatedNodeInfo(node_id=str(row[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
-    place = {key: row[key] for key in RESERVED if key in row and key not in (START, END) and PIECE not in row}
+    metadata = user_metadata(stored)
+    document = RelatedNodeInfo(node_id=str(stored[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
+    place = {key: stored[key] for key in RESERVED if key in stored and key not in (START, END) and PIECE not in stored}
     return TextNode(
-        id_=id_,
-        text=text,
+        id_=row.id,
+        text=row.text,
         metadata={**metadata, **place},
-        start_char_idx=row.get(START),
-        end_char_idx=row.get(END),
+        start_char_idx=stored.get(START),
+        end_char_idx=stored.get(END),
         relationships={NodeRelationship.SOURCE: document},
     )

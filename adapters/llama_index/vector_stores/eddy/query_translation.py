@@ -9,15 +9,11 @@ import numpy as np
 from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
-from chroma_eddy import Index
-from chroma_eddy.query.options import ALPHA, Query
-from chroma_eddy.rows.schema import FRAMEWORKS
-from chroma_eddy.storage.names import MAIN
-from eddy_embed.encoding.validation import refuse_unknown
+from chroma_eddy import ALPHA, Index
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
-from eddy_embed.utils.arrays import Doubles
-from llama_index.embeddings.eddy import vector_metadata
+from eddy_embed.integrations import FINGERPRINT, Doubles, refuse_unknown
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
+from llama_index.vector_stores.eddy.nodes import NODE_TYPE
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -39,8 +35,8 @@ _MIN_COSINE = 0.99
 """Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
 
 
-def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Query, bool]:
-    """Translate a query with its `vector_store_kwargs`: the index's query, and whether any row can meet its filters."""
+def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Translate a query with its `vector_store_kwargs` to options of `Index.search`; whether rows can meet them."""
     refuse_unknown("EddyChromaVectorStore.query", more, _OPTIONS)
     mode = VectorStoreQueryMode(query.mode)
     if reason := _MODES.get(mode, _CLASSIFIER_MODES):
@@ -52,7 +48,7 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Q
     where, possible = to_where(to_condition(query.filters), more.get("where"))
     k = query.similarity_top_k
     thresholds = [value for value in (query.mmr_threshold, more.get("mmr_threshold"), 0.5) if value is not None]
-    translated = Query(
+    options = dict[str, Any](
         k=(query.sparse_top_k or k) if by_words else (query.hybrid_top_k or k) if hybrid else k,
         where=where,
         where_document=more.get("where_document"),
@@ -64,7 +60,7 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[Q
         fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
         lambda_mult=float(thresholds[0]),
     )
-    return translated, possible
+    return options, possible
 
 
 def requested_node_ids(index: Index, node_ids: Sequence[str] | None) -> list[str] | None:
@@ -73,11 +69,10 @@ def requested_node_ids(index: Index, node_ids: Sequence[str] | None) -> list[str
     A retriever of `VectorStoreIndex` passes the ids of the nodes that LlamaIndex stores itself; for a store that holds
     texts these are images and indices only. Nobody asked for such a list, so it is ignored.
     """
-    if not node_ids or not index.exists:
+    if not node_ids:
         return None
     kept = {kind.class_name() for kind in (IndexNode, ImageNode)}
-    rows = index.read_with_reload(lambda _: index.store.get(MAIN, ids=list(node_ids), metadatas=True)).metadatas
-    kinds = {row.get(FRAMEWORKS[1]) for row in rows}
+    kinds = {row.metadata.get(NODE_TYPE) for row in index.rows(list(node_ids))}
     return None if kinds and kinds <= kept else list(node_ids)
 
 
@@ -109,7 +104,7 @@ def check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
     """
     unmarked = None
     for node in nodes:
-        made = node.metadata.get(vector_metadata.FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
+        made = node.metadata.get(FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
         if made is None:
             unmarked = unmarked or node
         elif made != embedder.fingerprint:

@@ -11,9 +11,7 @@ from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.web.library_reader import LibraryDocument
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
-_HEADING = re.compile(r"(#{1,6})[ \t]+")
-HEADING_MARKS = re.compile(r"^#{1,6}[ \t]+", re.MULTILINE)
-"""Markdown heading marks at the beginning of a line."""
+_HEADING = re.compile(r"^(#{1,6})[ \t]+")
 _ITEM = re.compile(r" *([-*+•]|\d{1,3}[.)]) ")
 
 
@@ -53,7 +51,7 @@ def document_blocks(document: LibraryDocument) -> list[TextBlock]:
         shown = text if kind in ("code", "table") else flat
         pieces = tuple(_pieces(shown, start, end, spans, pages))
         if kind[0] == "h" and pieces:
-            pieces = (replace(pieces[0], text=HEADING_MARKS.sub("", pieces[0].text)), *pieces[1:])
+            pieces = (replace(pieces[0], text=_HEADING.sub("", pieces[0].text)), *pieces[1:])
         found.append(TextBlock(kind, pieces))
     return found
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from chroma_eddy.words.terms import TermAnalyzer
-from eddy_embed.text.sentences import Segmenter
+from chroma_eddy import TermAnalyzer
+from eddy_embed.integrations import Segmenter
 
 _LANGUAGE = "en"  # as libraries of the demo have it
 _SUPPORTED = 0.9

@@ -20,10 +20,10 @@ _EXPLETIVE = re.compile(
 )
 """An "it" or "there" that refers to nothing: "is it possible to", "are there any"."""
 _PRONOUNS = frozenset("he him his she her hers it its they them their theirs this that these those".split())
-AUXILIARIES = frozenset(
+_AUXILIARIES = frozenset(
     "am is are was were do does did can could will would shall should may might must has have had".split()
 )
-QUESTION_WORDS = frozenset("what which who whom whose where when why how".split())
+_QUESTION_WORDS = frozenset("what which who whom whose where when why how".split())
 _DEMONSTRATIVES = frozenset(("this", "these", "those"))
 _DEICTIC = frozenset("document file text page story book paper library".split())
 """Nouns that "this" points to without an earlier question."""
@@ -62,10 +62,10 @@ def _asks_about_pronoun(words: list[str]) -> bool:
 
     Not "who wrote the manual and when did he", where it belongs to another question.
     """
-    first = next((at for at, word in enumerate(words[:-1]) if word in AUXILIARIES), -1)
-    if first < 0 or QUESTION_WORDS.intersection(words[1:first]):
+    first = next((at for at, word in enumerate(words[:-1]) if word in _AUXILIARIES), -1)
+    if first < 0 or _QUESTION_WORDS.intersection(words[1:first]):
         return False
-    return words[0] in QUESTION_WORDS and words[first + 1] in _PRONOUNS - _DEMONSTRATIVES
+    return words[0] in _QUESTION_WORDS and words[first + 1] in _PRONOUNS - _DEMONSTRATIVES
 
 
 def _lacks_antecedent(words: list[str], at: int) -> bool:

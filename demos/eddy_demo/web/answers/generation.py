@@ -16,10 +16,20 @@ import torch
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
-from eddy_embed.model.loading.names import is_gguf, locate, reachable
-from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype, usable_device
-from eddy_embed.model.loading.pretrained import check_size, read_config, readable, tokenizer_class
-from eddy_embed.model.loading.sentence_transformers import read as read_embedding_model
+from eddy_embed.integrations import (
+    asked_dtype,
+    best_device,
+    check_size,
+    chosen_dtype,
+    is_gguf,
+    locate,
+    reachable,
+    read_config,
+    read_embedding_model,
+    readable,
+    tokenizer_class,
+    usable_device,
+)
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""

@@ -7,10 +7,10 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from eddy_demo.library.recipe import QUESTIONS_FILE
-from eddy_embed.utils.atomic_files import atomic_write
+from eddy_demo.library.settings import QUESTIONS_FILE
+from eddy_embed.integrations import atomic_write
 
-_KEPT = 10
+_KEPT = 3
 """Number of questions that are kept."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import os
 import time
@@ -28,12 +27,13 @@ from eddy_demo.web.http.events import Event, encode_event, event_stream
 from eddy_demo.web.http.security import UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
 from eddy_demo.web.uploads.originals import draw_original, find_original
-from eddy_demo.web.uploads.upload_queue import Upload, clean_name
-from eddy_embed.model.loading import inventory
+from eddy_demo.web.uploads.stored_uploads import Upload, clean_name
+from eddy_embed.integrations import inventory
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20
-_POLL_SECONDS = 0.2
+_PAUSE_SECONDS = 0.1
+"""Least time between two events of progress."""
 _KEEP_ALIVE_SECONDS = 15.0
 """Time without a change after which a comment keeps an event stream alive."""
 
@@ -64,16 +64,16 @@ async def listen(request: Request) -> Response:
 
 async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
     """Yield the progress after each change, with the token for pages that were open when the server restarted."""
-    sent, sent_at = (-1, -1), time.monotonic()
-    while not state.stopping():
-        version = (state.jobs.version, state.reader.version)
-        if version != sent:
-            sent, sent_at = version, time.monotonic()
-            yield encode_event("progress", {**state.writer.snapshot(), "token": token})
-        elif time.monotonic() - sent_at > _KEEP_ALIVE_SECONDS:
-            sent_at = time.monotonic()
+    changes, sent = state.changes, -1
+    while not changes.ended:
+        if changes.count == sent:
             yield b": still here\n\n"
-        await asyncio.sleep(_POLL_SECONDS)
+        else:
+            sent = changes.count
+            yield encode_event("progress", {**state.writer.snapshot(), "token": token})
+            await anyio.sleep(_PAUSE_SECONDS)
+        with anyio.move_on_after(_KEEP_ALIVE_SECONDS):
+            await changes.wait(sent)
 
 
 @api.get("/ask")
@@ -90,7 +90,7 @@ async def ask(request: Request, q: str, k: int = 8, document: str | None = None,
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
     key = None if document is None else checked_key(document)
-    found = await state.workers.run(lambda: answering.answer_question(state.reader, together, k, key))
+    found = await state.searches.run(lambda: answering.answer_question(state.reader, together, k, key))
     if found and together == question:  # alone, a follow-up would have no answer
         await anyio.to_thread.run_sync(state.history.add, question)
 
@@ -123,19 +123,13 @@ def forget_questions(request: Request) -> dict[str, Any]:
     return {}
 
 
-@api.get("/samples")
-def sample_questions(request: Request, document: str | None = None) -> dict[str, Any]:
-    """List questions that the documents, or one of them, answer."""
-    return {"questions": server_state(request).samples.offered(None if document is None else checked_key(document))}
-
-
 async def _generate(
     state: ServerState, generator: Generator, question: str, sentences: list[dict[str, Any]]
 ) -> AsyncGenerator[Event, None]:
     """Yield what the model writes, one answer at a time; a client that disconnects stops it."""
-    if not state.generation_lock.is_free:
+    if not state.answers.running.available_tokens:
         yield "writing", {"note": "The model is writing other answers; this one comes after them …"}
-    async with state.generation_lock.hold():
+    async with state.answers.place(), state.answers.running:
         events = generator.write(question, sentences)
         try:
             while (event := await anyio.to_thread.run_sync(next, events, None)) is not None:
@@ -149,7 +143,7 @@ async def _generate(
 def documents(request: Request) -> dict[str, Any]:
     """List the documents, and describe the library."""
     state = server_state(request)
-    removals = state.jobs.pending_removals()
+    entries, removals = state.reader.entries(), state.jobs.pending_removals()
     rows = [
         {
             "id": entry.id,
@@ -161,15 +155,15 @@ def documents(request: Request) -> dict[str, Any]:
             "tokens": entry.tokens,
             "removing": entry.id in removals,
         }
-        for entry in state.reader.entries()
+        for entry in entries
     ]
-    return {"documents": rows, "library": state.reader.summary()}
+    return {"documents": rows, "library": state.reader.summary(entries)}
 
 
 @api.get("/documents/{key}/page")
 async def page(request: Request, key: str, start: int, end: int) -> Response:
     """Draw the page of a PDF document on which a sentence begins, with the sentence marked."""
-    return await server_state(request).page_workers.run(lambda: _page(request, checked_key(key), start, end))
+    return await server_state(request).drawing.run(lambda: _page(request, checked_key(key), start, end))
 
 
 def _page(request: Request, key: str, start: int, end: int) -> Response:
@@ -204,7 +198,7 @@ def remove(request: Request, key: str) -> dict[str, Any]:
 @api.get("/models")
 def models(request: Request) -> list[dict[str, Any]]:
     """List the models on this machine that can read the library."""
-    own = server_state(request).reader.recipe.model
+    own = server_state(request).reader.settings.model
     return [
         {"name": each.name, "family": each.family, "bytes": each.bytes, "own": own in (each.name, each.path)}
         for each in _usable_models()

@@ -15,13 +15,11 @@ from eddy_demo.display_text import printable
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.library.ingest import MIN_FIT_PASSAGES
 from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
-from eddy_demo.web.answers import plot_layout
 from eddy_demo.web.answers.answering import checked_question
 from eddy_demo.web.answers.blocks import document_blocks
 from eddy_demo.web.answers.follow_up import with_context
-from eddy_demo.web.errors import RequestRefused, error_message
+from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.routes.state import checked_key, server_state
-from eddy_embed import methods
 
 pages = APIRouter()
 templates = Environment(
@@ -32,7 +30,6 @@ templates = Environment(
     lstrip_blocks=True,
 )
 templates.filters["number"] = lambda value: f"{value:,}"
-_SAMPLE = "The ferry to the island leaves at noon. Dogs travel for free."
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -56,7 +53,7 @@ def ask_page(request: Request, q: str = "", document: Annotated[str, Query(alias
     return render(
         request,
         "ask.html",
-        library=state.reader.summary(),
+        library=state.reader.summary(state.reader.entries()),
         ready=state.reader.ready,
         q=q,
         limit=state.limits.question_characters,
@@ -72,7 +69,6 @@ def library_page(request: Request) -> Response:
     return render(
         request,
         "library.html",
-        library=state.reader.summary(),
         accept=",".join(DOCUMENT_SUFFIXES),
         megabytes=state.limits.file_bytes // 2**20,
         few=MIN_FIT_PASSAGES,
@@ -87,8 +83,8 @@ async def document_page(
 
     The question may have been put `within` one document, and `after` another question.
     """
-    # Without a question the model does nothing, so the page needs no place in the pool.
-    run = server_state(request).workers.run if q.strip() else anyio.to_thread.run_sync
+    # Without a question the model does nothing, so the page needs no place among the searches.
+    run = server_state(request).searches.run if q.strip() else anyio.to_thread.run_sync
     return await run(lambda: _document_page(request, key, q, within, after))
 
 
@@ -111,58 +107,3 @@ def _document_page(request: Request, key: str, q: str, within: str, after: str) 
     back = urlencode({name: value for name, value in (("q", q), ("in", within), ("after", after)) if value})
     shown: dict[str, Any] = {"document": document, "blocks": blocks, "cosines": cosines, "problem": problem}
     return render(request, "document.html", **shown, q=q, back=back)
-
-
-@pages.get("/why")
-async def why_page(
-    request: Request, text: str = _SAMPLE, method: str = "", q: str = "", document: str = "", other: str = "htp"
-) -> Response:
-    """Show what the model does with a text, a comparison of two methods, and the effect of length."""
-    return await server_state(request).workers.run(lambda: _why_page(request, text, method, q, document, other))
-
-
-def _why_page(request: Request, text: str, method: str, q: str, document: str, other: str) -> Response:
-    state = server_state(request)
-    reader, limits = state.reader, state.limits
-    if not reader.ready:
-        raise RequestRefused(503, "the model is still being loaded; reload the page in a moment")
-    method = method or reader.method
-    explanation, tokens_problem = None, ""
-    try:
-        if len(text) > limits.explained_characters:
-            raise InvalidQuestion(f"show a text of at most {limits.explained_characters} characters")
-        explanation = state.explorer.get(reader, method).explain(text)
-    except Exception as error:
-        tokens_problem = error_message(error)
-    columns, comparison_problem = None, ""
-    if q.strip():
-        try:
-            question = checked_question(q, limits.question_characters)
-            library_document = reader.document(checked_key(document))
-            if library_document is None:
-                raise RequestRefused(404, "the document is not in the library any more")
-            columns = state.explorer.compare(reader, library_document, question, other, limits.comparison_characters)
-        except RequestRefused as error:
-            comparison_problem = str(error)
-        except Exception as error:
-            comparison_problem = error_message(error)
-    lengths = state.explorer.lengths(reader)
-    return render(
-        request,
-        "why.html",
-        text=text,
-        method=method,
-        max_characters=limits.explained_characters,
-        names=[name for name in methods.names() if name != "post"],
-        explanation=explanation,
-        tokens=None if explanation is None else plot_layout.layout_tokens(explanation),
-        tokens_problem=tokens_problem,
-        entries=reader.entries(),
-        q=q,
-        document=document,
-        other=other,
-        library_method=reader.recipe.method,
-        columns=columns,
-        comparison_problem=comparison_problem,
-        plot=None if lengths is None else plot_layout.layout_lengths(lengths),
-    )

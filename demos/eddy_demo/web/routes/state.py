@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from eddy_demo.web.answers.explain import MethodExplorer
 from eddy_demo.web.answers.history import QuestionHistory
-from eddy_demo.web.answers.samples import SampleQuestions
 from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.http.concurrency import FairLock, WorkerPool
+from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.job_queue import JobQueue
@@ -26,17 +23,15 @@ class ServerState:
     """State of one running server."""
 
     limits: Limits
+    changes: ChangeSignal  # of the library or the queue
     reader: LibraryReader
     jobs: JobQueue
     writer: LibraryWriter
-    workers: WorkerPool  # for the model and the database
-    page_workers: WorkerPool  # for drawing pages
-    generation_lock: FairLock  # held by the answer that the model writes
+    searches: BoundedWork  # with the model and the database
+    drawing: BoundedWork  # of pages
+    answers: BoundedWork  # that the model writes
     history: QuestionHistory
-    samples: SampleQuestions
-    stopping: Callable[[], bool]  # whether the server is about to stop
     listeners: int = 0  # open pages that receive progress events
-    explorer: MethodExplorer = field(default_factory=MethodExplorer)
 
 
 def server_state(request: Request) -> ServerState:

@@ -252,25 +252,13 @@ function step(by) {
 onKey("j", () => step(1));
 onKey("k", () => step(-1));
 
-/** Lists questions that the documents answer, on the empty page. */
-async function showSamples() {
-  const { questions } = await (await call(`/api/samples${within && `?document=${within}`}`)).json();
-  const samples = document.getElementById("samples");
-  if (!samples) return;
-  samples.hidden = !questions.length;
-  samples.querySelector("ul").replaceChildren(...questions.map((each) => element("li", {}, element("a", { href: `/?${asking(each, "")}` }, each))));
-}
-
 let known = null;
-let made = null; // how often sample questions were made
 onProgress((progress) => {
   reading = progress.jobs.find((job) => job.state === "embedding")?.name ?? "";
   if (progress.ready && document.querySelector(".opening")) location.reload();
   // The library has its first documents: replace the empty page.
   if (known !== null && progress.library !== known && document.querySelector(".empty")) location.reload();
   known = progress.library;
-  if (made !== progress.samples && document.getElementById("samples")) showSamples().catch(() => {}); // the page works without them
-  made = progress.samples;
 });
 
 if (question.value) ask();

@@ -154,7 +154,7 @@ document.getElementById("theme").addEventListener("click", () => {
 // --- Keyboard
 
 const keys = document.getElementById("keys");
-const places = { a: "/", l: "/library", w: "/why" };
+const places = { a: "/", l: "/library" };
 const own = new Map();
 let going = false;
 

@@ -5,74 +5,32 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from chroma_eddy import DocumentRow
-from eddy_demo.display_text import printable
-from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.uploads.upload_queue import Upload, UploadQueue
+from eddy_demo.web.http.concurrency import ChangeSignal
+from eddy_demo.web.uploads.stored_uploads import StoredUploads, Upload
+from eddy_demo.web.uploads.upload_job import FINISHED, IN_PROGRESS, UploadJob
 
-IN_PROGRESS = ("reading", "embedding", "writing")
-FINISHED = ("done", "known")
 _MAX_FINISHED = 200
 """Number of finished files that the page still lists."""
-
-
-@dataclass
-class UploadJob:
-    """An uploaded file on its way into the library."""
-
-    upload: Upload
-    state: str = "waiting"  # "waiting", "failed", or of IN_PROGRESS or FINISHED; "known": the library had it already
-    message: str = ""
-    done: float = 0.0  # share of its text that is embedded, 0 to 1
-    left: float | None = None  # estimated seconds until it is written
-    document: str = ""  # id of its document, once it has one
-    older: str = ""  # id of another document of this name, which the library had before
-    notes: tuple[str, ...] = ()
-    content: SourceDocument | None = None  # from reading until it is written
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the values that the page shows."""
-        return {
-            "id": self.upload.id,
-            "name": self.upload.name,
-            "size": self.upload.size,
-            "state": self.state,
-            "message": printable(self.message),
-            "done": round(self.done, 4),
-            "left": None if self.left is None else round(self.left, 1),
-            "document": self.document,
-            "older": self.older,
-            "notes": [printable(note) for note in self.notes],
-        }
-
-    def mark_known(self, entry: DocumentRow) -> UploadJob:
-        """Finish the job, because the library has the document already; return the job."""
-        name = str(entry.metadata.get("name", entry.id))
-        self.state, self.document, self.done, self.left, self.content = "known", entry.id, 1.0, None, None
-        also = "" if name == self.upload.name else f" as {name}"
-        self.message = f"already in the library{also}"
-        return self
 
 
 class JobQueue:
     """The queue of work: any thread requests it; only the thread of `LibraryWriter` carries it out and reports it."""
 
-    def __init__(self, library: Path, max_files: int) -> None:
-        self.uploads = UploadQueue(library)
-        self.version = 0  # changes with every change of the queue
+    def __init__(self, library: Path, max_files: int, changes: ChangeSignal) -> None:
+        self.uploads = StoredUploads(library)
         self.stopping = False
         self.rebuild_requested = False
         self.rebuild_model: str | None = None  # of the rebuild; None: the library's own
-        self._max_files = max_files
+        self._max_files, self._signal = max_files, changes
         self._jobs: dict[str, UploadJob] = {}
         self._receiving = 0
         self._removals: set[str] = set()
-        self._cancelled: set[str] = set()
         self._changed = threading.Condition(threading.RLock())
 
     # --- For the routes
@@ -80,7 +38,7 @@ class JobQueue:
     def snapshot(self) -> list[dict[str, Any]]:
         """Return all files as the page shows them."""
         with self._changed:
-            return [{**job.as_data(), "cancelled": id_ in self._cancelled} for id_, job in self._jobs.items()]
+            return [job.as_data() for job in self._jobs.values()]
 
     @contextmanager
     def reserve(self) -> Iterator[None]:
@@ -105,16 +63,22 @@ class JobQueue:
             job = self._jobs.get(upload.id)
             if job is not None and job.state not in FINISHED:
                 part.unlink(missing_ok=True)
-                self._cancelled.discard(upload.id)
+                job.cancelled = False
                 self.retry(upload.id)
                 return "waiting"
             if entry is not None and entry.id not in self._removals:
                 part.unlink(missing_ok=True)
-                self._put(UploadJob(upload).mark_known(entry))
-                return "known"
-            self.uploads.keep(part, upload)
-            self._put(UploadJob(upload))
-            return "waiting"
+                job = UploadJob(upload, "known", known_as(entry, upload.name), done=1.0, document=entry.id)
+            else:
+                self.uploads.keep(part, upload)
+                job = UploadJob(upload)
+            self._jobs.pop(upload.id, None)
+            self._jobs[upload.id] = job
+            finished = [other for other in self._jobs.values() if other.state in FINISHED]
+            for other in finished[: max(len(finished) - _MAX_FINISHED, 0)]:
+                del self._jobs[other.upload.id]
+            self.notify()
+            return job.state
 
     def cancel(self, id_: str) -> bool:
         """Cancel a file that is not written yet, or drop one that failed or is finished; return whether it exists."""
@@ -123,7 +87,7 @@ class JobQueue:
             if job is None:
                 return False
             if job.state in IN_PROGRESS:
-                self._cancelled.add(id_)
+                job.cancelled = True
                 self.notify()
             else:
                 self._drop(job)
@@ -135,9 +99,7 @@ class JobQueue:
             job = self._jobs.get(id_)
             if job is None or job.state != "failed":
                 return False
-            job.upload = replace(job.upload, error="")
-            self.uploads.write(job.upload)
-            self.update(job, state="waiting", message="")
+            self._enter(job, "waiting")
             return True
 
     def clear(self, failed: bool = False) -> None:
@@ -168,8 +130,8 @@ class JobQueue:
     def notify(self) -> None:
         """Announce a change to all who wait for one."""
         with self._changed:
-            self.version += 1
             self._changed.notify_all()
+        self._signal.announce()
 
     # --- For the writing thread
 
@@ -203,53 +165,40 @@ class JobQueue:
         with self._changed:
             self._removals -= keys
 
-    def update(self, job: UploadJob, **values: Any) -> None:
-        """Set attributes of a job."""
+    def begin(self, job: UploadJob, state: str, **values: Any) -> None:
+        """Go on with a file: to "reading", or to "embedding" with what was read."""
         with self._changed:
             for name, value in values.items():
                 setattr(job, name, value)
-            self.notify()
+            self._enter(job, state)
 
-    def finish(self, job: UploadJob) -> None:
-        """Record that a file is in the library; request its removal if it was cancelled too late."""
+    def advance(self, jobs: list[UploadJob], characters: float, rate: float) -> None:
+        """Record how many characters of a batch are embedded; the jobs are those that are not written yet."""
         with self._changed:
-            if job.state in FINISHED:
+            for job in jobs:
+                job.advance(characters, rate)
+        self.notify()
+
+    def end(self, job: UploadJob, state: str, message: str = "") -> None:
+        """End the work on a file as "done", "known" or "failed"; drop it if it was cancelled meanwhile."""
+        with self._changed:
+            if job.cancelled and state != "done":
+                self._drop(job)
                 return
-            self.uploads.keep_original(job.upload)
-            self.update(job, state="done", done=1.0, left=None, content=None)
-            if job.upload.id in self._cancelled:
+            self._enter(job, state, message)
+            if job.cancelled:  # too late
                 self._removals.add(job.document)
                 self._drop(job)
-
-    def mark_known(self, job: UploadJob, entry: DocumentRow) -> None:
-        """Record that the library has the text of a file already."""
-        with self._changed:
-            if job.upload.id in self._cancelled:
-                self._drop(job)
-                return
-            self.uploads.delete(job.upload.id)
-            job.mark_known(entry)
-            self.notify()
-
-    def fail(self, job: UploadJob, error: str) -> None:
-        """Record that a file cannot be written; drop it if it was cancelled."""
-        with self._changed:
-            if job.upload.id in self._cancelled:
-                self._drop(job)
-                return
-            upload = replace(job.upload, error=error)
-            self.uploads.write(upload)
-            self.update(job, state="failed", message=error, left=None, upload=upload, content=None)
 
     def put_back_if_interrupted(self) -> bool:
         """Put the work in progress back if something more urgent waits; return whether it does."""
         with self._changed:
-            if not (self.stopping or self._cancelled or self._removals):
+            cancelled = [job for job in self._jobs.values() if job.cancelled]
+            if not (self.stopping or cancelled or self._removals):
                 return False
             self.put_back()
-            for id_ in list(self._cancelled):
-                self._drop(self._jobs[id_])
-            self.notify()  # also of the jobs put back
+            for job in cancelled:
+                self._drop(job)
             return True
 
     def put_back(self) -> None:
@@ -257,22 +206,29 @@ class JobQueue:
         with self._changed:
             for job in self._jobs.values():
                 if job.state in IN_PROGRESS:
-                    job.state, job.done, job.left = "waiting", 0.0, None
+                    job.enter("waiting")
+            self.notify()
 
-    def _put(self, job: UploadJob) -> None:
-        self._forget(job)
-        self._jobs[job.upload.id] = job
-        finished = [other for other in self._jobs.values() if other.state in FINISHED]
-        for other in finished[: max(len(finished) - _MAX_FINISHED, 0)]:
-            self._forget(other)
+    def _enter(self, job: UploadJob, state: str, message: str = "") -> None:
+        """Let a job go over to another state, and its stored file with it."""
+        if state == "done":
+            self.uploads.keep_original(job.upload)
+        elif state == "known":
+            self.uploads.delete(job.upload.id)
+        elif "failed" in (job.state, state):
+            job.upload = replace(job.upload, error=message)
+            self.uploads.write(job.upload)
+        job.enter(state, message)
         self.notify()
 
     def _drop(self, job: UploadJob) -> None:
-        self._forget(job)
+        self._jobs.pop(job.upload.id, None)
         if job.state not in FINISHED:
             self.uploads.delete(job.upload.id)
         self.notify()
 
-    def _forget(self, job: UploadJob) -> None:
-        self._jobs.pop(job.upload.id, None)
-        self._cancelled.discard(job.upload.id)  # which must not cancel a later upload of the same content
+
+def known_as(entry: DocumentRow, name: str) -> str:
+    """Say that the library has the text of a file of this name already."""
+    known = str(entry.metadata.get("name", entry.id))
+    return "already in the library" if known == name else f"already in the library as {known}"

@@ -6,26 +6,23 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import accumulate
 from typing import Any
 
-from chroma_eddy import IndexInUse
+from chroma_eddy import DocumentRow, IndexInUse
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.rebuild import next_recipe, rebuild_library, unfinished_rebuild
-from eddy_demo.library.recipe import holds_library
+from eddy_demo.library.rebuild import next_settings, rebuild_library, unfinished_rebuild
+from eddy_demo.library.settings import holds_library
 from eddy_demo.readers.documents import SourceDocument, read_document
-from eddy_demo.web.answers.samples import SampleQuestions
 from eddy_demo.web.errors import error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.job_queue import JobQueue, UploadJob
+from eddy_demo.web.uploads.job_queue import JobQueue, known_as
+from eddy_demo.web.uploads.upload_job import UploadJob
 
 BATCH = 64
 """Maximum number of files written together; none for a new library, whose first batch fits its post-processing."""
-_FRESH = 10
-"""Number of the files written last whose sample questions are made first."""
 _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""
 
@@ -35,10 +32,10 @@ class _Interrupted(Exception):
 
 
 class LibraryWriter:
-    """Carries out what a `JobQueue` holds, and makes sample questions when there is nothing to do."""
+    """Carries out what a `JobQueue` holds."""
 
-    def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits, samples: SampleQuestions) -> None:
-        self.jobs, self.reader, self.limits, self.samples = jobs, reader, limits, samples
+    def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
+        self.jobs, self.reader, self.limits = jobs, reader, limits
         self.busy = ""  # why the work cannot go on
         self.rebuilding: float | None = None  # progress, 0 to 1
         self._read_error = ""
@@ -68,7 +65,6 @@ class LibraryWriter:
             "ready": self.reader.ready,
             "error": self.reader.error,
             "library": self.reader.version,
-            "samples": self.samples.version,
         }
 
     # --- The thread
@@ -103,7 +99,6 @@ class LibraryWriter:
         if not self.jobs.wait_for_work(_BUSY_SECONDS):
             if not self.jobs.stopping:
                 self._check_library()
-                self._make_samples()
             return
         self.busy = ""
         removals = self.jobs.pending_removals()
@@ -138,27 +133,22 @@ class LibraryWriter:
             self._read_error = problem
             self.jobs.notify()
 
-    def _make_samples(self) -> None:
-        """Make the sample questions of one document, the files written last first."""
-        written = [job["document"] for job in self.jobs.snapshot() if job["state"] == "done"]
-        if self.samples.make_next(written[-_FRESH:], lambda: self.jobs.stopping or self.jobs.wait_for_work(0)):
-            self.jobs.notify()
-
     def _rebuild(self) -> None:
         reader = self.reader
 
         def report_progress(characters: float, _: int) -> None:
             self.rebuilding = min(characters / total, 1.0)
+            self.jobs.notify()
             self.check()
 
         model = self.jobs.rebuild_model
         total = max(sum(entry.characters for entry in reader.entries()), 1)
         try:
             reader.check_for_changes()
-            recipe = (None if model else unfinished_rebuild(reader.folder)) or next_recipe(reader.recipe, model)
-            embedder = reader.begin_rebuild(recipe)
+            settings = (None if model else unfinished_rebuild(reader.folder)) or next_settings(reader.settings, model)
+            embedder = reader.begin_rebuild(settings)
             with self._locked():
-                rebuild_library(reader.folder, recipe, embedder, report_progress)
+                rebuild_library(reader.folder, settings, embedder, report_progress)
             reader.open()
         except (_Interrupted, IndexInUse):
             raise
@@ -174,11 +164,19 @@ class LibraryWriter:
         ready = self._prepare(batch)
         if not ready:
             return
+        began = time.monotonic()
+
+        def report_progress(characters: float, written: int) -> None:
+            if written:
+                self._mark_written(ready[:written])  # even if the rest is interrupted
+            self.check()
+            self.jobs.advance(ready[written:], characters, characters / max(time.monotonic() - began, 1e-3))
+
         try:
             with self._locked():
                 reader = self.reader
                 documents = [job.content for job in ready if job.content is not None]
-                ingest(reader.folder, reader.recipe, reader.unfitted_embedder, documents, _JobProgress(self, ready))
+                ingest(reader.folder, reader.settings, reader.unfitted_embedder, documents, report_progress)
         except (_Interrupted, IndexInUse):
             self.jobs.put_back()
             raise
@@ -186,39 +184,72 @@ class LibraryWriter:
             reason = error_message(error)
             for job in ready:
                 if job.state != "done":
-                    self.jobs.fail(job, reason)
+                    self.jobs.end(job, "failed", reason)
             return
         finally:
             self._open_new_library()
         self.reader.open()
-        self.mark_written(ready)
+        self._mark_written(ready)
 
     def _prepare(self, batch: Sequence[UploadJob]) -> list[UploadJob]:
         """Read the files of a batch; return those to embed, each text once, up to `Limits.batch_characters`."""
-        ready: list[UploadJob] = []
-        digests: set[str] = set()
-        characters = 0
+        entries = self.reader.entries()
+        known = {entry.text_digest: entry for entry in entries}
+        older = {str(entry.metadata.get("name")): entry.id for entry in reversed(entries)}
+        ready: dict[str, UploadJob] = {}
+        characters = begins = 0
         for job in batch:
             document = self._read(job)
             if document is None:
                 continue
             digest = to_index_document(document).text_digest
-            if digest in digests:  # it will be known once the other file is in the library, if that succeeds
-                self.jobs.update(job, state="waiting")
+            if digest in known:
+                self._mark_known(job, known[digest])
+                continue
+            if digest in ready:  # it will be known once the other file is in the library, if that succeeds
+                self.jobs.begin(job, "waiting")
             else:
-                digests.add(digest)
-                ready.append(job)
+                ready[digest] = job
+                self.jobs.begin(job, "embedding", begins=begins, older=older.get(job.upload.name, ""))
+                begins += len(document.text)
             characters += len(document.text)
             if characters >= self.limits.batch_characters:
                 break
-        return ready
+        return list(ready.values())
 
-    def mark_written(self, jobs: Sequence[UploadJob]) -> None:
+    def _read(self, job: UploadJob) -> SourceDocument | None:
+        """Read a file, unless that was done before an interruption; return None if it cannot be read."""
+        upload = job.upload
+        self.check()
+        if job.content is None:
+            self.jobs.begin(job, "reading")
+            try:
+                file = self.jobs.uploads.content_path(upload.id)
+                job.content = read_document(file, upload.name, upload.origin, self.limits, self.check)
+            except _Interrupted:
+                raise
+            except Exception as error:
+                self.jobs.end(job, "failed", error_message(error))
+                return None
+        self.jobs.begin(job, "embedding", document=job.content.key, notes=job.content.notes)
+        return job.content
+
+    def _mark_known(self, job: UploadJob, entry: DocumentRow) -> None:
+        """Record that the library has the text of a file already."""
+        self.check()  # its removal may have been requested
+        if entry.id == job.document:  # an earlier server wrote it and stopped before recording that
+            self.jobs.end(job, "done")
+        else:
+            job.document = entry.id
+            self.jobs.end(job, "known", known_as(entry, job.upload.name))
+        self.reader.mark_changed()
+
+    def _mark_written(self, jobs: Sequence[UploadJob]) -> None:
         """Record that files are in the library."""
         self._open_new_library()
         for job in jobs:
             if job.state != "done":
-                self.jobs.finish(job)
+                self.jobs.end(job, "done")
                 self.reader.mark_changed()
 
     def _open_new_library(self) -> None:
@@ -226,60 +257,7 @@ class LibraryWriter:
         if self.reader.index is None and holds_library(self.reader.folder):
             self.reader.open()
 
-    def _read(self, job: UploadJob) -> SourceDocument | None:
-        """Read a file; return None if it cannot be read, or if the library has its text already."""
-        upload = job.upload
-        self.check()
-        if job.content is None:
-            self.jobs.update(job, state="reading", message="")
-            try:
-                file = self.jobs.uploads.content_path(upload.id)
-                job.content = read_document(file, upload.name, upload.origin, self.limits, self.check)
-            except _Interrupted:
-                raise
-            except Exception as error:
-                self.jobs.fail(job, error_message(error))
-                return None
-        document = job.content
-        self.jobs.update(job, state="embedding", document=document.key, notes=document.notes)
-        digest, entries = to_index_document(document).text_digest, self.reader.entries()
-        for entry in entries:
-            if entry.text_digest == digest:
-                self.check()  # its removal may have been requested
-                if entry.id == document.key:  # an earlier server wrote it and stopped before recording that
-                    self.jobs.finish(job)
-                else:
-                    self.jobs.mark_known(job, entry)
-                self.reader.mark_changed()
-                return None
-        same_name = [entry.id for entry in entries if entry.metadata.get("name") == upload.name]
-        self.jobs.update(job, older=next(iter(same_name), ""))
-        return document
-
     def check(self) -> None:
         """Interrupt the work in progress if something more urgent waits."""
         if self.jobs.put_back_if_interrupted():
             raise _Interrupted
-
-
-class _JobProgress:
-    """Turns the progress of an ingestion into that of its files, given in the order of writing."""
-
-    def __init__(self, writer: LibraryWriter, jobs: Sequence[UploadJob]) -> None:
-        self._writer, self._jobs = writer, jobs
-        self._ends = list(accumulate(len(job.content.text) for job in jobs if job.content is not None))
-        self._began = time.monotonic()
-
-    def __call__(self, characters: float, written: int) -> None:
-        """Record the number of embedded characters and of written files."""
-        if written:
-            self._writer.mark_written(self._jobs[:written])  # even if the rest is interrupted
-        self._writer.check()
-        rate = characters / max(time.monotonic() - self._began, 1e-3)
-        start = self._ends[written - 1] if written else 0
-        for job, end in zip(self._jobs[written:], self._ends[written:], strict=True):
-            job.done = min(max((characters - start) / max(end - start, 1), 0.0), 1.0)
-            job.state = "writing" if job.done == 1.0 else "embedding"
-            job.left = (end - characters) / rate if rate and characters < end else None
-            start = end
-        self._writer.jobs.notify()

@@ -1,17 +1,15 @@
-"""Sweeps: one method under several values of its parameters, chosen from on a development set and on nothing else."""
+"""One method under several values of its parameters."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
-from typing import Any
 
 from eddy_embed import methods
 from eddy_embed.analysis.evaluate.metrics import Interval
 from eddy_embed.analysis.evaluate.results import TaskResult
-from eddy_embed.analysis.evaluate.tasks import Task, digest
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Term, parse_terms, print_terms
 from eddy_embed.model.backbone import Backbone
@@ -102,34 +100,6 @@ def runnable(texts: Iterable[str], backbone: Backbone) -> tuple[list[str], dict[
         else:
             there.append(text)
     return there, reasons
-
-
-def check_dev(dev: Task, reported: Iterable[Task]) -> None:
-    """Refuse to choose on what is also reported, under this or another name: its score would say too much."""
-    for task in reported:
-        if task.name == dev.name or digest(replace(task, name="")) == digest(replace(dev, name="")):
-            same = "" if task.name == dev.name else f", which holds the same data as {task.name},"
-            raise InvalidParameter(
-                f"{dev.name}{same} is to be reported, so nothing may be chosen on it; name another set with --dev"
-            )
-
-
-def choose(outcomes: Sequence[TaskResult]) -> tuple[TaskResult, list[TaskResult]]:
-    """The best on the development set, of equal scores the first, and those that may be as good, the cheapest first."""
-    if not outcomes:
-        raise InvalidParameter("none of the combinations can be run on this model and task; vary others")
-    best = max(outcomes, key=lambda outcome: outcome.score())
-    ties = [outcome for outcome in outcomes if outcome is not best and best.difference(outcome).tie]
-    return best, sorted(ties, key=lambda outcome: outcome.cost.work)
-
-
-def chosen_by(best: TaskResult, reference: TaskResult | None) -> dict[str, Any]:
-    """What was chosen and by what, as plain values."""
-    score = best.interval().rounded
-    found = {"method": best.system.text, "task": best.task, "metric": best.metric, "score": score}
-    if reference is None:
-        return found
-    return {**found, "reference": reference.system.text, "difference": best.difference(reference).rounded}
 
 
 def curves(found: Mapping[str, TaskResult], combinations: Iterable[GridPoint]) -> dict[str, dict[str, Interval]]:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
-
-Key = TypeVar("Key")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -98,46 +95,48 @@ class TaskResult:
         return Interval.of(self.score(name) - other.score(name), self.samples[name] - other.samples[name])
 
 
-class JsonlStore(Generic[Key, Result]):
-    """Results by key in a .jsonl file, one a line; a result is on the disk as soon as it is added.
+class ResultStore:
+    """Results by label of the system and name of the task in a .jsonl file; each is on the disk as soon as it is added.
 
-    A line that an interruption left unfinished is dropped. `results` has the latest result of each key.
+    A line that an interruption left unfinished is dropped.
     """
 
-    _hint = "repair the file, or move it away"
-
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, *, fresh: bool = False) -> None:
         """Read a file, which need not exist; None keeps results in memory only.
+
+        With `fresh`, the file's content is ignored, and replaced by the first result.
 
         Raises:
             InvalidParameter: A line of the file is no result.
         """
         self._path = path
-        self._lines: dict[Key, str] = {}
-        self.results: dict[Key, Result] = {}
+        self._lines: dict[tuple[str, str], str] = {}
+        self._results: dict[tuple[str, str], TaskResult] = {}
         # Whether the next result rewrites the file instead of appending to it.
         self._rewrite = True
-        if path is None or not path.exists():
+        if path is None or fresh or not path.exists():
             return
         *lines, unfinished = path.read_text(encoding="utf-8").split("\n")
         self._rewrite = unfinished != ""
         for number, line in enumerate(lines, start=1):
             try:
-                result = self._decode(json.loads(line))
+                result = _decoded(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise InvalidParameter(
-                    f"{path}, line {number} is no result of an evaluation ({error}); {self._hint}"
+                    f"{path}, line {number} is no result of an evaluation ({error}); name another file, or start anew "
+                    "with --fresh"
                 ) from None
-            self._lines[self._key(result)], self.results[self._key(result)] = line, result
+            key = result.system.label, result.task
+            self._lines[key], self._results[key] = line, result
 
-    def add(self, result: Result) -> None:
-        """Store a result, in the place of an earlier one of its key."""
-        key = self._key(result)
-        rewrite = self._rewrite or key in self.results
-        self.results[key] = result
+    def add(self, result: TaskResult) -> None:
+        """Store a result, in the place of an earlier one of its system and task."""
+        key = result.system.label, result.task
+        rewrite = self._rewrite or key in self._results
+        self._results[key] = result
         if self._path is None:
             return
-        self._lines[key] = json.dumps(self._encode(result), ensure_ascii=False)
+        self._lines[key] = json.dumps(_encoded(result), ensure_ascii=False)
         self._path.parent.mkdir(parents=True, exist_ok=True)
         lines = self._lines.values() if rewrite else [self._lines[key]]
         with atomic_write(self._path) if rewrite else self._path.open("ab") as file:
@@ -146,51 +145,30 @@ class JsonlStore(Generic[Key, Result]):
             os.fsync(file.fileno())
         self._rewrite = False
 
-    def _key(self, result: Result) -> Key:
-        raise NotImplementedError
-
-    def _encode(self, result: Result) -> dict[str, Any]:
-        raise NotImplementedError
-
-    def _decode(self, row: dict[str, Any]) -> Result:
-        raise NotImplementedError
-
-
-class ResultStore(JsonlStore[tuple[str, str], TaskResult]):
-    """Outcomes by label of the system and name of the task."""
-
-    _hint = "name another file, or start anew with --fresh"
-
-    def __init__(self, path: Path | None, *, fresh: bool = False) -> None:
-        """Read a file, as `JsonlStore` does, or with `fresh` ignore its content, which the first outcome replaces."""
-        super().__init__(None if fresh else path)
-        self._path = path
-
     def find(self, system: System, task: str, identity: dict[str, Any]) -> TaskResult | None:
         """The stored outcome, if it follows from the same model, data and settings."""
-        held = self.results.get((system.label, task))
+        held = self._results.get((system.label, task))
         return held if held is not None and held.identity == identity else None
 
     def holds(self, system: System, task: str) -> bool:
         """Whether there is an outcome, of these or other settings."""
-        return (system.label, task) in self.results
+        return (system.label, task) in self._results
 
-    def _key(self, result: TaskResult) -> tuple[str, str]:
-        return result.system.label, result.task
 
-    def _encode(self, result: TaskResult) -> dict[str, Any]:
-        return {
-            "system": vars(result.system),
-            "task": result.task,
-            "scores": {metric: round(result.score(metric), 4) for metric in result.metrics},
-            "cost": vars(result.cost),
-            "identity": result.identity,
-            "metrics": {metric: items.tolist() for metric, items in result.metrics.items()},
-        }
+def _encoded(result: TaskResult) -> dict[str, Any]:
+    return {
+        "system": vars(result.system),
+        "task": result.task,
+        "scores": {metric: round(result.score(metric), 4) for metric in result.metrics},
+        "cost": vars(result.cost),
+        "identity": result.identity,
+        "metrics": {metric: items.tolist() for metric, items in result.metrics.items()},
+    }
 
-    def _decode(self, row: dict[str, Any]) -> TaskResult:
-        metrics = {str(metric): np.array(items, np.float64) for metric, items in row["metrics"].items()}
-        if not metrics or not all(len(items) for items in metrics.values()):
-            raise ValueError("it has no scores")
-        system, cost = System(**row["system"]), Cost(**row["cost"])
-        return TaskResult(system, str(row["task"]), metrics, cost, dict(row["identity"]))
+
+def _decoded(row: dict[str, Any]) -> TaskResult:
+    metrics = {str(metric): np.array(items, np.float64) for metric, items in row["metrics"].items()}
+    if not metrics or not all(len(items) for items in metrics.values()):
+        raise ValueError("it has no scores")
+    system, cost = System(**row["system"]), Cost(**row["cost"])
+    return TaskResult(system, str(row["task"]), metrics, cost, dict(row["identity"]))

@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from eddy_embed import __version__, methods
+from eddy_embed import methods
+from eddy_embed._version import __version__
 from eddy_embed.analysis.evaluate.metrics import accuracy, cross_validated, ndcg, odd_one_out, recall, reciprocal_rank
 from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import WORDS, System
@@ -86,7 +87,7 @@ class Evaluation:
                 about |= {**model, "method": hashed(methods.resolve(system.method, backbone).settings)}
                 if isinstance(task, Retrieval):
                     about["passage_size"] = self.passage_size
-                    if not self.late and system.method.reads_spans:
+                    if not self.late and system.method.can_embed_spans:
                         about["late"] = False
         return found, backbone
 
@@ -132,7 +133,7 @@ def applies(system: System, task: Task) -> bool:
     kinds = {"bm25": Retrieval, "overlap": Pairs}
     if system.text in kinds:
         return isinstance(task, kinds[system.text])
-    if isinstance(task, OddOneOut) and not system.method.reads_words:
+    if isinstance(task, OddOneOut) and not system.method.can_embed_words:
         return False
     return not system.query_mean or isinstance(task, Retrieval)
 

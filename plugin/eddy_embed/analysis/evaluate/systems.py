@@ -12,7 +12,7 @@ from eddy_embed.methods.method import Method
 
 WORDS = ("bm25", "overlap")
 """Systems without a language model."""
-BESIDE = (*WORDS, "plain:exit=0")
+WITHOUT_LAYERS = (*WORDS, "plain:exit=0")
 """Stand beside every other and run no layer: words, and the mean of raw token embeddings."""
 
 
@@ -41,8 +41,8 @@ class System:
     @property
     def label(self) -> str:
         """Name in tables."""
-        told = {"query mean": self.query_mean, f"on {self.fit_on}": self.fit_on}
-        notes = [note for note, is_so in told.items() if is_so]
+        about = {"query mean": self.query_mean, f"on {self.fit_on}": self.fit_on}
+        notes = [note for note, is_so in about.items() if is_so]
         return f"{self.text} ({', '.join(notes)})" if notes else self.text
 
     @property
@@ -72,16 +72,16 @@ class System:
         return replace(self, text=str(methods.with_post(methods.parse(baseline), self.method.post)))
 
 
-def beside(texts: Iterable[str], baseline: str, *, query_mean: bool = False) -> list[System]:
-    """The systems that a table shows: `BESIDE`, those asked for, and those that they are compared with.
+def with_baseline(texts: Iterable[str], baseline: str, *, query_mean: bool = False) -> list[System]:
+    """The systems that a table shows: `WITHOUT_LAYERS`, those asked for, and those that they are compared with.
 
     With `query_mean`, every system with post-processing is also shown with a mean of its own for queries.
     """
-    found = [System.named(text) for text in (*BESIDE, baseline, *texts)]
+    found = [System.named(text) for text in (*WITHOUT_LAYERS, baseline, *texts)]
     if query_mean:
         more = [replace(system, query_mean=True) for system in found if system.learns]
         found = [each for system in found for each in (system, *(one for one in more if one.text == system.text))]
     reference = System.named(baseline).text
     # The reference stands above the first that is compared with it.
     shown = [each for system in found for each in (system.reference(reference), system)]
-    return list(dict.fromkeys([*(System.named(text) for text in BESIDE), *shown]))
+    return list(dict.fromkeys([*(System.named(text) for text in WITHOUT_LAYERS), *shown]))

@@ -27,7 +27,7 @@ def table(outcomes: Sequence[TaskResult], baseline: str) -> str:
     for system in dict.fromkeys(system for system, _ in held):
         cells = [*(_cell(held, system, task, baseline) for task in metric), *_costs(held, system, baseline, metric)]
         rows.append([f"`{system.label}`", *cells])
-    return _markdown(heads, rows)
+    return markdown(heads, rows)
 
 
 def retrieval_table(outcomes: Sequence[TaskResult]) -> str:
@@ -40,7 +40,7 @@ def retrieval_table(outcomes: Sequence[TaskResult]) -> str:
     for system in dict.fromkeys(system for system, _ in held):
         cells = [f"{held[system, task].score(name):.3f}" if (system, task) in held else "" for task, name in columns]
         rows.append([f"`{system.label}`", *cells])
-    return _markdown(["method", *(f"{task}, {name}" for task, name in columns)], rows)
+    return markdown(["method", *(f"{task}, {name}" for task, name in columns)], rows)
 
 
 def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int, late: bool = True) -> str:
@@ -78,7 +78,7 @@ def by_sample(outcomes: Sequence[TaskResult]) -> str:
         for task, curves in found.items()
         for system, points in curves.items()
     ]
-    return _markdown(["task", "method", *sizes], rows)
+    return markdown(["task", "method", *sizes], rows)
 
 
 def panels(outcomes: Sequence[TaskResult]) -> Panels:
@@ -126,7 +126,8 @@ def save(path: Path, about: dict[str, Any], rows: list[dict[str, Any]]) -> None:
     path.write_text(f'{head},\n "outcomes": [\n{lines}\n ]\n}}\n', encoding="utf-8")
 
 
-def _markdown(heads: list[str], rows: list[list[str]]) -> str:
+def markdown(heads: list[str], rows: list[list[str]]) -> str:
+    """A table of cells."""
     head, *body = (f"| {' | '.join(cells)} |" for cells in (heads, *rows))
     return "\n".join([head, f"|{'---|' * len(heads)}", *body])
 

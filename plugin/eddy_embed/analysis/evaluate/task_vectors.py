@@ -79,13 +79,13 @@ def embed(
     layers: list[int],
     task: Task,
     passage_size: int,
-    told: Callable[[int, int, str], None] | None = None,
+    on_progress: Callable[[int, int, str], None] | None = None,
     *,
     late: bool = True,
 ) -> list[TaskVectors]:
     """A task's texts at each of several exit layers, by an embedder without post-processing that runs all of them.
 
-    `told` is called with the number of sequences done, their total, and "embed". `late` is that of
+    `on_progress` is called with the number of sequences done, their total, and "embed". `late` is that of
     `Embedder.encode_long`, for methods that average.
     """
     counts = Counts()
@@ -98,9 +98,9 @@ def embed(
         counts=counts,
     )
     started = time.perf_counter()
-    with Progress(show=False, callback=told) as bar:
+    with Progress(show=False, callback=on_progress) as bar:
         library, sample, owners, asked, pairs = _vectors(
-            pipeline, task, passage_size, late and embedder.reads_spans, bar
+            pipeline, task, passage_size, late and embedder.can_embed_spans, bar
         )
     seconds = time.perf_counter() - started
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,12 @@ from numpy.typing import NDArray
 from eddy_embed import methods
 from eddy_embed.analysis.layers.intrinsic_dimension import distinct, intrinsic_dimension
 from eddy_embed.analysis.layers.proposal import Proposal, propose
-from eddy_embed.encoding.batching import budget, passes, run_halving
-from eddy_embed.encoding.build import host_for, open_model, planner_for
-from eddy_embed.encoding.planner import Planner
-from eddy_embed.encoding.runner import check_compatible
-from eddy_embed.encoding.validation import check_count, check_options, checked_text_list, torch_name
-from eddy_embed.errors import InvalidParameter, NotFinite
-from eddy_embed.model.host import Host
-from eddy_embed.text.sequence import pack
+from eddy_embed.analysis.text_files import read_text_files
+from eddy_embed.embedder import Embedder
+from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.validation import check_count, checked_text_list
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.text.sentences import Segmenter
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.progress import Progress
 
@@ -96,13 +95,8 @@ def draw(sentences: Iterable[str], count: int = SENTENCES, seed: int = 0) -> lis
             f"the sample has {len(there)} different sentences, {count if enough else FEWEST} are needed; add text to "
             f"it{less}"
         )
-    return chosen(there, count, seed)
-
-
-def chosen(texts: list[str], count: int, seed: int) -> list[str]:
-    """So many of the texts, drawn at random, in their order."""
-    drawn = np.random.default_rng(seed).choice(len(texts), count, replace=False)
-    return [texts[index] for index in np.sort(drawn).tolist()]
+    drawn = np.random.default_rng(seed).choice(len(there), count, replace=False)
+    return [there[index] for index in np.sort(drawn).tolist()]
 
 
 def measure(
@@ -112,16 +106,8 @@ def measure(
     count: int = SENTENCES,
     seed: int = 0,
     width: int | None = None,
-    tokenizer: Any | None = None,
-    batch_tokens: int | None = None,
-    device: str | torch.device | None = None,
-    dtype: str | torch.dtype = "auto",
-    revision: str | None = None,
-    cache_folder: str | None = None,
-    trust_remote_code: bool = False,
-    local_files_only: bool = False,
-    model_kwargs: dict[str, Any] | None = None,
     show_progress: bool = False,
+    **options: Any,
 ) -> LayerMeasurement:
     """Find the layers that `kv` may re-route in a model.
 
@@ -134,16 +120,8 @@ def measure(
         count: How many different ones to measure on.
         seed: Of their choice, where there are more.
         width: Layers of the window that a state of low dimension opens; None: as `propose` says.
-        tokenizer: The tokenizer of a loaded model (a fast one).
-        batch_tokens: As for `Embedder`.
-        device: As for `Embedder`, and so are those below.
-        dtype: See there.
-        revision: See there.
-        cache_folder: See there.
-        trust_remote_code: See there.
-        local_files_only: See there.
-        model_kwargs: See there.
         show_progress: Show a bar on long work.
+        **options: Further arguments of `Embedder`, such as `tokenizer`, `device` and `dtype`.
 
     Raises:
         InvalidParameter: There are too few sentences, or an argument is outside its range.
@@ -151,42 +129,18 @@ def measure(
         TextTooLong: A sentence exceeds the model's window.
         NotFinite: The model gives NaN or infinity.
         ModelNotFound: No usable model there.
-        UnsupportedModel: The model cannot be run exactly.
+        UnsupportedModel: The model cannot be run exactly, or `kv` does not run on it.
     """
-    named = {"device": torch_name(device), "dtype": torch_name(dtype)}
-    check_options({**locals(), **named})
     texts = draw(sentences, count, seed)
-    opened = open_model(
-        model,
-        methods.kv(layers="", exit=-2),
-        tokenizer,
-        **named,
-        revision=revision,
-        cache_folder=cache_folder,
-        trust_remote_code=trust_remote_code,
-        local_files_only=local_files_only,
-        model_kwargs=dict(model_kwargs or {}),
-        show_progress=show_progress,
-    )
-    depth = opened.backbone.layers
-    propose([1.0] * depth, width)  # a width that is refused should not wait for the pass
-    host = host_for(opened)
-    check_compatible(host, opened.method)
-    planner = planner_for(
-        opened, host, max_length=None, overflow="error", instructions={"query": None, "document": None}, language="xx"
-    )
-    with Progress(show_progress) as bar:
-        states = last_states(host, planner, texts, budget(batch_tokens, host.device), bar)
-    dimensions, different = [], []
-    for level, rows in enumerate(states):
-        if not np.isfinite(rows).all():
-            raise NotFinite(f"h[{level}] of {opened.name} holds NaN or infinity; load it with dtype='float32'")
-        points = different_states(rows)
-        different.append(len(points))
-        dimensions.append(intrinsic_dimension(points) if len(points) >= FEWEST else math.nan)
-    return LayerMeasurement(
-        opened.name, depth, count, seed, tuple(dimensions), tuple(different), propose(dimensions, width)
-    )
+    prompt = methods.kv(layers="", exit=-2, pool="last")
+    with Embedder(model, prompt, overflow="error", language="xx", check=False, **options) as embedder:
+        propose([1.0] * embedder.backbone.layers, width)  # a width that is refused should not wait for the pass
+        states = last_states(embedder, texts, show_progress)
+        name = embedder.model_name
+    points = [different_states(rows) for rows in states]
+    dimensions = tuple(intrinsic_dimension(each) if len(each) >= FEWEST else math.nan for each in points)
+    different = tuple(len(each) for each in points)
+    return LayerMeasurement(name, len(states), count, seed, dimensions, different, propose(dimensions, width))
 
 
 def different_states(rows: NDArray[Any]) -> Doubles:
@@ -197,21 +151,41 @@ def different_states(rows: NDArray[Any]) -> Doubles:
     return points[:1] if apart <= ALIKE * np.linalg.norm(mean) else points
 
 
-def last_states(host: Host, planner: Planner, texts: list[str], batch_tokens: int, bar: Progress) -> NDArray[Any]:
+def last_states(embedder: Embedder, texts: list[str], show_progress: bool) -> NDArray[Any]:
     """Every text's last state behind the embedding and each of M layers that run, shape (M + 1, texts, width)."""
-    sequences = [plan.windows[0].sequence for plan in planner.plan(texts, "document")]
-    states = torch.empty(
-        host.exit_layer + 1, len(texts), host.width, dtype=torch.promote_types(host.dtype, torch.float32)
-    )
+    runner = embedder._pipeline.open_runner
+    levels = range(runner.host.exit_layer + 1)
+    runner = runner.at_layers(tuple(levels))
+    pipeline = replace(embedder._pipeline, runner=runner, finish=VectorFinalizer(normalize=False))
+    # Sums are in double precision, which twice the memory would be spent on.
+    dtype = np.float64 if runner.host.dtype == torch.float64 else np.float32
+    rows = np.empty((len(texts), runner.width), dtype)
+    with Progress(show_progress) as bar:
+        for at, states in pipeline.vectors(texts, "document", bar):
+            rows[at] = states
+    found: NDArray[Any] = rows.reshape(len(texts), len(levels), -1).swapaxes(0, 1)
+    return found
 
-    def together(batch: list[int]) -> list[int]:
-        packed = pack([sequences[index] for index in batch])
-        ends = torch.from_numpy(packed.offsets[1:] - 1)
-        rows = host.run(packed, range(0), None, layers=tuple(range(len(states))), rows=ends)
-        states[:, batch] = rows.reshape(len(batch), len(states), host.width).transpose(0, 1).to(states)
-        return batch
 
-    bar.expect(len(texts))
-    for batch in passes([len(sequence) for sequence in sequences], batch_tokens, None):
-        bar.advance(len(run_halving(together, batch)))
-    return states.numpy()
+def read_sentences(path: Path, *, lines: bool = False, language: str = "en") -> list[str]:
+    """Sentences of a file, of all files of a folder and those below it, or of standard input.
+
+    Args:
+        path: A .txt or .md file in UTF-8, a folder with such files, or - for standard input. A folder's other files
+            are left alone.
+        lines: Every line that is not blank is a sentence. False: they are found as in documents.
+        language: Language code for sentences.
+
+    Raises:
+        InvalidParameter: Nothing that can be read is there.
+        InvalidText: A file is not UTF-8.
+        OSError: The file cannot be opened.
+    """
+    segmenter = Segmenter(language)
+    found: list[str] = []
+    for _, text in read_text_files(path):
+        if lines:
+            found += [line.strip() for line in text.split("\n") if line.strip()]
+        else:
+            found += [sentence.text for sentence in segmenter.sentences(text)]
+    return found

@@ -8,12 +8,12 @@ a sliding window; scores in float32 (float64 for float64 queries). A layer's ker
 
 from __future__ import annotations
 
-from eddy_embed.model.attention.blocked import SCORES, Rows
+from eddy_embed.model.attention.blocked import SCORES
 from eddy_embed.model.attention.extra_entries import Angles, entry_keys
 from eddy_embed.model.attention.groups import Group, group
 from eddy_embed.model.attention.kernels import BLOCKED, OWN, DeviceInfo, Kernel, KernelChoice, attend, choose
 from eddy_embed.model.attention.spec import AttentionSpec
-from eddy_embed.model.attention.watcher import AttentionRecorder, AttentionWatcher
+from eddy_embed.model.attention.watcher import AttentionRecorder
 
 __all__ = [
     "BLOCKED",
@@ -22,12 +22,10 @@ __all__ = [
     "Angles",
     "AttentionRecorder",
     "AttentionSpec",
-    "AttentionWatcher",
     "DeviceInfo",
     "Group",
     "Kernel",
     "KernelChoice",
-    "Rows",
     "attend",
     "choose",
     "entry_keys",

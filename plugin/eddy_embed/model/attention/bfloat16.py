@@ -17,7 +17,7 @@ from eddy_embed.model.attention.blocked import unseen
 from eddy_embed.model.attention.spec import AttentionSpec
 
 LONG = 256
-"""Tokens from which on this takes less time than torch's kernel (docs/performance-measurements.md)."""
+"""Tokens from which on this takes less time than torch's kernel (docs/performance.md)."""
 ROWS = 128
 """Queries in a block."""
 STEP = 32

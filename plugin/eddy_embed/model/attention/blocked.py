@@ -1,9 +1,6 @@
-"""Attention by blocks of queries, for layers with capped logits or a sliding window, and rows of it recomputed."""
+"""Attention by blocks of queries, for layers with capped logits or a sliding window."""
 
 from __future__ import annotations
-
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import torch
 
@@ -68,50 +65,3 @@ def between(bias: torch.Tensor, first: int, end: int, seen: int, last: int) -> t
     # Rows of neighbouring queries are the same numbers, moved by one: the last query's begin furthest to the left.
     needed = bias[:, same + seen - end + 1 : same + last - first]
     return needed.unfold(1, last - seen, 1).flip(1)
-
-
-@dataclass(frozen=True, eq=False)
-class Rows:
-    """One layer's attention of one sequence, recomputed from the log-sum-exp that a kernel gives for each row.
-
-    What sinks and extra entries took is missing from the rows.
-
-    Attributes:
-        query: Shape (heads, tokens, head width).
-        key: Shape (key-value heads, tokens, head width).
-        lse: Log-sum-exp of each row's logits, shape (heads, tokens).
-        spec: What the layer does to its logits.
-        factor: On the logits, after scale and cap.
-        bias: On the logits by distance as in `between`, None for none.
-    """
-
-    query: torch.Tensor
-    key: torch.Tensor
-    lse: torch.Tensor
-    spec: AttentionSpec
-    factor: float
-    bias: torch.Tensor | None = None
-
-    @property
-    def step(self) -> int:
-        """Queries in a block: as many as `SCORES` allows."""
-        heads, length, _ = self.query.shape
-        return max(1, min(length, SCORES // (heads * length)))
-
-    def block(self, first: int, end: int) -> torch.Tensor:
-        """Attention of some queries, shape (heads, end - first, tokens)."""
-        heads, length, width = self.query.shape
-        shared = self.key.shape[0]
-        q = self.query[:, first:end].to(self.lse.dtype).reshape(shared, heads // shared, -1, width) * self.spec.scale
-        scores = capped(q @ self.key.to(self.lse.dtype).unsqueeze(1).transpose(-1, -2), self.spec).flatten(0, 1)
-        if self.bias is not None:
-            scores = scores + between(self.bias, first, end, 0, length).to(scores.dtype)
-        positions = torch.arange(length, device=scores.device)
-        hidden = unseen(positions[first:end, None] - positions, self.spec)
-        scores = scores * self.factor - self.lse[:, first:end, None]
-        return scores.masked_fill(hidden, float("-inf")).exp()
-
-    def blocks(self) -> Iterator[torch.Tensor]:
-        """Attention, block by block of queries, in order."""
-        for first in range(0, self.query.shape[1], self.step):
-            yield self.block(first, min(first + self.step, self.query.shape[1]))

@@ -70,14 +70,14 @@ def with_entries(
     members: Group,
     spec: AttentionSpec,
     reroute: ExtraKeyValues,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Merge the entries of each sequence's last tokens into finished attention, exactly.
 
     A softmax over more entries is the old one and the new entries, each weighted by its share of the whole denominator;
     no mask, and no longer matrix, is needed (KV-Embedding, equations 1 and 2).
 
     Returns:
-        Attention, its log-sum-exp, and what each row pays to all of its entries, shape (sequences, heads, tokens).
+        Attention, and its log-sum-exp, shape (sequences, heads, tokens).
     """
     batch, heads, length, width = query.shape
     shared = key.shape[1]
@@ -93,7 +93,7 @@ def with_entries(
     shares = torch.exp(scores - whole.unsqueeze(-1))
     if reroute.entries == 1:  # the shares of old and new add up to 1, and one pass over the states merges them
         single = v.expand(-1, -1, heads // shared, -1, -1).flatten(1, 2)
-        return torch.lerp(out.to(lse.dtype), single, shares).to(query.dtype), whole, shares.squeeze(-1)
+        return torch.lerp(out.to(lse.dtype), single, shares).to(query.dtype), whole
     kept = torch.exp(lse - whole).unsqueeze(-1)
     added = (shares.view(batch, shared, heads // shared, length, -1) @ v).flatten(1, 2)
-    return (out.to(lse.dtype) * kept + added).to(query.dtype), whole, shares.sum(-1)
+    return (out.to(lse.dtype) * kept + added).to(query.dtype), whole

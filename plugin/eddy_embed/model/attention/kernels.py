@@ -20,7 +20,7 @@ from eddy_embed.model.attention.blocked import SCORES, between, blocked
 from eddy_embed.model.attention.extra_entries import Angles, with_entries
 from eddy_embed.model.attention.groups import Group
 from eddy_embed.model.attention.spec import AttentionSpec
-from eddy_embed.model.attention.watcher import AttentionWatcher
+from eddy_embed.model.attention.watcher import AttentionRecorder
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
 from eddy_embed.parts.attention import ExtraKeyValues
 
@@ -173,7 +173,7 @@ def attend(
     spec: AttentionSpec,
     kernels: KernelChoice,
     reroute: ExtraKeyValues | None = None,
-    watcher: AttentionWatcher | None = None,
+    watcher: AttentionRecorder | None = None,
     angles: Angles | None = None,
     bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
@@ -199,7 +199,7 @@ def attend(
 
     def one(number: int, members: Group) -> torch.Tensor:
         q, k, v = map(members.take, (query, key, value))
-        kernel, paid = kernels.at(q.shape[2], len(q)), None
+        kernel = kernels.at(q.shape[2], len(q))
         without_lse: dict[str, Callable[..., torch.Tensor]] = {
             "fused": partial(fused, bias=bias),
             "products": by_products,
@@ -213,9 +213,9 @@ def attend(
         if sinks is not None:
             out, lse = with_sinks(out, lse, sinks)
         if reroute is not None:
-            out, lse, paid = with_entries(q, k, v, out, lse, angles, members, spec, reroute)
+            out, lse = with_entries(q, k, v, out, lse, angles, members, spec, reroute)
         if watcher is not None:
-            watcher.see(number, q, k, lse, members, spec, bias, paid)
+            watcher.on_attention(number, q, k, lse, members, spec)
         return out
 
     tokens = query.shape[2]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -21,39 +20,6 @@ from eddy_embed.utils.arrays import Ints
 
 CACHED = 2**19
 """Scores that are held at once on a processor: more of them leave its caches, and every one is touched three times."""
-
-
-class AttentionWatcher(Protocol):
-    """Is shown the attention of every layer in a pass, or that of the last layer that runs alone."""
-
-    last_layer_only: bool
-
-    def begin(self, groups: Sequence[Group], offsets: Ints) -> None:
-        """A pass begins, over groups of packed sequences; see `AttentionRecorder`."""
-
-    def see(
-        self,
-        number: int,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        lse: torch.Tensor,
-        members: Group,
-        spec: AttentionSpec,
-        bias: torch.Tensor | None,
-        paid: torch.Tensor | None,
-    ) -> None:
-        """One layer's attention of one group.
-
-        Args:
-            number: Which group; a layer shows all groups before the next layer shows its first.
-            query: Shape (sequences, heads, tokens, head width).
-            key: Shape (sequences, key-value heads, tokens, head width).
-            lse: Log-sum-exp of each row's logits, extra entries included, shape (sequences, heads, tokens).
-            members: The group.
-            spec: What the layer does to its logits.
-            bias: On its logits, as in `between`, None for none.
-            paid: What each row pays to extra entries, shape (sequences, heads, tokens); None for no entries.
-        """
 
 
 class AttentionRecorder:
@@ -76,7 +42,7 @@ class AttentionRecorder:
         if len(self._index) != len(lengths):
             raise InterventionDidNotRun(f"the pass has {len(lengths)} sequences, its groups {len(self._index)}")
 
-    def see(
+    def on_attention(
         self,
         number: int,
         query: torch.Tensor,
@@ -84,11 +50,18 @@ class AttentionRecorder:
         lse: torch.Tensor,
         members: Group,
         spec: AttentionSpec,
-        bias: torch.Tensor | None = None,
-        paid: torch.Tensor | None = None,
     ) -> None:
-        """Record one layer's attention of one group; see `AttentionWatcher` for the arguments."""
-        self._groups[number].see(query, key, lse, members, spec)
+        """Record one layer's attention of one group.
+
+        Args:
+            number: Which group; a layer shows all groups before the next layer shows its first.
+            query: Shape (sequences, heads, tokens, head width).
+            key: Shape (sequences, key-value heads, tokens, head width).
+            lse: Log-sum-exp of each row's logits, extra entries included, shape (sequences, heads, tokens).
+            members: The group.
+            spec: What the layer does to its logits.
+        """
+        self._groups[number].record(query, key, lse, members, spec)
 
     def weights(self, sequence: int, earlier: bool) -> tuple[int, torch.Tensor]:
         """First row, and A[column, row] of the recorded tokens of a sequence, shape (rows, columns).
@@ -135,7 +108,7 @@ class _Rectangles:
 
         return cls(bounds, padded(bounds[:, 0], bounds[:, 1]), padded(bounds[:, 2], bounds[:, 3]))
 
-    def see(
+    def record(
         self, query: torch.Tensor, key: torch.Tensor, lse: torch.Tensor, members: Group, spec: AttentionSpec
     ) -> None:
         batch, heads, _, width = query.shape
@@ -161,6 +134,6 @@ class _Rectangles:
                 scores *= members.factor
             scores -= lse.gather(2, block[:, None].expand(-1, heads, -1)).unsqueeze(-1)
             distance = block[:, :, None] - columns[:, None, :reach]
-            paid = scores.amax(1).masked_fill(unseen(distance, spec), float("-inf")).exp()
+            largest = scores.amax(1).masked_fill(unseen(distance, spec), float("-inf")).exp()
             recorded = self.largest[:, start : start + step, :reach]
-            torch.maximum(recorded, paid, out=recorded)
+            torch.maximum(recorded, largest, out=recorded)

@@ -1,4 +1,4 @@
-"""Models of transformers, read from disk only up to the exit layer."""
+"""Models of transformers, read from disk only up to the exit layer, in the numbers that suit the device."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,17 +24,20 @@ from transformers.utils import logging
 
 from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
-from eddy_embed.model.loading import sentence_transformers
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
-from eddy_embed.model.loading.number_format import asked_dtype, best_device, chosen_dtype, prepacks, usable_device
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
-from eddy_embed.model.speed.onednn_linear import prepack
-from eddy_embed.model.view import check_sizes, describe, layer_of
+from eddy_embed.model.loading.sentence_transformers import read_embedding_model
+from eddy_embed.model.speed.int8_linear import multiplies_int8
+from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack, prepacks
+from eddy_embed.model.view import check_size, check_sizes, describe, layer_of
 from eddy_embed.utils.garbage import collector_paused
 from eddy_embed.utils.memory import out_of_memory
+
+DTYPE = "EDDY_DTYPE"
+"""The variable that names what "auto" stands for."""
 
 
 def load(
@@ -103,6 +105,67 @@ def load(
     return model, tokenizer, backbone
 
 
+def check_numbers(device: str | None, dtype: str) -> None:
+    """Refuse a device or a type of number that cannot be used here with InvalidParameter, before anything is read."""
+    chosen_dtype(dtype, best_device() if device is None else usable_device(device), None)
+
+
+def usable_device(device: str) -> str:
+    """The device, if torch can use it here; refuse it with InvalidParameter if not."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise InvalidParameter(f"device={device!r} cannot be used here: {str(error).strip().splitlines()[0]}") from None
+    return device
+
+
+def best_device() -> str:
+    """An accelerator if there is one, else the processor."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def chosen_dtype(name: str, device: str, own: Any) -> Any:
+    """The torch dtype that a name means on a device for a checkpoint of its own dtype, None if quantised; or "auto".
+
+    "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
+    bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
+    """
+    known = {"float32", "bfloat16", "float16", "float64", "int8"}
+    on_processor = torch.device(device).type == "cpu"
+    name, origin = asked_dtype(name)
+    if name == "int8":
+        check_int8(origin, device)
+        return torch.bfloat16 if multiplies_bfloat16() else torch.float32  # of all but the linear layers' weights
+    if name == "auto":
+        if not on_processor:
+            return "auto"
+        half = own in (torch.bfloat16, torch.float16)  # configurations that older versions wrote have none: float32
+        return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
+    if name not in known:
+        raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
+    if name == "float16" and on_processor:
+        raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
+    return getattr(torch, name)
+
+
+def asked_dtype(name: str) -> tuple[str, str]:
+    """A dtype's name, with what the variable EDDY_DTYPE says in place of "auto", and where it was said."""
+    named = os.environ.get(DTYPE) if name == "auto" else None
+    return (named, DTYPE) if named else (name, "dtype")
+
+
+def check_int8(origin: str, device: str) -> None:
+    """Refuse int8 where no kernel multiplies it exactly."""
+    if torch.device(device).type != "cpu":
+        raise InvalidParameter(
+            f"{origin}='int8' runs on a processor, not on {device!r}; add device='cpu', or move a loaded model there"
+        )
+    if not multiplies_int8():
+        raise InvalidParameter(f"{origin}='int8' needs AVX512-VNNI, which this processor lacks; choose 'auto'")
+
+
 def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
     """The shape of a model, from its configuration alone: no weights are read, fetched or converted.
 
@@ -117,7 +180,7 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
     where = locate(name)
     options = reachable(os.fspath(name), where, {"trust_remote_code": False, **options})
     with _opening(name):
-        trained = None if name in BUNDLED or is_gguf(where) else sentence_transformers.read(where, options)
+        trained = None if name in BUNDLED or is_gguf(where) else read_embedding_model(where, options)
         if trained is not None and trained.subfolder:
             options = {**options, "subfolder": trained.subfolder}
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
@@ -145,33 +208,6 @@ def read_config(where: str, options: dict[str, Any]) -> Any:
     raw, _ = PreTrainedConfig.get_config_dict(where, **options)
     check_sizes(where, raw)
     return AutoConfig.from_pretrained(where, **options)
-
-
-def check_size(where: str, subfolder: str, config: Any, kind: Any) -> None:
-    """Refuse a configuration of more values than the files of its folder can hold, before memory is set aside.
-
-    Args:
-        where: A folder; nothing is checked of a hub id.
-        subfolder: Where in the folder the weights are.
-        config: The configuration, of the layers that will be loaded.
-        kind: The auto class of transformers that will load it.
-
-    Raises:
-        UnsupportedModel: The files are too small.
-        Exception: Whatever the model's class raises on a configuration that describes no model.
-    """
-    if not os.path.isdir(where):
-        return
-    with torch.device("meta"):
-        model = kind.from_config(config, trust_remote_code=False)
-    values = sum(parameter.numel() for parameter in model.parameters())
-    held = sum(file.stat().st_size for file in Path(where, subfolder).iterdir() if file.is_file())
-    # Quantised values may take a bit.
-    if values > held * (1 if getattr(config, "quantization_config", None) is None else 8):
-        raise UnsupportedModel(
-            f"{where!r}: a {type(model).__name__} as config.json describes it has {values:,} values, and the files "
-            f"there have {held:,} bytes; config.json is not that of these weights: fetch the model again"
-        )
 
 
 @dataclass(frozen=True)

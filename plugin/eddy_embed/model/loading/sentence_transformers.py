@@ -77,7 +77,7 @@ class Module:
     weights: Callable[[], Mapping[str, torch.Tensor]]
 
 
-def read(where: str, options: Mapping[str, Any]) -> SentenceTransformerSpec | None:
+def read_embedding_model(where: str, options: Mapping[str, Any]) -> SentenceTransformerSpec | None:
     """What a folder or a hub repository says of its model; None if it is not one of sentence-transformers."""
     listed = _json(where, "modules.json", options)
     if listed is None:

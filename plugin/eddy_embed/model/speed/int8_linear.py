@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from itertools import product
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -81,12 +81,6 @@ class Int8Linear(nn.Module):
         self.quantised: Callable[[torch.Tensor], tuple[torch.Tensor, torch.Tensor]] = quantised
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        """As `product`, with a gradient if one is recorded."""
-        if torch.is_grad_enabled():
-            return cast("torch.Tensor", _Product.apply(states, self))  # type: ignore[no-untyped-call]
-        return self.product(states)
-
-    def product(self, states: torch.Tensor) -> torch.Tensor:
         """Shape (.., outputs), for states of shape (.., inputs)."""
         codes, scale = self.quantised(states)
         out = self.multiply(codes, states.dtype)
@@ -132,17 +126,3 @@ class SharedCodes(threading.local):
         if not self.left:
             self.states = self.codes = None
         return codes
-
-
-class _Product(torch.autograd.Function):
-    """The product, with the gradient that it would have without rounding."""
-
-    @staticmethod
-    def forward(context: Any, states: torch.Tensor, layer: Int8Linear) -> torch.Tensor:
-        context.layer = layer
-        return layer.product(states)
-
-    @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None]:
-        weight = unpacked(context.layer.weight).float() * context.layer.scale
-        return (gradients[0].float() @ weight.T).to(gradients[0].dtype), None

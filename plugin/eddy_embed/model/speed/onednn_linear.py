@@ -1,7 +1,7 @@
 """Matrix products of a view's layers, by the library that is fastest on the processor at hand.
 
 In float32 torch multiplies with Intel's MKL, which on AMD's processors takes twice the time of oneDNN
-(docs/performance-measurements.md). Torch has oneDNN too, in the operator that its own compiler uses. And oneDNN
+(docs/performance.md). Torch has oneDNN too, in the operator that its own compiler uses. And oneDNN
 rearranges a weight for every product unless it is kept in that layout (prepacked), which with few rows is half of its
 time.
 """
@@ -9,6 +9,7 @@ time.
 from __future__ import annotations
 
 import functools
+import os
 import platform
 from collections import Counter
 from collections.abc import Callable
@@ -19,6 +20,7 @@ import torch
 from torch import nn
 from transformers.pytorch_utils import Conv1D
 
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.view import unpacked
 
 ROWS, SHARE, FEW = 8, 32, 8
@@ -27,6 +29,8 @@ number of rows and every shape of weights oneDNN keeps kernels, half a MiB; so p
 by at most one in `SHARE`, and below `ROWS` * `FEW`, where each row counts, by one in `FEW`."""
 UNFUSED: tuple[Any, ...] = ("none", [], "")
 """No operation is fused after a product."""
+PREPACK = "EDDY_PREPACK"
+"""The variable that says with 0 that weights are to stay as the file has them, in memory that processes share."""
 CPUINFO = Path("/proc/cpuinfo")
 
 
@@ -55,6 +59,14 @@ def prepack(model: nn.Module) -> None:
             if torch.ops.mkldnn._nbytes(weight) == weight.numel() * weight.element_size():
                 module.weight = nn.Parameter(weight, requires_grad=False)
                 module.__class__ = _Linear
+
+
+def prepacks() -> bool:
+    """Whether weights are kept in oneDNN's layout, as the variable EDDY_PREPACK says: 1, or 0 for no."""
+    value = os.environ.get(PREPACK) or "1"
+    if value not in ("0", "1"):
+        raise InvalidParameter(f"{PREPACK}={value!r} is unknown; choose 1, or 0 for weights as the file has them")
+    return value == "1"
 
 
 def unpack(model: nn.Module) -> bool:
@@ -140,24 +152,7 @@ def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     """
     if not states.numel() or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(states, unpacked(weight), bias)
-    if torch.is_grad_enabled():
-        if weight.is_mkldnn:
-            return cast("torch.Tensor", _Product.apply(states, weight, bias))  # type: ignore[no-untyped-call]
-        return nn.functional.linear(states, weight, bias)
     return operator()(states, weight, bias, *UNFUSED)
-
-
-class _Product(torch.autograd.Function):
-    """A product by a prepacked weight, which is unpacked only for the backward pass."""
-
-    @staticmethod
-    def forward(context: Any, states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        context.weight = weight
-        return operator()(states, weight, bias, *UNFUSED)
-
-    @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return gradients[0] @ unpacked(context.weight), None, None
 
 
 class _Linear(nn.Linear):

@@ -1,0 +1,70 @@
+"""`open_index`: open an index where it is, or begin a new one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.index import Index
+from chroma_eddy.storage.client import Place, connect
+from chroma_eddy.storage.names import check_index_name
+from chroma_eddy.storage.store import Store
+from eddy_embed.integrations import check_kind, check_options
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
+
+
+def open_index(
+    place: Place,
+    name: str,
+    embedder: Embedder | EddyEmbeddingFunction | None = None,
+    *,
+    passage_size: int | None = None,
+    late: bool | None = None,
+    sentence_vectors: bool | None = None,
+    timeout: float = 0.0,
+    salvage: bool = False,
+) -> Index:
+    """Open an index, or begin a new one; refuse one whose vectors another embedder made.
+
+    Args:
+        place: A folder, a Chroma server's URL such as "http://localhost:8000", or one of Chroma's clients.
+        name: Name of the index and of its collection of passages; `<name>-sentences`, `<name>-documents` and the like
+            belong to it.
+        embedder: Embeds documents and questions. None: the index must exist, and embeds no texts.
+        passage_size: Most tokens in a passage, which holds whole sentences; None: the index's own, 256 in a new one.
+        late: Whether passages are pooled from the pass over their whole document (True) or embedded one by one; None:
+            the index's own; in a new one, True where the method allows it.
+        sentence_vectors: Whether each sentence has a row of its own, so that a passage's best sentence is found without
+            the model; None: the index's own, True in a new one.
+        timeout: Seconds to wait while another process writes.
+        salvage: Discard vectors that are damaged beyond repair instead of refusing to open, so that `Index.repair` can
+            embed the texts again; until then, queries fail.
+
+    Raises:
+        DamagedVectors: Vectors in a folder are damaged, and so is their copy.
+        FingerprintMismatch: The index was made by another embedder or in other sizes; the message shows both, field by
+            field, and what to do.
+        ForeignCollection: Something else made a collection of that name.
+        NoIndex: There is none, and no embedder to make one with.
+        InvalidParameter: An argument has the wrong type.
+        StorageError: The folder cannot be used, or the server does not answer.
+    """
+    from eddy_embed import Embedder  # imports torch
+
+    check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction | None, "an Embedder, or None")
+    check_kind("late", late, bool | None, "True or False")
+    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
+    check_kind("timeout", timeout, int | float, "a number of seconds")
+    if passage_size is not None:
+        check_options({"passage_size": passage_size})
+    check_index_name(name)
+    connection = connect(place, create=embedder is not None, timeout=timeout, salvage=salvage)
+    sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
+    chosen = {size: value for size, value in sizes.items() if value is not None}
+    try:
+        return Index(Store(connection, name), embedder, chosen)
+    except BaseException:
+        connection.close()
+        raise

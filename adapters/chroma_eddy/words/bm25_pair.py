@@ -1,0 +1,123 @@
+"""`Bm25Pair`: BM25 over an index's passages and over its whole documents, beside its main collection or in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from chroma_eddy.rows.schema import DIGEST, ROWS
+from chroma_eddy.storage.pages import Rows
+from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Key, Restriction
+from chroma_eddy.words.terms import TermAnalyzer
+from eddy_embed.integrations import DOCUMENT, Doubles
+
+_COMPLETE = "complete"
+"""File that says that all rows of the collection are among its words."""
+
+
+@dataclass(frozen=True)
+class WordScores:
+    """What passages share with a question in words.
+
+    Attributes:
+        bm25: BM25 of each passage, shape (passages,); 0 where no word is shared.
+        standardised: Mean of BM25 of the passage and of its document, each in standard deviations of its kind, shape
+            (passages,).
+    """
+
+    bm25: Doubles
+    standardised: Doubles
+
+
+class Bm25Pair:
+    """The words of an index: of passages and pieces, which hits are, and of whole documents, which say what about.
+
+    A piece's document is unknown; the piece stands for it.
+    """
+
+    def __init__(self, folder: Path | None, language: str) -> None:
+        """Open or create them in a folder; None: in memory. OSError if the folder cannot be used."""
+        self._folder, self.terms = folder, TermAnalyzer(language)
+        self.passages = Bm25Index(None if folder is None else folder / "passages")
+        self.documents = Bm25Index(None if folder is None else folder / "documents")
+        self._partial: dict[str, list[Sequence[str]]] = {}
+
+    @staticmethod
+    def is_complete(folder: Path) -> bool:
+        """Whether all rows of a collection are among the words in a folder."""
+        return (folder / _COMPLETE).exists()
+
+    @staticmethod
+    def forget(folder: Path) -> None:
+        """Let nobody take the words in a folder for complete."""
+        (folder / _COMPLETE).unlink(missing_ok=True)
+
+    def put(self, rows: Rows) -> None:
+        """Write rows of the main collection; a document is written when all of its passages have come."""
+        passages, documents = [], []
+        for id_, row, text in zip(rows.ids, rows.metadatas, rows.texts, strict=True):
+            document, digest = str(row[DOCUMENT]), str(row[DIGEST])
+            terms = [term.text for term in self.terms(text)]
+            passages.append(IndexedText(id_, document, digest, terms))
+            if digest:
+                parts = self._partial.setdefault(digest, [])
+                parts.append(terms)
+                if len(parts) == row[ROWS]:
+                    whole = [term for part in self._partial.pop(digest) for term in part]
+                    documents.append(IndexedText(digest, document, digest, whole))
+        self.documents.put(documents)
+        self.passages.put(passages)
+
+    def delete(self, key: Key, values: Iterable[str]) -> None:
+        """Delete passages and documents that have one of some values."""
+        chosen = list(values)
+        self.passages.delete(key, chosen)
+        self.documents.delete(key, chosen)
+
+    def commit(self) -> None:
+        """Save what was written."""
+        self._partial.clear()
+        self.documents.commit()
+        self.passages.commit()
+
+    def rebuild(self, pages: Iterable[Rows]) -> None:
+        """Write all rows, page by page, into words that are empty."""
+        for rows in pages:
+            self.put(rows)
+        self.commit()
+        if self._folder is not None:
+            (self._folder / _COMPLETE).touch()
+
+    def close_writer(self) -> None:
+        """Let another process write."""
+        self._partial.clear()
+        self.passages.close_writer()
+        self.documents.close_writer()
+
+    def refresh(self) -> None:
+        """See what another process has written."""
+        self.passages.refresh()
+        self.documents.refresh()
+
+    def best(self, terms: Sequence[str], most: int, restrictions: Sequence[Restriction] = ()) -> list[str]:
+        """Ids of at most `most` passages that share a word with a question, best first."""
+        return list(self.passages.best(terms, most, restrictions))
+
+    def scores(self, terms: Sequence[str], ids: Sequence[str], digests: Sequence[str]) -> WordScores:
+        """Scores of passages, by their ids and the versions of their documents ("" for a piece).
+
+        Raises:
+            KeyError: A document's passage is not among the words.
+        """
+        found = self.passages.scores(terms, ids)
+        # No row of a document hides a piece until its words are written.
+        found |= {id_: 0.0 for id_, digest in zip(ids, digests, strict=True) if not digest and id_ not in found}
+        wholes = self.documents.scores(terms, sorted(set(filter(None, digests))))
+        bm25 = np.array([found[id_] for id_ in ids], np.float64)
+        own = bm25 / (self.passages.spread(terms) or 1.0)
+        spread = self.documents.spread(terms) or 1.0
+        about = np.array([wholes[each] / spread if each else mine for each, mine in zip(digests, own, strict=True)])
+        return WordScores(bm25, (own + about) / 2)

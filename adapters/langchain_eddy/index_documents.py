@@ -1,0 +1,39 @@
+"""LangChain's documents as those of an index, and an index's rows as LangChain's documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from langchain_core.documents import Document
+
+from chroma_eddy import PIECE, RESERVED, Hit, Row, user_metadata
+from chroma_eddy import Document as Whole
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations import PAGES, Pages
+from langchain_eddy.passages import check_document, display_name, document_id
+
+
+def to_index_document(document: Any, number: int) -> Whole:
+    """A document of an index; one that could not be known in the next run is refused by its number."""
+    check_document(document, number)
+    identity = document_id(document)
+    if not identity:
+        raise InvalidParameter(
+            f"document {display_name(document, number)} has no id and no source by which it could be known in the next "
+            "run; give it one"
+        )
+    metadata = {key: value for key, value in document.metadata.items() if key != PAGES}
+    return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
+
+
+def hit_documents(hits: Iterable[Hit]) -> list[Document]:
+    """The passages of hits."""
+    return [to_document(Row(hit.id, dict(hit.row), hit.text)) for hit in hits]
+
+
+def to_document(row: Row) -> Document:
+    """A passage with the user's metadata, and where it stands in its document."""
+    stored = row.metadata
+    place = {} if PIECE in stored else {name: stored[name] for name in RESERVED if name in stored}
+    return Document(row.text, id=row.id, metadata={**user_metadata(stored), **place})

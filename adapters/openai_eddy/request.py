@@ -1,0 +1,177 @@
+"""A request for embeddings: receiving its body within limits, and the fields of its JSON."""
+
+from __future__ import annotations
+
+import reprlib
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, cast
+
+import anyio
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PositiveInt, Tag, ValidationError, model_validator
+from pydantic_core import ErrorDetails
+from starlette.requests import Request
+
+from eddy_embed.integrations import TextRole
+from openai_eddy.errors import ApiError, invalid_request, rate_limited
+from openai_eddy.limits import Limits
+
+Unit = Literal["document", "passage", "sentence"]
+
+
+@dataclass
+class PendingBodies:
+    """Receives bodies, and counts the bytes of all that are being received or not validated yet."""
+
+    limits: Limits
+    size: int = 0
+
+    async def receive(self, http: Request, content: bytearray) -> None:
+        """Append a request's body to `content`, which counts until `release`.
+
+        Raises:
+            ApiError: The body is too large or too slow, or all of them together are too large.
+            ClientDisconnect: The client has closed the connection.
+        """
+        close = {"connection": "close"}  # so that the server does not read the rest
+        message = f"The body has more than this server's {self.limits.body_bytes} bytes; send several requests."
+        too_large = ApiError(413, message, code="request_too_large", headers=close)
+        if int(http.headers.get("content-length", 0)) > self.limits.body_bytes:
+            raise too_large
+        try:
+            with anyio.fail_after(self.limits.body_seconds):
+                async for part in http.stream():
+                    content += part
+                    self.size += len(part)
+                    if len(content) > self.limits.body_bytes:
+                        raise too_large
+                    if self.size > self.limits.pending_bytes:
+                        raise rate_limited(1)
+        except TimeoutError:
+            message = f"The body did not arrive within {self.limits.body_seconds:g} s."
+            raise ApiError(408, message, code="request_timeout", headers=close) from None
+
+    def release(self, content: bytearray) -> None:
+        """Free the memory of a body; a second call does nothing."""
+        self.size -= len(content)
+        content.clear()
+
+
+def _form_of_input(value: Any) -> str | None:
+    if isinstance(value, str):
+        return "text"
+    if not isinstance(value, list):
+        return None
+    first = value[0] if value else ""
+    return "texts" if isinstance(first, str) else "several ids" if isinstance(first, list) else "ids"
+
+
+# The first bad item ends validation: a body may hold a million of them.
+TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, fail_fast=True)]
+Inputs = Annotated[
+    Annotated[str, Tag("text")]
+    | Annotated[list[str], Field(min_length=1, fail_fast=True), Tag("texts")]
+    | Annotated[TokenIds, Tag("ids")]
+    | Annotated[list[TokenIds], Field(fail_fast=True), Tag("several ids")],
+    Discriminator(
+        _form_of_input,
+        custom_error_type="input",
+        custom_error_message="Input should be a string, a list of strings, a list of token ids or a list of such lists",
+    ),
+]
+
+
+class EmbeddingRequest(BaseModel):
+    """The body of a request: the fields of OpenAI's API, and those that it does not have, each with a description."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+    model: str
+    input: Inputs
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: PositiveInt | None = Field(
+        None, description="Keep so many of a vector's first numbers, and give it length 1 again."
+    )
+    user: Any = Field(None, description="Ignored.")
+    role: TextRole = Field(
+        "document", description="Whether the inputs are documents or queries, which may have a wording of their own."
+    )
+    method: str | None = Field(
+        None, description="One of those that the server was started with; the first of them by default."
+    )
+    unit: Unit = Field(
+        "document", description="One vector for each input (document), or one for each of its passages or sentences."
+    )
+    passage_size: PositiveInt = Field(256, description="With unit passage: most tokens in one.")
+    late: bool | None = Field(
+        None, description="With unit passage or sentence: whether they are read out of the pass over the whole input."
+    )
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The inputs as a list, also if there is one: texts, or lists of token ids."""
+        alone = _form_of_input(self.input) in ("text", "ids")
+        return [self.input] if alone else cast("list[Any]", self.input)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            raise invalid_request(f"The body must be a JSON object, not a {type(body).__name__}.", None)
+        if unknown := ", ".join(name for name in body if name not in cls.model_fields):
+            known = ", ".join(cls.model_fields)
+            raise invalid_request(f"Unrecognized request argument supplied: {unknown:.80}. Known: {known}.", None)
+        # A client may send null for a field that it leaves open.
+        return {name: value for name, value in body.items() if value is not None}
+
+
+def parse_request(body: bytearray, limits: Limits) -> EmbeddingRequest:
+    """Validate a body, and apply the limits that need no tokenizer.
+
+    Raises:
+        ApiError: The body is not valid; the error names the field.
+    """
+    try:
+        request = EmbeddingRequest.model_validate_json(body)
+    except ValidationError as error:
+        raise _to_api_error(error.errors(include_url=False)[0]) from None
+    if request.unit != "document" and request.role == "query":
+        raise invalid_request("'role' query has one vector for each input; use unit document.", "unit")
+    if request.unit != "passage" and "passage_size" in request.model_fields_set:
+        raise invalid_request("'passage_size' is for unit passage.", "passage_size")
+    if request.unit == "document" and "late" in request.model_fields_set:
+        raise invalid_request("'late' is for unit passage or sentence.", "late")
+    if len(request.inputs) > limits.inputs:
+        raise invalid_request(
+            f"'input' has {len(request.inputs)} inputs, more than {limits.inputs}; send them in several requests.",
+            "input",
+        )
+    for index, each in enumerate(request.inputs):
+        if isinstance(each, list):
+            check_size(index, len(each), "tokens", limits.input_tokens)
+        elif each.strip():
+            check_size(index, len(each), "characters", limits.input_characters)
+        else:
+            raise invalid_request(f"'input[{index}]' is blank and has no vector; leave it out.", "input")
+    return request
+
+
+def check_size(index: int, size: int, counted: str, most: int) -> None:
+    """Refuse an input with more characters or tokens than the server accepts."""
+    if size > most:
+        raise invalid_request(
+            f"'input[{index}]' has {size} {counted}, more than this server's {most} for an input; split it.",
+            "input",
+            "context_length_exceeded",
+        )
+
+
+def _to_api_error(error: ErrorDetails) -> ApiError:
+    """Name the field, as OpenAI does, and the value."""
+    if error["type"] == "json_invalid":
+        return invalid_request(f"We could not parse the JSON body of your request: {error['msg']}.", None)
+    field = str(error["loc"][0])
+    if error["type"] == "missing":
+        return invalid_request(f"You must provide '{field}'.", field)
+    place = field + "".join(f"[{index}]" for index in error["loc"][1:] if isinstance(index, int))
+    given = f", not {reprlib.repr(error['input'])}" if error["msg"].startswith("Input") else ""
+    return invalid_request(f"'{place}': {error['msg']}{given}.", field)

@@ -1,0 +1,279 @@
+"""Measure search by words, by meaning and by both, for a language model and a trained encoder, through real indexes.
+
+    python benchmarks/search.py --model smollm2 --model all-MiniLM-L6-v2 --data $EDDY_EVAL_DATA \
+        --documents FOLDER --questions questions.jsonl
+
+Each model writes each collection into an index in a temporary folder, with the method recommended for it, and answers
+every question once. An encoder reads the passages of long documents by themselves, as it was trained. In the
+collections of `--data` a document is found by its best passage. The files of `--documents` are read as `eddy-demo
+ingest` reads them; a passage answers a question, a row {"text", "needle", "kind"}, if the regular expression `needle`
+is found in it.
+
+Scores and paired intervals are added to `results/search.json` as they come; what is there is not measured again. Then
+the README's table and that of docs/search.md are written, also without `--model`. A model is a name, a file or a
+folder, and stands under its last name.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from output import RESULTS, ROOT, put, say
+
+from chroma_eddy import Document, Hit, open_index
+from chroma_eddy.query.options import ALPHA
+from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
+from eddy_demo.readers.documents import read_documents
+from eddy_embed import Embedder, methods
+from eddy_embed.analysis.evaluate.metrics import ndcg, reciprocal_rank
+from eddy_embed.analysis.evaluate.results import Cost, TaskResult
+from eddy_embed.analysis.evaluate.systems import System
+from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
+
+Doubles = NDArray[np.float64]
+FILE = RESULTS / "search.json"
+TASKS = {"cranfield": "Cranfield", "cisi": "CISI", "squality": "SQuALITY"}
+"""Collections of `--data`, and their names on the page."""
+ABSTRACTS = ("cranfield", "cisi")
+"""Those whose documents are short."""
+DEV = "cranfield"
+"""The collection on which the weight of meaning was chosen: `ALPHA`, and the encoder's own."""
+KINDS = {"paraphrase": "paraphrases", "keyword": "keywords", "term": "keywords"}
+"""Kinds of questions over the files, and the set that they belong to."""
+OWN, TRAINED = "smollm2", "all-MiniLM-L6-v2"
+"""Models of the README's table."""
+LABELS = {OWN: "SmolLM2", "gemma-3-270m": "Gemma 3 270M", TRAINED: f"{TRAINED}, trained"}
+"""Models of the page, and their names there."""
+CANDIDATES = 100
+ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8, 0.9)
+WORDS, MEANING, BOTH = "words", "meaning", "both"
+TIMED, LENGTH = 50, 5_000
+"""Texts at most whose embedding is timed, and so many of their first characters."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Documents and questions, with what judges the hits of a question, by the question's position.
+
+    Attributes:
+        sets: The positions of the questions of each named set.
+        metric: Name of the score.
+        passage_size: Most tokens in a passage.
+        whole: Whether documents are so short that nearly all are one passage.
+    """
+
+    documents: list[Document]
+    questions: list[str]
+    judge: Callable[[int, list[Hit]], float]
+    sets: dict[str, list[int]]
+    metric: str
+    passage_size: int = 256
+    whole: bool = False
+
+
+def main(given: list[str] | None = None) -> None:
+    """Measure what is asked for and missing, then write the pages."""
+    command = argparse.ArgumentParser(description="Measure search by words, by meaning and by both.")
+    command.add_argument("--data", type=Path, default=os.environ.get("EDDY_EVAL_DATA"), help="default: $EDDY_EVAL_DATA")
+    command.add_argument("--documents", type=Path, help="folder of files that `eddy-demo ingest` reads")
+    command.add_argument("--questions", type=Path, help="questions about them, JSON Lines")
+    command.add_argument("--model", action="append", default=[], help="measure with this model; may be repeated")
+    options = command.parse_args(given)
+    measured: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    for model in options.model:
+        found = measured.setdefault(Path(model).name, {})
+        for collection in collections(options):
+            if set(collection.sets) - set(found):
+                found |= measure(collection, model)
+                FILE.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+    put(ROOT / "README.md", "numbers", short(measured))
+    put(ROOT / "docs" / "search.md", "search", table(measured))
+    say("written: README.md, docs/search.md")
+
+
+def collections(options: argparse.Namespace) -> Iterator[Collection]:
+    """The collections that the options name."""
+    if options.documents is not None:
+        yield of_files(options.documents, options.questions)
+    if options.data is not None:
+        for task in find_tasks(options.data):
+            if isinstance(task, Retrieval) and task.name in TASKS:
+                yield of_task(task)
+
+
+def of_task(task: Retrieval) -> Collection:
+    """A task; nDCG@10 of the documents, each by its best passage."""
+    given = [Document(id_, text) for id_, text in zip(task.ids, task.texts, strict=True) if text.strip()]
+
+    def judge(at: int, hits: list[Hit]) -> float:
+        first = list(dict.fromkeys(hit.document for hit in hits))[:10]
+        grades = task.grades[at]
+        return float(ndcg(np.array([grades.get(id_, 0.0) for id_ in first]), np.array(list(grades.values()))))
+
+    every = list(range(len(task.queries)))
+    return Collection(given, task.queries, judge, {task.name: every}, "nDCG@10", whole=task.name in ABSTRACTS)
+
+
+def of_files(documents: Path, questions: Path) -> Collection:
+    """Files and questions about them; MRR@10 of the passages, apart by kind of question."""
+    rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()]
+    needles = [re.compile(row["needle"], re.IGNORECASE) for row in rows]
+    sets: dict[str, list[int]] = {}
+    for at, row in enumerate(rows):
+        sets.setdefault(KINDS[row["kind"]], []).append(at)
+    given = [Document(document.name, document.text) for document in read_documents([documents]).documents]
+
+    def judge(at: int, hits: list[Hit]) -> float:
+        return float(reciprocal_rank(np.array([float(bool(needles[at].search(hit.text))) for hit in hits[:10]])))
+
+    return Collection(given, [row["text"] for row in rows], judge, sets, "MRR@10", DEFAULT_PASSAGE_SIZE)
+
+
+def measure(collection: Collection, model: str) -> dict[str, Any]:
+    """By set: scores of every way to rank, the differences of both to words and to meaning, and what vectors cost."""
+    with Embedder(model) as embedder:
+        method = methods.entry_for(embedder.backbone).retrieval.fitted
+        late = collection.whole or embedder.backbone.pooling is None
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Embedder(model, method=method) as embedder,
+        open_index(
+            folder, "library", embedder, passage_size=collection.passage_size, late=late, sentence_vectors=False
+        ) as index,
+    ):
+        about = {"method": method, "metric": collection.metric, "cost": cost(embedder, collection, late)}
+        index.upsert(collection.documents)
+        say(f"{Path(model).name}: {', '.join(collection.sets)}: {method}: {index.status().passages} passages")
+        asked = [index.query(each, 2 * CANDIDATES, fetch_k=CANDIDATES) for each in collection.questions]
+        nearest = [index.query(each, 5 * CANDIDATES, hybrid=False) for each in collection.questions]
+    ranked = {name: [by_score(hits, ranking(hits)) for hits in asked] for name, ranking in RANKINGS.items()}
+    ranked[MEANING] = nearest
+    values = {name: [collection.judge(at, hits) for at, hits in enumerate(each)] for name, each in ranked.items()}
+    return {name: {**about, **scored(name, values, positions)} for name, positions in collection.sets.items()}
+
+
+def cost(embedder: Embedder, collection: Collection, late: bool) -> dict[str, float]:
+    """Bytes of weights in memory, and a processor's seconds for the vectors of 1,000 passages."""
+    texts = [document.text[:LENGTH] for document in collection.documents[:TIMED]]
+    held = embedder.explain(collection.questions[0]).bytes
+    embedder.encode_long(texts[0])  # what a process loads once does not count
+    begun = time.process_time()
+    found = embedder.encode_long(texts, passage_size=collection.passage_size, late=late, parts=("passages",))
+    spent = time.process_time() - begun
+    return {"bytes": held, "seconds": round(1000 * spent / sum(len(each.passages) for each in found), 2)}
+
+
+def scored(name: str, values: dict[str, list[float]], positions: list[int]) -> dict[str, Any]:
+    """Mean scores of a set's questions with their intervals."""
+    results = {
+        ranking: TaskResult(System(ranking), name, {"score": np.array(each)[positions]}, Cost(), {})
+        for ranking, each in values.items()
+    }
+    found = {
+        "scores": {ranking: result.interval().rounded for ranking, result in results.items()},
+        "differences": {other: results[BOTH].difference(results[other]).rounded for other in (WORDS, MEANING)},
+    }
+    say(f"{name}: {json.dumps(found)}")
+    return found
+
+
+# --- Ways to rank the candidates of a question
+
+
+def _words(hits: Sequence[Hit]) -> Doubles:
+    """The part of the scores that words gave, before it was weighed."""
+    return np.array([(hit.score - ALPHA * (hit.deviation or 0)) / (1 - ALPHA) for hit in hits])
+
+
+def _weighed(alpha: float) -> Callable[[Sequence[Hit]], Doubles]:
+    return lambda hits: alpha * np.array([hit.deviation or 0.0 for hit in hits]) + (1 - alpha) * _words(hits)
+
+
+def _only_words(hits: Sequence[Hit]) -> Doubles:
+    return np.where([bool(hit.bm25) for hit in hits], _words(hits), -np.inf)
+
+
+RANKINGS: dict[str, Callable[[Sequence[Hit]], Doubles]] = {
+    WORDS: _only_words,
+    BOTH: _weighed(ALPHA),
+    **{f"alpha={alpha}": _weighed(alpha) for alpha in ALPHAS},
+}
+
+
+def by_score(hits: Sequence[Hit], scores: Doubles) -> list[Hit]:
+    """Hits by descending score, without those at minus infinity."""
+    order = np.argsort(-scores, kind="stable")
+    return [hits[at] for at in order if scores[at] > -np.inf]
+
+
+# --- The pages
+
+
+def table(measured: dict[str, Any]) -> str:
+    """Words, meaning and both, by collection and model."""
+    names = TASKS | {"paraphrases": "manuals, paraphrases", "keywords": "manuals, keywords"}
+    lines = [
+        "| set | model | words | meaning | both | both − words | both − meaning |",
+        "|---|---|---:|---:|---:|---:|---:|",
+    ]
+    for name, label in names.items():
+        for model, shown_model in LABELS.items():
+            sets = measured.get(model, {})
+            if name in sets:
+                scores, differences = sets[name]["scores"], sets[name]["differences"]
+                cells = [f"{scores[side][0]:.3f}" for side in (WORDS, MEANING)]
+                cells += [f"**{scores[BOTH][0]:.3f}**", *(_difference(differences[side]) for side in (WORDS, MEANING))]
+                shown = f"*{label}*" if name == DEV else label
+                lines.append(f"| {shown} | {shown_model} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def short(measured: dict[str, Any]) -> str:
+    """The README's table: words, a language model's vectors, both, and the same of a trained encoder."""
+    own, trained = measured[OWN], measured[TRAINED]
+    best = max(ALPHAS, key=lambda alpha: trained[DEV]["scores"][f"alpha={alpha}"][0])
+    rows = [
+        ("words alone (BM25)", own, WORDS, None),
+        ("SmolLM2's recommended vectors alone", own, MEANING, own),
+        ("**an Eddy index, as it comes: words and SmolLM2's vectors**", own, BOTH, own),
+        (f"{TRAINED} alone", trained, MEANING, trained),
+        (f"{TRAINED} and words, {best:g} to {1 - best:.1g}", trained, f"alpha={best}", trained),
+    ]
+    heads = {"paraphrases": "manuals: paraphrases", "keywords": "manuals: keywords"}
+    heads |= {"cisi": "CISI", "squality": "SQuALITY"}
+    lines = [
+        f"| search by | {' | '.join(heads.values())} | weights | 1,000 passages |",
+        f"|---|{'---:|' * (len(heads) + 2)}",
+    ]
+    for label, sets, ranking, costing in rows:
+        cells = [_cell(sets[name]["scores"][ranking]) if name in sets else "–" for name in heads]
+        spent = costing["cisi"]["cost"] if costing else None
+        cells += [f"{spent['bytes'] / 1e6:.0f} MB", f"{spent['seconds']:.1f} s"] if spent else ["–", "–"]
+        lines.append(f"| {label} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def _cell(interval: Sequence[float]) -> str:
+    value, low, high = interval
+    return f"{value:.3f} ± {(high - low) / 2:.3f}"
+
+
+def _difference(interval: Sequence[float]) -> str:
+    value, low, high = interval
+    sign = "=" if low <= 0 <= high else "+" if value > 0 else "-"
+    return f"{value:+.3f} ({low:+.3f} to {high:+.3f}) {sign}"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,12 @@
+"""Names of the metadata that adapters store beside a vector, the same in every framework."""
+
+FINGERPRINT = "eddy_fingerprint"
+"""Fingerprint of the embedder that made the vector."""
+DOCUMENT = "eddy_document"
+"""Id of the document."""
+N_TOKENS, N_WINDOWS, N_TRUNCATED = "eddy_n_tokens", "eddy_n_windows", "eddy_n_truncated"
+"""Tokens of the passage; passes over its document; tokens at the end of the document that were not read."""
+START, END = "start_index", "end_index"
+"""Character offsets of the passage in its document."""
+HEADINGS = "heading_path"
+"""Headings above the passage, the highest first."""

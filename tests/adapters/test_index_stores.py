@@ -1,0 +1,192 @@
+"""What both frameworks' stores promise of an index, LangChain's and LlamaIndex's, against plain numpy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import chromadb
+import numpy as np
+import pytest
+from langchain_core.documents import Document
+from llama_index.core.schema import TextNode
+from llama_index.core.vector_stores.types import VectorStoreQuery
+from tests.adapters.indexes import SENTENCES, documents, rows, served
+
+from chroma_eddy import ForeignCollection, Index, open_index
+from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.store import Store
+from chroma_eddy.write import pieces
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter
+from langchain_eddy import EddyChroma, EddyEmbeddings
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.vector_stores.eddy import EddyChromaVectorStore
+
+ASKED = "When do boats with a deep keel leave?"
+SETTINGS = {"model_name": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer."}
+
+
+class LangChain:
+    """A store under the few names that both frameworks' stores have here."""
+
+    def __init__(self, index: Index | None = None, **place: Any) -> None:
+        self.store = EddyChroma.from_index(index) if index else EddyChroma("notes", EddyEmbeddings(**SETTINGS), **place)
+        self.index = self.store.index
+
+    def put(self, texts: dict[str, str], **metadata: Any) -> list[str]:
+        return self.store.add_texts(list(texts.values()), [dict(metadata) for _ in texts], ids=list(texts))
+
+    def ask(self, question: str = ASKED, k: int = 100) -> list[tuple[str, float]]:
+        return [(str(found.id), score) for found, score in self.store.similarity_search_with_score(question, k)]
+
+    def get(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        return {str(found.id): (found.page_content, found.metadata) for found in self.store.get_by_ids(ids)}
+
+    def take(self, ids: list[str]) -> None:
+        self.store.delete(ids)
+
+
+class LlamaIndex:
+    """The same of LlamaIndex."""
+
+    def __init__(self, index: Index | None = None, **place: Any) -> None:
+        if "persist_directory" in place:
+            place["persist_dir"] = place.pop("persist_directory")
+        made = EddyChromaVectorStore.from_index(index) if index else None
+        self.store = made or EddyChromaVectorStore("notes", EddyEmbedding(**SETTINGS), **place)
+        self.index = self.store.index
+
+    def put(self, texts: dict[str, str], **metadata: Any) -> list[str]:
+        nodes = [TextNode(id_=id_, text=text, metadata=dict(metadata)) for id_, text in texts.items()]
+        for node in nodes:
+            node.excluded_embed_metadata_keys = list(metadata)
+        return self.store.add(list(self.store.embed_model(nodes)))
+
+    def ask(self, question: str = ASKED, k: int = 100) -> list[tuple[str, float]]:
+        found = self.store.query(VectorStoreQuery(query_str=question, similarity_top_k=k))
+        return list(zip(found.ids or [], found.similarities or [], strict=True))
+
+    def get(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
+        nodes = self.store.get_nodes(ids)
+        return {node.node_id: (node.get_content(), node.metadata) for node in nodes}
+
+    def take(self, ids: list[str]) -> None:
+        self.store.delete_nodes(ids)
+
+
+@pytest.fixture(params=[LangChain, LlamaIndex])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def store(kind, tmp_path):
+    return kind(persist_directory=str(tmp_path / "db"))
+
+
+def texts() -> dict[str, str]:
+    return {f"piece/{at}": text for at, text in enumerate(SENTENCES)}
+
+
+def nearest(index: Index) -> list[tuple[str, float]]:
+    """Of all rows, by plain products with their stored vectors."""
+    query = index.embedder.encode_query(ASKED)
+    found = [(id_, float(v @ query / np.linalg.norm(v))) for id_, (v, _, _) in rows(index)[MAIN].items()]
+    return sorted(found, key=lambda pair: -pair[1])
+
+
+def test_twice_changes_nothing_and_a_known_id_is_replaced_with_all_its_metadata(store, monkeypatch):
+    monkeypatch.setattr(Store, "max_batch_size", property(lambda _: 4))
+    monkeypatch.setattr(pieces, "GROUP_PIECES", 6)
+    sizes, upsert = [], chromadb.Collection.upsert
+    monkeypatch.setattr(
+        chromadb.Collection, "upsert", lambda self, ids, **more: (sizes.append(len(ids)), upsert(self, ids, **more))
+    )
+    assert store.put({}) == [] and store.ask() == []
+    assert store.put(texts(), number=1) == list(texts()) and sizes == [4, 2, 4, 1]
+    before = rows(store.index)[MAIN]
+    store.put(texts(), number=1)
+    after = rows(store.index)[MAIN]
+    assert after.keys() == before.keys() == texts().keys()
+    assert all((after[id_][0] == before[id_][0]).all() and after[id_][1:] == before[id_][1:] for id_ in after)
+    store.put({"piece/1": "Something else."}, shelf="c")
+    assert store.get(["piece/1", "nowhere"]) == {"piece/1": ("Something else.", {"shelf": "c"})}
+    vector, row, text = rows(store.index)[MAIN]["piece/1"]
+    assert text == "Something else." and "number" not in row
+    assert row["eddy_fingerprint"] == store.index.embedder.fingerprint
+    np.testing.assert_allclose(vector, store.index.embedder.encode_document(text), atol=1e-5)
+
+
+def test_scores_are_cosines(store):
+    store.put(texts())
+    near = nearest(store.index)
+    assert [id_ for id_, _ in store.ask(k=5)] == [id_ for id_, _ in near[:5]]
+    assert [score for _, score in store.ask()] == pytest.approx([cosine for _, cosine in near], abs=1e-5)
+
+
+def test_documents_that_the_index_has_cut_are_found_whole_and_go_as_a_whole(kind, index):
+    store = kind(index)
+    store.put(texts())
+    passages = {id_ for id_, (_, row, _) in rows(index)[MAIN].items() if id_ not in texts()}
+    assert {id_ for id_, _ in store.ask()} == passages | texts().keys()
+    by_text = {document.id: document.text for document in documents()}
+    for hit in index.query(ASKED, 100):
+        text, metadata = store.get([hit.id])[hit.id]
+        assert text == hit.text == by_text.get(hit.document, hit.text)[hit.start : hit.end] or hit.id in texts()
+        assert hit.metadata.items() <= metadata.items() and ("page" in metadata) == (hit.page is not None)
+    with pytest.raises(InvalidParameter, match="whole"):
+        store.take([min(passages)])
+    with pytest.raises(ForeignCollection, match="no piece"):
+        store.put({min(passages): "Mine."})
+    half = {"eddy_digest": "", "eddy_pending": documents()[1].digest}
+    index.store.update_documents({"papers/1": half})  # as one that is being written
+    hidden = {hit.id for hit in index.query(ASKED, 100)} ^ passages ^ texts().keys()
+    assert hidden and not hidden & {id_ for id_, _ in store.ask()} and not store.get(sorted(hidden))
+    store.take(["piece/0", "nowhere"])
+    assert not store.get(["piece/0"]) and store.get(["piece/1"])
+
+
+def test_questions_go_through_the_transform_of_the_index_also_after_a_refit_by_another(tmp_path):
+    unfitted = Embedder("eddy-tiny", method="plain:exit=2+centre")
+    index, other = (open_index(tmp_path, "notes", unfitted, passage_size=24) for _ in range(2))
+    index.upsert(documents(3))
+    store = LangChain(index)
+    store.put(texts())
+
+    def check() -> str:
+        found, query = dict(store.ask()), index.embedder.encode_query(ASKED)
+        assert found == pytest.approx(dict(nearest(index)), abs=2e-5)
+        for id_, text in texts().items():
+            assert found[id_] == pytest.approx(float(index.embedder.encode_document(text) @ query), abs=2e-4)
+        return index.embedder.fingerprint
+
+    before = check()
+    other.upsert(documents(5))
+    other.refit()
+    assert check() != before
+    other.refit()
+    store.put({"late": "Written after the refit."})
+    other.refit()
+    assert store.get(["late"])
+    other.refit()
+    store.take(["late"])
+    assert not store.get(["late"])
+
+
+async def test_on_a_server_each_reads_what_the_other_writes(tmp_path):
+    with served(tmp_path) as server:
+        place = {"host": "127.0.0.1", "port": server.port}
+        chain, llama = LangChain(**place), LlamaIndex(**place)
+        chain.put(dict(list(texts().items())[:6]))
+        llama.put(dict(list(texts().items())[6:]))
+        await chain.store.aingest([Document(each.text, id=each.id) for each in documents(1)])
+        assert chain.ask() == llama.ask() and len(chain.ask()) == 11 + chain.index.entries()["papers/0"].passages
+        assert await chain.store.aadd_texts(["One more."], [{"n": 1}], ids=["more"])
+        assert (await llama.store.aget_nodes(["more"]))[0].get_content() == "One more."
+        await llama.store.adelete_nodes(["more"])
+        assert not chain.get(["more"])
+        headed = LlamaIndex(host="127.0.0.1", port=str(server.port), headers={"x": "secret"})
+        assert headed.ask() == chain.ask() and "secret" not in json.dumps(headed.store.to_dict())
+        await llama.store.aclear()
+        assert chain.ask() == []

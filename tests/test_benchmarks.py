@@ -1,0 +1,165 @@
+"""The benchmarks: what they time and count, and how their tables come about."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
+
+
+@pytest.fixture(autouse=True)
+def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+
+
+def time(median: float) -> dict[str, float]:
+    return {"median": median, "low": median, "high": median}
+
+
+# --- speed
+
+
+def test_a_ratio_is_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    from speed import timing
+
+    order: list[str] = []
+    spent = {"one": iter([2.0, 9.0, 4.0]), "base": iter([1.0, 3.0, 2.0])}
+
+    def seconds(run: Any, repeat: int) -> float:
+        run()
+        return next(spent[order[-1]])
+
+    monkeypatch.setattr(timing, "seconds", seconds)
+    found = timing.ratio(lambda: order.append("one"), lambda: order.append("base"), rounds=3)
+    assert " ".join(order) == "one base base one one base base one"
+    assert (found.median, found.low, found.high) == (2.0, 2.0, 2.5)
+    assert (found.seconds, found.base, found.rounds) == (4.0, 2.0, 3)
+
+
+def test_machines_have_files_of_their_own_and_the_page_has_them_all(tmp_path: Path) -> None:
+    from speed import report
+
+    page = tmp_path / "performance.md"
+    page.write_text("".join(f"<!-- {part}: begin -->\n<!-- {part}: end -->\n" for part in ("peers", "memory")))
+    peaks = {name: {"peak": 100, "over": 2**20} for name in ("echo", "reba")}
+
+    def row(machine: str, shape: str) -> dict[str, Any]:
+        found = {"reba": {"tokens": 512, "peaks": peaks}}
+        named = {"key": f"memory {shape}", "part": "memory", "shape": shape, "dtype": "float32", "layers": 4}
+        about = {"machine": machine, "threads": 1, "versions": {"torch": "2"}, "command": "python bench.py"}
+        return {**named, "found": found, **about}
+
+    report.write([row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other")], tmp_path, page)
+    report.write([row("CPU family 1 (avx2)", "third")], tmp_path, page)
+    heads = [line for line in page.read_text().splitlines() if line.startswith("**")]
+    assert heads == [
+        f"**{shape}, 4 layers, float32**, CPU family {family} (avx2), 1 thread; torch 2."
+        for shape, family in (("one", 1), ("third", 1), ("other", 2))
+    ]
+    files = {each.name: json.loads(each.read_text())["rows"] for each in tmp_path.glob("*.json")}
+    assert {name: [each["shape"] for each in found] for name, found in files.items()} == {
+        "speed-cpu-family-1.json": ["one", "third"],
+        "speed-cpu-family-2.json": ["other"],
+    }
+    with pytest.raises(SystemExit, match="not for a table"):
+        report.write([{**row("CPU", "tried"), "command": "python bench.py --trial"}], tmp_path, page)
+
+
+def test_a_model_has_a_table_of_its_run_on_the_most_threads() -> None:
+    """The default batch size before the best one, which may be the same; a dash for what was not measured."""
+    from speed.report import SORTS, peers
+
+    def row(peer: str, threads: int, *times: tuple[str, str, float]) -> dict[str, Any]:
+        found = [
+            {"texts": texts, "words": 100, "which": which, "time": {"median": t, "low": t, "high": t, "base": 0.5}}
+            for texts, which, t in times
+        ]
+        about = {"machine": "CPU", "versions": {"torch": "2"}, "shape": "smollm2", "threads": threads}
+        return {"part": "peers", "peer": peer, "found": found, **about}
+
+    whole = [(sort, "default and best", 2.0) for sort in SORTS]
+    batched = row("one", 2, ("mixed", "default", 3.0), ("mixed", "best", 1.5), *whole[1:])
+    scored = {"part": "quality", "shape": "smollm2", "peer": "other", "machine": "CPU", "found": {"spearman": 0.5}}
+    (table,) = peers([batched, row("other", 1, *whole), row("other", 2, *whole[1:]), scored])
+    assert table.startswith("**smollm2**, CPU, 2 threads; torch 2.")
+    spread = "2.00 [2.00, 2.00]"
+    assert table.splitlines()[4:] == [
+        f"| **Eddy, bfloat16** |{' 200 words/s |' * 4}  |",
+        f"| one, default batch size | 3.00 [3.00, 3.00] |{f' {spread} |' * 3}  |",
+        f"| the best batch size | 1.50 [1.50, 1.50] |{f' {spread} |' * 3}  |",
+        f"| other | – |{f' {spread} |' * 3} 0.500 |",
+    ]
+
+
+def test_every_peer_has_a_row_of_its_own_in_the_journal() -> None:
+    import bench
+
+    def keys(*given: str) -> list[str]:
+        return [key for key, _, _ in bench.units(bench.parsed(list(given)))]
+
+    assert keys("--part", "memory") == ["memory qwen3-0.6b float32 4 layers"]
+    some = ["--part", "peers", "--openvino", "python", "--llama-cpp", "python", "--peer", "OpenVINO", "--peer", "BF16"]
+    names = ("llama.cpp, BF16", *(f"sentence-transformers (OpenVINO), {each}" for each in ("bfloat16", "int8")))
+    assert keys(*some, "--model", "/there/gemma.gguf", "--threads", "1") == [
+        f"peers gemma, {name}, threads: 1" for name in names
+    ]
+    every = keys("--openvino", "python")
+    assert len(every) == len(set(every)) and {key.partition(" ")[0] for key in every} == set(bench.PARTS)
+    with pytest.raises(SystemExit, match=r"\['Other'\]: none of \['sentence-transformers, .* has such a word"):
+        keys("--peer", "Other")
+
+
+# --- long documents
+
+
+def document(*places: tuple[int, int]) -> Any:
+    return SimpleNamespace(passages=[SimpleNamespace(start=start, end=end) for start, end in places])
+
+
+def test_a_passage_counts_for_what_it_holds_half_of_or_what_holds_half_of_it() -> None:
+    from long_retrieval import held_by
+
+    documents = [document((0, 40), (40, 100), (100, 110)), document((0, 30), (30, 60))]
+    spans = [np.array([(0, 50, 7), (52, 104, 3), (106, 110, 5)]), np.array([(0, 60, 1)])]
+    # 7: the first passage is all its own, of the second it has 10 of 60; 3: 48 of 52, and 4 of 10; 5: 4 of 4.
+    assert held_by(documents, spans).tolist() == [[1, 3], [1, 4], [3, 1], [5, 2], [7, 0]]
+
+
+def test_the_best_passage_of_a_unit_is_its_score() -> None:
+    from long_retrieval import Library, scored
+
+    library = Library("by hand", [], [], ["a", "b"], [{1: 1.0}, {2: 1.0}], "")
+    pairs = np.array([[0, 0], [0, 3], [1, 1], [2, 2]])
+    cosines = np.array([[0.1, 0.5, 0.2, 0.4], [0.1, 0.5, 0.2, 0.9]])
+    found = scored(library, pairs, cosines)
+    assert found["mrr@10"].tolist() == [1.0, 1 / 3]
+    assert found["ndcg@10"].tolist() == pytest.approx([1.0, 1 / 2])
+
+
+def test_joined_documents_know_where_each_text_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    import long_retrieval
+    from long_retrieval import TOGETHER, joined
+
+    monkeypatch.setattr(long_retrieval, "digest", lambda task: "")
+    texts = [f"Text {number}." * (number % 3 + 1) for number in range(2 * TOGETHER + 5)]
+    ids = [str(number) for number in range(len(texts))]
+    task: Any = SimpleNamespace(name="t", texts=texts, ids=ids, queries=["q"], grades=[{"4": 1.0}])
+    library = joined(task, None)
+    assert len(library.texts) == 3 and library.grades == [{4: 1.0}]
+    for text, rows in zip(library.texts, library.spans, strict=True):
+        assert all(text[start:end] == texts[number] for start, end, number in rows.tolist())
+    assert sorted(int(number) for rows in library.spans for number in rows[:, 2]) == list(range(len(texts)))
+
+
+def test_the_page_shows_what_was_measured_of_every_model() -> None:
+    from long_retrieval import _read, _table
+
+    files = _read()
+    assert files and all(told["rows"] for told in files)
+    assert _table(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")

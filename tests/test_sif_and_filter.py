@@ -1,0 +1,162 @@
+"""What is read off a model's vocabulary: weights of tokens by how rare they are, and directions that are taken out.
+
+Windows, parts, fits and limits; `test_methods` has whole texts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests import families
+from tests.comparison import TEXTS, embedder, loaded
+from tests.reference.readout import filtered, sif, unit
+from tests.test_long import TEXT, WINDOW, passes_of
+from tokenizers import Tokenizer as Fast
+from tokenizers import models
+from transformers import PreTrainedTokenizerFast
+
+from eddy_embed import Embedder
+from eddy_embed.analysis.evaluate.task_vectors import embed
+from eddy_embed.analysis.evaluate.tasks import Pairs
+from eddy_embed.encoding import build
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.parts.token_weights import TokenWeights
+from eddy_embed.text.tokenizer import Tokenizer
+
+A = 1e-2
+"""For vocabularies of a few hundred tokens, where the default would weigh all but a few the same."""
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
+    """A document is the weighted mean over all of its windows' tokens, whatever weight each window has."""
+    _, tokenizer = loaded(family)
+    e = embedder(family, f"plain+sif:a={A}", max_length=WINDOW)
+    windows = passes_of(e, family, "plain", TEXT)
+    states = [
+        (window.spans[index], sif(tokenizer, window.done.layout.ids[at], A), window.done.h[at])
+        for window in windows
+        for index in window.counted
+        for at in [window.done.layout.text[index]]
+    ]
+    whole = e.encode_long(TEXT, passage_size=20)
+    assert np.abs(whole.vector - unit(sum(weight * h for _, weight, h in states))).max() <= 1e-5
+    assert np.abs(whole.vector - e.encode_document(TEXT)).max() <= 1e-6
+    for part in [*whole.sentences, *whole.passages]:
+        inside = [weight * h for (start, _), weight, h in states if part.start <= start < part.end]
+        assert np.abs(part.vector - unit(sum(inside))).max() <= 1e-5
+        assert part.n_tokens == len(inside)
+    first = whole.sentences[0]
+    word = e.encode_words(TEXT, [(first.start, first.end)])[0]
+    assert np.abs(word - first.vector).max() <= 1e-6
+
+
+def test_vectors_without_normalisation_are_means() -> None:
+    """Their length is that of a mean, not of a sum."""
+    e = embedder("llama", f"plain+sif:a={A}", normalize=False)
+    plain = embedder("llama", "plain", normalize=False)
+    lengths = [float(np.linalg.norm(each.encode_document(TEXTS[0]))) for each in (e, plain)]
+    assert 0.3 < lengths[0] / lengths[1] < 3
+    texts = [TEXTS[0], TEXTS[1], TEXTS[2]]
+    alone = np.stack([e.encode_document(text) for text in texts])
+    assert np.abs(e.encode_document(texts) - alone).max() <= 1e-4
+
+
+def test_explain_shows_the_weights() -> None:
+    _, tokenizer = loaded("llama")
+    e = embedder("llama", f"plain+sif:a={A}")
+    tokens = e.explain(TEXTS[0]).tokens
+    own = [token for token in tokens if token.weight]
+    assert sum(token.weight for token in tokens) == pytest.approx(1)
+    expected = np.array([sif(tokenizer, token.id, A) for token in own])
+    assert [token.weight for token in own] == pytest.approx((expected / expected.sum()).tolist())
+
+
+def test_common_tokens_weigh_less_and_marks_least() -> None:
+    for family in ("llama", "gpt2"):
+        _, tokenizer = loaded(family)
+        ranks = embedder(family, "plain")._pipeline.planner.tokenizer.ranks()
+        weights = TokenWeights(1e-3).of(ranks)
+        vocabulary = tokenizer.get_vocab()
+        assert len(weights) == max(vocabulary.values()) + 1 and ranks.max() < len(weights)
+        assert weights[vocabulary["."]] == weights[vocabulary["e"]] == weights.min() < weights.max()
+
+
+def test_ids_with_gaps_have_weights() -> None:
+    gapped = PreTrainedTokenizerFast(
+        tokenizer_object=Fast(models.WordLevel({"a": 0, "tide": 3, "rises": 40, "[UNK]": 7}, unk_token="[UNK]"))
+    )
+    ranks = Tokenizer(gapped).ranks()
+    assert (len(ranks), ranks[40], ranks[0]) == (41, 40, 0)
+
+
+def test_common_characters_behind_a_vocabulary_are_common() -> None:
+    """As SentencePiece orders it: pieces first, then characters, the most common ones first."""
+    words = {"<unk>": 0, **{f"▁word{number}": number for number in range(1, 900)}, "の": 900, "は": 901, "鬱": 999}
+    ordered = PreTrainedTokenizerFast(tokenizer_object=Fast(models.WordLevel(words, unk_token="<unk>")))
+    ranks = Tokenizer(ordered).ranks()
+    assert (ranks[900], ranks[901], ranks[999], ranks[899]) == (0, 1, 2, 899)
+
+
+@pytest.mark.parametrize(
+    ("method", "said"),
+    [
+        ("plain:pool=last+sif", "pool=last is none"),
+        ("prompteol+sif", "leave sif"),
+        ("plain:pool=hybrid+sif", "pool=hybrid"),
+        ("plain+sif:a=0", "a=0 must be a number above 0"),
+        ("plain+sif:a=-1", "a=-1 must be"),
+    ],
+)
+def test_weights_without_a_mean_are_refused(method: str, said: str) -> None:
+    with pytest.raises(InvalidParameter, match=said):
+        embedder("llama", method)
+
+
+# --- directions taken out
+
+LONG = " ".join(TEXTS[:3])
+
+
+def test_every_part_of_a_document_is_filtered() -> None:
+    model, _ = loaded("llama")
+    raw, e = embedder("llama", "plain", normalize=False), embedder("llama", "plain+filter:drop=4")
+    before, after = raw.encode_long(LONG, passage_size=20), e.encode_long(LONG, passage_size=20)
+    table = model.get_input_embeddings().weight
+    for old, new in zip(before.passages + before.sentences, after.passages + after.sentences, strict=True):
+        assert np.abs(new.vector - unit(filtered(old.vector, table, 4))).max() < 1e-5
+    assert e.dimension == raw.dimension and e.fingerprint != embedder("llama", "plain+filter:drop=5").fingerprint
+
+
+def test_post_processing_is_fitted_on_filtered_vectors() -> None:
+    model, tokenizer = families.build("llama")
+    e = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=4+centre")
+    filtered_alone = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=4")
+    fitted = e.fit(TEXTS[:3])
+    expected = fitted.apply(filtered_alone.encode_query(TEXTS))
+    assert np.abs(e.encode_query(TEXTS) - expected / np.linalg.norm(expected, axis=1)[:, None]).max() < 1e-5
+    assert str(e.with_post(None).method) == "plain+filter:drop=4"
+    assert np.abs(e.with_post(None).encode_query(TEXTS) - filtered_alone.encode_query(TEXTS)).max() < 1e-6
+
+
+def test_evaluations_filter_too() -> None:
+    e = embedder("llama", "plain+filter:drop=4")
+    task = Pairs("own", TEXTS[:2], TEXTS[1:3], [1.0, 2.0])
+    vectors = embed(e, [families.LAYERS], task, 256)[0]
+    assert np.abs(vectors.library - e.encode_document(TEXTS[:3])).max() < 1e-5
+
+
+def test_a_large_vocabulary_is_sampled_at_equal_distances(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = families.build("llama")
+    rows = model.get_input_embeddings().weight
+    monkeypatch.setattr(build, "FILTER_ROWS", len(rows) // 2)
+    raw = Embedder(model, tokenizer=tokenizer, method="plain").encode_document(TEXTS[0])
+    found = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=3").encode_document(TEXTS[0])
+    step = -(-len(rows) // (len(rows) // 2))
+    assert np.abs(found - unit(filtered(raw.astype(np.float64), rows[::step], 3))).max() < 1e-5
+
+
+@pytest.mark.parametrize(("drop", "said"), [(0, "at least 1"), (64, "below the vectors' width of 64")])
+def test_directions_that_are_not_there_are_refused(drop: int, said: str) -> None:
+    with pytest.raises(InvalidParameter, match=said):
+        embedder("llama", f"plain+filter:drop={drop}")
