@@ -1,4 +1,4 @@
-"""Scores equal those of scipy and scikit-learn, and hand-worked ones."""
+"""Scores equal those of scipy, of scikit-learn and of a slow computation."""
 
 from __future__ import annotations
 
