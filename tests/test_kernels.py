@@ -190,6 +190,13 @@ def test_without_causality_sequences_share_a_call_only_with_those_of_their_lengt
     assert (uneven - expected).abs().max() > 1e-3
 
 
+def test_groups_stay_on_one_side_of_a_window() -> None:
+    offsets = packed([12, 13, 11, 40, 41, 12])[3]
+    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.group(offsets, None, [40, 12])]
+    assert rows == [[0, 25, 117], [12], [36], [76]]
+    assert [len(members.rows) for members in attention.group(offsets)] == [4, 2]
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Longer than one call needs to have work for every thread; elsewhere they share calls whatever their length."""

@@ -125,6 +125,3 @@ def test_blocks_need_sentences() -> None:
     layout, none = Layout(blocks=Blocks()), np.empty(0, np.int64)
     with pytest.raises(InvalidParameter, match="needs the text's sentences"):
         layout.arrange(layout.fill("A b.", "document", None), Tokens(none, none, none), BOS)
-
-
-# --- spans and packing

@@ -113,17 +113,6 @@ def test_two_vectors_say_nothing_of_other_directions(times: int) -> None:
     assert fit(Post("whiten", dims=1), moments).apply(x).ravel() == pytest.approx([8, -8] * times, abs=1e-6)
 
 
-@pytest.mark.parametrize("post", [Post("centre"), Post("abtt", components=2), Post("whiten", dims=5, power=0.5)])
-def test_what_was_learned_survives_a_file(post: Post, tmp_path) -> None:
-    fitted = fit(post, seen(cone(30)))
-    fitted.save(tmp_path / "post.npz")
-    again = Fitted.load(tmp_path / "post.npz")
-    assert again.post == post
-    assert again.digest == fitted.digest
-    assert again.count == 30
-    assert np.array_equal(again.apply(cone(3, seed=5)), fitted.apply(cone(3, seed=5)))
-
-
 def test_the_digest_changes_with_what_was_learned() -> None:
     digests = {fit(Post("whiten"), seen(cone(30, seed=seed))).digest for seed in range(3)}
     assert len(digests | {fit(Post("centre"), seen(cone(30))).digest}) == 4
@@ -316,7 +305,7 @@ def test_queries_lose_a_mean_of_their_own_if_one_is_given(post: Post, tmp_path) 
     assert np.abs(fitted.apply(asked, "query").mean(0)).max() < 0.1 * np.abs(plain.apply(asked).mean(0)).max()
     fitted.save(tmp_path / "post.npz")
     again = Fitted.load(tmp_path / "post.npz")
-    assert again.digest == fitted.digest != plain.digest
+    assert (again.post, again.count) == (post, 300) and again.digest == fitted.digest != plain.digest
     assert np.array_equal(again.apply(asked, "query"), fitted.apply(asked, "query"))
 
 

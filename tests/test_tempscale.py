@@ -1,4 +1,4 @@
-"""TempScale: neutral at 1, one temperature a role, applied behind the cap, and joined to every other method."""
+"""TempScale: neutral at 1, one temperature a role, and applied behind the cap."""
 
 from __future__ import annotations
 

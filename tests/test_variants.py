@@ -1,4 +1,4 @@
-"""Variants of the placeholder methods, where a reference does not show them: long texts, tokens by hand."""
+"""Variants of the placeholder methods, where a reference does not show them: long texts, and parts of texts."""
 
 from __future__ import annotations
 

@@ -15,7 +15,6 @@ from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
 from chroma_eddy import Index, open_index
 from eddy_demo import handbook
 from eddy_demo.cli import main, options
-from eddy_embed import Embedder
 
 TIDES = """# Tides
 
@@ -64,9 +63,9 @@ def handbook_table(page: str) -> dict[str, str]:
     return dict(re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE))
 
 
-def opened(library: Path, embedder: Embedder | None = None) -> Index:
-    """The index of a library, to look into, and with an embedder to ask."""
-    return open_index(library / "chroma", "library", embedder)
+def opened(library: Path) -> Index:
+    """The index of a library, to look into."""
+    return open_index(library / "chroma", "library")
 
 
 @pytest.fixture

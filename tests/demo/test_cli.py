@@ -214,6 +214,9 @@ def test_documents_cannot_drive_the_terminal(tmp_path: Path, run: Run) -> None:
     assert "␛[31mtext␇" in page
 
 
+# --- Installed
+
+
 @pytest.mark.slow
 def test_installed_command_runs_in_a_process_of_its_own(documents: Path, tmp_path: Path) -> None:
     command = shutil.which("eddy-demo", path=str(Path(sys.executable).parent))

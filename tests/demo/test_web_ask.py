@@ -1,4 +1,4 @@
-"""Questions to the page: the same hits as the index gives, an honest answer, and no error however many ask."""
+"""Questions to the page: the same hits as the index gives, and an honest answer."""
 
 from __future__ import annotations
 

@@ -34,6 +34,7 @@ HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry lea
 TITLED = """<html><head><title>&lt;img src=x onerror=alert(5)&gt; Otters</title></head><body>
 <h1>&lt;img src=x onerror=alert(6)&gt; The otters of the weir</h1><p>Otters slide down the muddy bank of the weir.</p>
 <script>alert(7)</script></body></html>"""
+LONG_NAME = f"{'long' * 36}.md"
 expect.set_options(timeout=PATIENCE * 1000)
 
 
@@ -62,7 +63,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    """A library with two hostile documents, whose model writes a few words of each answer."""
+    """A library with two hostile documents and a long name, whose model writes a few words of each answer."""
     folder = tmp_path_factory.mktemp("web") / "library"
     with pytest.MonkeyPatch.context() as patch, serving(folder, method=None, generate=True) as site:
         patch.setattr(generation, "MAX_NEW_TOKENS", 8)
@@ -71,6 +72,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             site.upload(name, text)
         site.upload('"><script>alert(3).txt', HOSTILE)
         site.upload("title.html", TITLED)
+        site.upload(LONG_NAME, f"# {'Heading' * 20}\n\nThe ferry leaves at noon.")
         site.settled()
         yield site
 
@@ -250,7 +252,7 @@ def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/library")
     expect(page.locator(".document-row", has_text='"><script>alert(3).txt')).to_be_visible()
     expect(page.locator(".job.done")).to_have_count(5)
-    expect(page.locator(".job.more")).to_have_text("and 2 more files")
+    expect(page.locator(".job.more")).to_have_text("and 3 more files")
     expect(page.locator(".document-row", has_text="<img src=x onerror=alert(5)> Otters")).to_be_visible()
     page.goto(f"{site.url}/?q=When does the ferry leave? <script>alert(4)</script>")
     hit = page.locator(".hit", has_text="<script>alert(2)</script>")
@@ -428,19 +430,18 @@ def serious(page: Page, rules: str = "{}") -> list[Any]:
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_everybody_can_use_it(site: Site, browser: Browser, theme: Any) -> None:
-    """axe-core finds nothing serious; on a phone nothing sticks out to the side."""
-    key = site.documents()[0]["id"]
+    """axe-core finds nothing serious; on a phone nothing sticks out to the side, however long its name is."""
+    key = next(each["id"] for each in site.documents() if each["name"] == LONG_NAME)
     # The policy of the page would keep the checker itself out.
     context = browser.new_context(color_scheme=theme, bypass_csp=True, reduced_motion="reduce")
     page = context.new_page()
     for path in ("/", f"/?q={QUESTION}", "/library", f"/documents/{key}?q={QUESTION}", "/nothing"):
-        page.set_viewport_size({"width": 390, "height": 844})
+        page.set_viewport_size({"width": 360, "height": 800})
         page.goto(f"{site.url}{path}")
-        if path.startswith("/?q"):
-            expect(page.locator(".hit")).to_have_count(8)
-        if path == "/library":
-            expect(page.locator(".document-row").first).to_be_visible()
-        assert page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        named = {"/?": ".hit", "/l": ".document-row", "/d": ".side h1"}.get(path[:2])
+        if named:
+            expect(page.locator(named, has_text="Heading" * 20)).to_have_count(1)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
         page.set_viewport_size({"width": 1280, "height": 900})
         assert serious(page, "{}" if theme == "light" else "{runOnly: ['color-contrast']}") == [], path
     # The system's theme, until another one is chosen; that one stays.
@@ -553,24 +554,6 @@ def test_a_library_that_is_being_opened_is_not_called_empty(site: Site, visit: V
     site.state.reader._loaded.set()
     site.state.reader.mark_changed()
     expect(page.get_by_role("heading", name="Ask in your own words")).to_be_visible()
-
-
-def test_long_names_stay_in_the_window(tmp_path: Path, visit: Visit) -> None:
-    with serving(tmp_path / "library") as site:
-        site.upload(f"{'long' * 40}.md", f"# {'Heading' * 20}\n\nThe ferry leaves at noon.".encode())
-        site.settled()
-        page = visit(site.url)
-        page.set_viewport_size({"width": 360, "height": 800})
-        shown = {
-            "/?q=When does the ferry leave?": ".hit",
-            "/library": ".document-row",
-            f"/documents/{site.documents()[0]['id']}": ".side h1",
-        }
-        for address, named in shown.items():
-            page.goto(f"{site.url}{address}")
-            expect(page.locator(named)).to_have_count(1)
-            expect(page.locator(named)).not_to_be_empty()
-            assert page.evaluate("document.documentElement.scrollWidth") <= 360, address
 
 
 def test_the_page_of_a_pdf_beside_its_sentence(tmp_path: Path, visit: Visit) -> None:

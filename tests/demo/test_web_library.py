@@ -153,7 +153,7 @@ def test_where_it_is_found(host: str, shown: str, own: set[str] | None) -> None:
     assert answered == (own if own is not None else {"localhost", "127.0.0.1"})
 
 
-def test_the_command_line_on_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     """Another process begins the library, adds to it, makes it anew, and puts another one in its place."""
     folder, first, second = tmp_path / "library", tmp_path / "bread.txt", tmp_path / "tides.md"
     first.write_text(BREAD, encoding="utf-8")
@@ -170,19 +170,42 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path, monkeypatch: pytest
         elsewhere("library", "reindex", "--library", folder, "--method", "plain:exit=2")
         hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
         assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=2"
-        with opened(folder, Embedder("eddy-tiny", method="plain:exit=2")) as index:
-            (best,) = index.query("What does the moon pull towards it?", 1)
-        assert (hit["name"], hit["cosine"]) == ("tides.md", pytest.approx(best.cosine, abs=1e-4))
-        # Nobody has looked yet: what is uploaded goes to the library that is there now.
-        with monkeypatch.context() as patch:
-            patch.setattr(library_writer, "_BUSY_SECONDS", 600.0)
-            elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp:exit=2")
-            site.upload("clock.html", CLOCK)
-            assert [job["state"] for job in site.settled()] == ["done"]
-        assert site.names() == ["clock.html", "tides.md"]
+        embedder = Embedder("eddy-tiny", method="plain:exit=2")
+        (passage,) = embedder.encode_long(TIDES, passage_size=128).passages
+        cosine = passage.vector @ embedder.encode_query("What does the moon pull towards it?")
+        assert (hit["name"], hit["cosine"]) == ("tides.md", pytest.approx(float(cosine), abs=1e-4))
+        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+        wait(lambda: site.names() == ["tides.md"])
         assert "hit" in dict(site.ask("What does the moon pull towards it?", k=1))
+        site.upload("clock.html", CLOCK)
+        assert [job["state"] for job in site.settled()] == ["done"]
     with opened(folder) as index:
         assert {str(each.metadata["name"]) for each in index.documents()} == {"tides.md", "clock.html"}
+        assert index.check() == {}
+
+
+@pytest.mark.slow
+def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody has looked yet: what is uploaded, or deleted, goes to the library that is there now."""
+    folder, tides = tmp_path / "library", tmp_path / "tides.md"
+    tides.write_text(TIDES, encoding="utf-8")
+    with serving(folder) as site, monkeypatch.context() as patch:
+        patch.setattr(library_writer, "_BUSY_SECONDS", 600.0)
+        site.upload("bread.txt", BREAD)
+        site.settled()
+        (key,) = (row["id"] for row in site.documents())
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "plain:exit=2")
+        site.upload("clock.html", CLOCK)
+        assert {job["name"]: job["state"] for job in site.settled()}["clock.html"] == "done"
+        assert site.names() == ["clock.html", "tides.md"]
+        elsewhere("ingest", tides, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+        site.client.delete(f"/api/documents/{next(row['id'] for row in site.documents() if row['name'] == 'tides.md')}")
+        wait(lambda: not site.names())
+        assert site.upload("bread.txt", BREAD).json()["state"] == "waiting"
+        site.settled()
+        assert [row["id"] for row in site.documents()] == [key]
+    with opened(folder) as index:
+        assert {str(each.metadata["name"]) for each in index.documents()} == {"bread.txt"}
         assert index.check() == {}
 
 

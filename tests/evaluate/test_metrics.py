@@ -1,4 +1,4 @@
-"""Scores equal those of scipy and scikit-learn, and hand-worked ones."""
+"""Scores equal those of scipy, of scikit-learn and of a slow computation."""
 
 from __future__ import annotations
 
@@ -112,3 +112,10 @@ def test_accuracy_separates_what_can_be_separated() -> None:
     assert metrics.cross_validated(vectors, labels).mean() == 1.0
     noise = generator.normal(0, 1, (60, 4))
     assert metrics.cross_validated(noise, labels).mean() < 0.8
+
+
+def test_the_odd_one_is_found_in_every_question() -> None:
+    answers = np.arange(40) * 5 + np.random.default_rng(6).integers(0, 5, 40)
+    vectors = np.tile([1.0, 0.0], (200, 1))
+    vectors[answers] = [0.0, 1.0]
+    assert metrics.odd_one_out(vectors, np.repeat(np.arange(40), 5), answers).tolist() == [1.0] * 40
