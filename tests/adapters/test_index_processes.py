@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from chromadb import Collection
 from tests.adapters.indexes import apart, assert_same, documents, rows
-from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
+from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started, stop_at
 from tests.processes import context
 
 from chroma_eddy import Document, ForeignCollection, Index, index_core, open_index
@@ -169,18 +169,15 @@ def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, 
     with opened(place, embedder) as index:
         index.upsert(documents(8))
 
-        def go_on(groups: int) -> None:
-            left, write = iter(range(groups)), Writer._write
+        def write_one_group() -> None:
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(
-                    Writer, "_write", lambda *given: interrupted() if next(left, None) is None else write(*given)
-                )
+                stop_at(patch, 2, Writer, "_write")
                 with open_index(place, "notes", timeout=120) as again:
                     again.reindex(new)
 
-        go_on(1)
+        write_one_group()
         with apart():
-            go_on(1)
+            write_one_group()
         assert index.reindex(new).written == 4
     with apart(), open_index(place, "notes", new) as index:
         assert len(index.query(ASKED, 100)) == index.status().passages

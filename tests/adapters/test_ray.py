@@ -126,11 +126,7 @@ def test_columns_that_the_result_needs_are_refused(eddy_embed_class):
 def test_an_index_processes_vectors_that_were_made_elsewhere(post, tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "FIT_PASSAGES", 9)
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
-    changed, raw, held = (
-        [*documents(9)[:-1], documents(9, version=2)[8]],
-        Embedder("eddy-tiny", method="plain:exit=1"),
-        [],
-    )
+    changed, raw, held = [*documents(8), documents(9, version=2)[8]], Embedder("eddy-tiny", method="plain:exit=1"), []
 
     def elsewhere(some: list[Document]) -> list[Any]:
         return raw.encode_long([each.text for each in some], **index.encoding)
