@@ -260,6 +260,8 @@ def test_in_memory_words_are_read_again_after_a_change(embedder: Embedder) -> No
         assert index.query("granite", 1, hybrid=True)[0].bm25
         index.upsert([Document("new", "A zeppelin over the harbour.")])
         assert index.query("zeppelin", 1, hybrid=True)[0].document == "new"
+        index.remove(list(index.entries()))
+        assert index.query("zeppelin", 1, hybrid=True) == []
 
 
 def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder: Embedder) -> None:
