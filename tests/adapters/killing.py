@@ -1,4 +1,4 @@
-"""Writing to an index in a process that is killed: what it runs, and a parent that chooses the moment."""
+"""Writers that are stopped: in this process at a chosen write, in one of their own by a parent that kills them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from chromadb import Collection
 from tests.adapters.indexes import documents
 from tests.processes import context
@@ -31,6 +33,22 @@ UNREACHABLE = 3
 
 SAVED_OFTEN = {"hnsw": {"space": "cosine", "sync_threshold": 4, "batch_size": 2}}
 """Configuration of collections whose vectors are saved after a few rows, as those of large ones are after thousands."""
+
+
+def stop_at(patch: pytest.MonkeyPatch, step: int, owner: object, *names: str) -> None:
+    """Interrupt whoever makes so many calls of these functions."""
+    calls = count(1)
+
+    def stopped(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if next(calls) == step:
+                raise KeyboardInterrupt
+            return original(*args, **kwargs)
+
+        return call
+
+    for name in names:
+        patch.setattr(owner, name, stopped(getattr(owner, name)))
 
 
 def before() -> list[Document]:

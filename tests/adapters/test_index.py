@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import chromadb
 import numpy as np
@@ -14,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from tests.adapters.indexes import assert_same, documents, rows, words_of
+from tests.adapters.killing import stop_at
+from tests.adapters.samples import TINY
 
-import eddy_embed
 from chroma_eddy import Document, EddyEmbeddingFunction, ForeignCollection, NoIndex, open_collection, open_index
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
 from chroma_eddy.storage.store import Store
@@ -163,23 +163,9 @@ def test_removed_documents_leave_no_row(index):
 def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_whole(index, step, monkeypatch):
     """Stopped at each write in turn: no hit mixes versions, none is lost, and the next run finishes."""
     changed = documents(version=2)[:1]
-    done = 0
-
-    def until(original):
-        def call(self, *args, **kwargs):
-            nonlocal done
-            done += 1
-            if done == step:
-                raise KeyboardInterrupt
-            return original(self, *args, **kwargs)
-
-        return call
-
-    with monkeypatch.context() as patch:
-        for name in ("upsert", "update_documents", "delete", "mark_written"):
-            patch.setattr(Store, name, until(getattr(Store, name)))
-        with pytest.raises(KeyboardInterrupt):
-            index.upsert(changed)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, step, Store, "upsert", "update_documents", "delete", "mark_written")
+        index.upsert(changed)
     for unit in ("passage", "sentence", "document"):
         hits = index.query("Which version?", 100, unit=unit, documents=["papers/0"])
         texts = [hit.text for hit in hits]
@@ -241,7 +227,7 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(shelf
 )
 def test_each_setting_that_changes_vectors_is_refused_by_its_name(shelf, written, tmp_path, change, field):
     if "model" in change:
-        shutil.copytree(Path(eddy_embed.__path__[0]) / "model" / "tiny", tmp_path / "changed")
+        shutil.copytree(TINY, tmp_path / "changed")
         weights = load_file(tmp_path / "changed" / "model.safetensors")
         next(iter(weights.values())).flatten()[0] += 1
         save_file(weights, tmp_path / "changed" / "model.safetensors", {"format": "pt"})

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from chromadb import Collection
 from tests.adapters.indexes import apart, assert_same, documents, rows
-from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started
+from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started, stop_at
 from tests.processes import context
 
 from chroma_eddy import Document, ForeignCollection, Index, index_core, open_index
@@ -57,6 +57,12 @@ def elsewhere(tmp_path: Path, embedder: Embedder) -> Callable[[int | list[Docume
     return write
 
 
+def check_all_are_found(index: Index) -> None:
+    """Whether a question finds every passage of eight documents."""
+    hits = index.query(ASKED, 100)
+    assert len({hit.document for hit in hits}) == 8 and len(hits) == index.status().passages
+
+
 def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_path, embedder, elsewhere):
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(2))
@@ -88,8 +94,7 @@ def test_changes_before_the_first_question_and_after_it_are_seen_and_kept(tmp_pa
         elsewhere(7)
         index.upsert(documents(8))  # before any question
     with apart(), opened(tmp_path / "db", embedder) as index:
-        assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
-        assert len(index.query(ASKED, 100)) == index.status().passages
+        check_all_are_found(index)
 
 
 def interrupted(*_: object, **__: object) -> None:
@@ -120,8 +125,7 @@ def test_what_a_killed_writer_left_is_kept_whoever_has_written_to_the_folder_sin
             other.upsert(documents(1))
         index.upsert(documents(8))
     with apart(), opened(tmp_path / "db", embedder) as index:
-        assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
-        assert len(index.query(ASKED, 100)) == index.status().passages
+        check_all_are_found(index)
 
 
 def test_a_reader_finds_in_the_end_what_a_killed_writer_left(
@@ -169,22 +173,18 @@ def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, 
     with opened(place, embedder) as index:
         index.upsert(documents(8))
 
-        def go_on(groups: int) -> None:
-            left, write = iter(range(groups)), Writer._write
+        def write_one_group() -> None:
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                patch.setattr(
-                    Writer, "_write", lambda *given: interrupted() if next(left, None) is None else write(*given)
-                )
+                stop_at(patch, 2, Writer, "_write")
                 with open_index(place, "notes", timeout=120) as again:
                     again.reindex(new)
 
-        go_on(1)
+        write_one_group()
         with apart():
-            go_on(1)
+            write_one_group()
         assert index.reindex(new).written == 4
     with apart(), open_index(place, "notes", new) as index:
-        assert len(index.query(ASKED, 100)) == index.status().passages
-        assert len({hit.document for hit in index.query(ASKED, 100)}) == 8
+        check_all_are_found(index)
 
 
 def check_answers(index: Index) -> None:

@@ -8,12 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage
 from llama_index.core import Document, Settings
 from llama_index.core.llms.mock import MockLLM
 from llama_index.core.schema import TextNode
-from tests.adapters.ray_clusters import one_node
 
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
@@ -39,11 +36,10 @@ index = load_index_from_storage(StorageContext.from_defaults(persist_dir="storag
 response = asyncio.run(index.as_query_engine(llm=llm, similarity_top_k=1).aquery("Why does bread rise?"))
 """
 
-LANGCHAIN_AGENT = """
+LANGCHAIN = """
+import asyncio
 from pathlib import Path
 
-from langchain.agents import create_agent
-from langchain.tools import tool
 from langchain_core.documents import Document
 from langchain_core.vectorstores import InMemoryVectorStore
 from langchain_text_splitters import RecursiveCharacterTextSplitter
@@ -54,18 +50,8 @@ docs = [Document(path.read_text(), metadata={{"source": path.name}}) for path in
 vector_store = InMemoryVectorStore(embeddings)
 text_splitter = RecursiveCharacterTextSplitter(chunk_size=1000, chunk_overlap=200, add_start_index=True)
 vector_store.add_documents(documents=text_splitter.split_documents(docs))
-
-
-@tool(response_format="content_and_artifact")
-def retrieve_context(query: str):
-    \"\"\"Retrieve information that helps to answer.\"\"\"
-    found = vector_store.similarity_search(query, k=2)
-    return "\\n".join(f"{{doc.metadata}}: {{doc.page_content}}" for doc in found), found
-
-
-question = {{"messages": [{{"role": "user", "content": "Why does bread rise?"}}]}}
-agent = create_agent(model, [retrieve_context], system_prompt="Use the tool.")
-*_, step = agent.stream(question, stream_mode="values")
+found = vector_store.similarity_search_with_score("Why does bread rise?", k=3)
+retrieved = asyncio.run(vector_store.as_retriever(search_kwargs={{"k": 3}}).ainvoke("Why does bread rise?"))
 """
 
 
@@ -140,39 +126,10 @@ def test_actors_build_from_plain_arguments_and_send_json():
     assert np.abs(np.array(vectors[1]) - [passage.vector for passage in expected]).max() <= 1e-5
 
 
-@pytest.mark.slow
-def test_ray_builds_and_runs_them():
-    """llama-index-ingestion-ray itself, on a cluster of one node."""
-    import ray.data
-    from llama_index.ingestion.ray import RayIngestionPipeline, RayTransformComponent
-
-    model = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find it."}
-    one = {"batch_size": 2, "compute": ray.data.ActorPoolStrategy(size=1), "num_cpus": 1}
-    documents = [Document(text=text * 4, id_=name) for name, text in FILES.items()]
-    chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 24}), (EddyEmbedding, model)]
-    with one_node():
-        steps = [RayTransformComponent(kind, map_batches_kwargs=one, **given) for kind, given in chain]
-        found = RayIngestionPipeline(transformations=steps).run(documents=documents)
-    parser = LongDocumentNodeParser(embed_model=EddyEmbedding(**model), passage_size=24)
-    expected = {node.node_id: node.embedding for node in parser.get_nodes_from_documents(documents)}
-    assert {node.node_id for node in found} == set(expected) and len(expected) > len(documents)
-    for node in found:
-        assert np.abs(np.subtract(node.embedding, expected[node.node_id])).max() <= 1e-5
-
-
-class Scripted(GenericFakeChatModel):
-    """LangChain's own model for tests, which also hears of tools."""
-
-    def bind_tools(self, tools, **_):
-        return self
-
-
-def test_langchain_agent_of_today(data):
-    call = {"name": "retrieve_context", "args": {"query": "Why does bread rise?"}, "id": "1"}
-    model = Scripted(messages=iter([AIMessage("", tool_calls=[call]), AIMessage("Yeast.")]))
-    names = run(LANGCHAIN_AGENT, LANGCHAIN_LINE, model=model)
-    _, _, found, answer = names["step"]["messages"]
-    expected = cosines(names["embeddings"].embedder, "Why does bread rise?")
-    best = sorted(expected, key=expected.__getitem__)[:0:-1]
-    assert answer.content == "Yeast." and [source.metadata["source"] for source in found.artifact] == best
-    assert all(FILES[name] in found.content for name in best)
+def test_langchain_starter(data):
+    ours = run(LANGCHAIN, LANGCHAIN_LINE)
+    expected = cosines(ours["embeddings"].embedder, "Why does bread rise?")
+    best = sorted(expected, key=expected.__getitem__, reverse=True)
+    assert [source.metadata["source"] for source, _ in ours["found"]] == best
+    assert [score for _, score in ours["found"]] == pytest.approx([expected[name] for name in best], abs=1e-5)
+    assert [source.page_content for source in ours["retrieved"]] == [FILES[name] for name in best]

@@ -15,7 +15,7 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from tests.adapters.indexes import SENTENCES, documents, rows
 
-from chroma_eddy import ALPHA, ForeignCollection, IndexInUse, Piece, WriterLock, open_index
+from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index
 from chroma_eddy.storage.names import MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
@@ -271,8 +271,6 @@ def test_another_embedder_is_refused_wherever_it_comes_from(full, store, model):
 
 
 def test_nodes_that_cannot_be_stored_are_named(store, model):
-    store.index.upsert(documents(1))
-    theirs = store.get_nodes()[0].node_id
     good = embedded(model, [TextNode(id_="x", text="Some text.")])[0]
     own = {"eddy_fingerprint": model.fingerprint}
     for change, said in (
@@ -296,9 +294,7 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
             store.add([good.model_copy(update=change)])
     with pytest.raises(InvalidText, match="'x' has no text"):
         store.add([good.model_copy(update={"text": " "})])
-    with pytest.raises(ForeignCollection, match="no piece"):
-        store.add([good.model_copy(update={"id_": theirs})])
-    assert len(store.get_nodes()) == len(held(store)) == store.index.entries()["papers/0"].passages
+    assert not store.index.exists
 
 
 # --- Beside documents that the index has cut itself
@@ -321,13 +317,6 @@ def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
     with pytest.raises(InvalidParameter, match="cannot be embedded again"):
         store.index.reindex(Embedder("eddy-tiny", method="plain"))
     assert len(store.get_nodes()) == len(hits)
-
-
-def test_an_index_of_pieces_alone_knows_its_dimension(full, tmp_path):
-    wanted = full.embed_model.embedder.dimension
-    assert full.index.status().dimension == wanted and full.index.status().documents == 0
-    with open_index(full.persist_dir, "notes") as index:
-        assert index.status().dimension == wanted
 
 
 def test_index_nodes_do_not_hide_the_others(store, model):
@@ -379,6 +368,9 @@ def test_it_is_made_again_from_what_it_says_of_itself(full, model):
         assert isinstance(again, EddyChromaVectorStore) and len(again.get_nodes()) == 11
         assert again.query(VectorStoreQuery(query_str=ASKED)).ids == full.query(VectorStoreQuery(query_str=ASKED)).ids
     assert EddyChromaVectorStore.class_name() == full.to_dict()["class_name"] == "EddyChromaVectorStore"
+    with open_index(full.persist_dir, "notes") as index:  # of pieces alone
+        for status in (index.status(), full.index.status()):
+            assert (status.dimension, status.documents) == (model.embedder.dimension, 0)
     open_client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
     bound = EddyChromaVectorStore.from_index(open_index(open_client, "bound-to-a-client", model.embedder))
     with pytest.raises(EddyError, match="cannot be copied"):
@@ -402,7 +394,3 @@ def test_wrong_arguments_are_named(tmp_path, model):
         EddyChromaVectorStore("notes", 3, persist_dir=str(tmp_path))  # type: ignore[arg-type]
     with pytest.raises(InvalidParameter, match="index=3"):
         EddyChromaVectorStore.from_index(3)  # type: ignore[arg-type]
-    client = chromadb.PersistentClient(str(tmp_path / "theirs"))
-    client.create_collection("notes", embedding_function=None)
-    with pytest.raises(ForeignCollection, match="something else"):
-        EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "theirs"))

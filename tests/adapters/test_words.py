@@ -12,6 +12,7 @@ import chromadb
 import numpy as np
 import pytest
 from tests.adapters.indexes import documents, rows, words_of
+from tests.adapters.killing import stop_at
 
 from chroma_eddy import ALPHA, Document, Index, Piece, StorageError, open_index
 from chroma_eddy.errors import ForeignCollection
@@ -52,12 +53,8 @@ def test_terms(text: str, expected: str) -> None:
 
 def test_a_question_loses_its_stop_words_unless_it_has_no_others() -> None:
     analyzer = TermAnalyzer("en")
-    assert analyzer.of_question("Why does the ferry leave the ferry's harbour?") == [
-        "ferri",
-        "leav",
-        "ferri",
-        "harbour",
-    ]
+    asked = analyzer.of_question("Why does the ferry leave the ferry's harbour?")
+    assert asked == ["ferri", "leav", "ferri", "harbour"]
     assert analyzer.of_question("To be or not to be") == ["to", "be", "or", "not", "to", "be"]
     assert TermAnalyzer("de").of_question("Warum fahren die Fähren?") == ["fahr", "fahr"]
     assert TermAnalyzer("xx").of_question("the ferries") == ["the", "ferries"]
@@ -173,6 +170,7 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
 
 @pytest.mark.parametrize("alpha", [0.1, ALPHA, 0.5, 1.0])
 def test_words_and_meaning_are_fused_by_scores(shelf: Index, alpha: float) -> None:
+    """And are so by default, which one argument turns off."""
     expected = naive_fusion(shelf, ASKED, alpha)
     hits = shelf.query(ASKED, 1000, alpha=alpha, sentences=True)
     assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=1e-3, abs=1e-3)
@@ -183,15 +181,11 @@ def test_words_and_meaning_are_fused_by_scores(shelf: Index, alpha: float) -> No
         words = [texts[hit.document][match.start : match.end].casefold() for match in hit.matches]
         assert all(word.startswith(match.term[:4]) for word, match in zip(words, hit.matches, strict=True))
         assert (hit.bm25 == 0) == (hit.coverage == 0) == (not hit.matches)
-
-
-def test_hybrid_is_the_default_and_one_argument_turns_it_off(shelf: Index) -> None:
-    assert shelf.query(ASKED, 3) == shelf.query(ASKED, 3, hybrid=True) == shelf.query(ASKED, 3, alpha=ALPHA)
+    if alpha == ALPHA:
+        assert hits == shelf.query(ASKED, 1000, sentences=True) == shelf.query(ASKED, 1000, hybrid=True, sentences=True)
     meant = shelf.query(ASKED, 3, hybrid=False)
     assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
     assert shelf.query(ASKED, 3, unit="document")[0].bm25 is None
-    worded = shelf.query(ASKED, 1000, alpha=0)
-    assert worded and all(hit.bm25 for hit in worded) and len(worded) < shelf.status().passages
 
 
 def test_filters_hold_for_words_too(shelf: Index) -> None:
@@ -276,7 +270,7 @@ def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder:
     with open_index(tmp_path, "notes", embedder) as index:
         index.put_pieces(pieces[:1], embedder.fingerprint)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Bm25Pair, "put", killed)
+            stop_at(patch, 1, Bm25Pair, "put")
             index.put_pieces(pieces, embedder.fingerprint)
         with open_index(tmp_path, "notes", embedder) as reader:
             assert {hit.id for hit in reader.query("granite ferry", 9)} == {"p0", "p1"}
@@ -284,10 +278,6 @@ def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder:
         assert {hit.id for hit in index.query("granite ferry", 9)} == {"p1"}
         index.put_pieces(pieces, embedder.fingerprint)
         assert all(hit.bm25 for hit in index.query("granite ferry", 9))
-
-
-def killed(*_: object) -> None:
-    raise KeyboardInterrupt
 
 
 def test_conditions_of_the_caller_that_look_like_the_index_s_own(shelf: Index) -> None:
