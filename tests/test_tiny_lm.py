@@ -83,6 +83,19 @@ def test_rows_hold_the_documents_in_pieces_that_are_kept_apart(tokens: Path) -> 
     assert ((batch["position_ids"] > 0) == known).all(), "only the first token of a piece is not foretold"
 
 
+def test_packed_pieces_do_not_see_one_another(tokens: Path) -> None:
+    """As transformers reads them from the positions, without a cache."""
+    model = train.new_model(SHAPE, 384, seed=1).eval()
+    batch = next(step for step in data.Steps(tokens, RECIPE) if (step["position_ids"][0] == 0).sum() > 2)
+    ids, positions = batch["input_ids"][:1], batch["position_ids"][:1]
+    begins = [*(positions[0] == 0).nonzero()[:, 0].tolist(), ids.shape[1]]
+    with torch.no_grad():
+        together = model(input_ids=ids, position_ids=positions, use_cache=False).logits
+        for start, end in itertools.pairwise(begins):
+            alone = model(input_ids=ids[:, start:end]).logits
+            torch.testing.assert_close(together[:, start:end], alone, atol=2e-5, rtol=0)
+
+
 def trained(tokens: Path, run: Path, **arguments) -> dict[str, torch.Tensor]:
     train.train(tokens, run, RECIPE, SHAPE, use_cpu=True, disable_tqdm=True, **arguments)
     return load_file(run / "model" / "model.safetensors")

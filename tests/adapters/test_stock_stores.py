@@ -1,75 +1,21 @@
-"""What the handbook says that the frameworks' own Chroma stores do not do."""
+"""What the frameworks' own Chroma stores find in an index."""
 
 from __future__ import annotations
-
-import math
 
 import chromadb
 import pytest
 from langchain_chroma import Chroma
-from llama_index.core.schema import TextNode
-from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
+from llama_index.core.vector_stores.types import VectorStoreQuery
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from llama_index.vector_stores.chroma.base import MAX_CHUNK_SIZE
 from tests.adapters.indexes import documents
 
 from chroma_eddy import open_index
 from eddy_embed import Embedder
 
-COSINE = {"hnsw": {"space": "cosine"}}
-
 
 @pytest.fixture
 def client(tmp_path):
     return chromadb.PersistentClient(str(tmp_path), chromadb.Settings(anonymized_telemetry=False))
-
-
-@pytest.fixture
-def collection(client):
-    return client.create_collection("theirs", embedding_function=None, configuration=COSINE)
-
-
-def node(id_: str, text: str, vector: list[float], **metadata: object) -> TextNode:
-    return TextNode(id_=id_, text=text, embedding=vector, metadata=metadata)
-
-
-def test_llama_index_keeps_the_old_row_of_a_known_id(collection):
-    store = ChromaVectorStore(chroma_collection=collection)
-    store.add([node("1", "Old.", [1.0, 0.0])])
-    store.add([node("1", "New.", [0.0, 1.0])])
-    assert store.get_nodes(["1"])[0].text == "Old."
-
-
-def test_llama_index_has_other_scores_than_cosines(client, collection):
-    store = ChromaVectorStore(chroma_collection=collection)
-    store.add([node("1", "Orthogonal.", [0.0, 1.0])])
-    score = store.query(VectorStoreQuery(query_embedding=[1.0, 0.0])).similarities[0]
-    assert score == pytest.approx(math.exp(-1)) and round(score, 2) == 0.37
-    assert client.create_collection("any", embedding_function=None).configuration_json["hnsw"]["space"] == "l2"
-
-
-def test_llama_index_writes_more_at_once_than_the_database_takes(client, collection):
-    limit = client.get_max_batch_size()
-    assert limit < MAX_CHUNK_SIZE == 41665
-    too_many = [node(str(at), "Text.", [1.0, 0.0]) for at in range(limit + 1)]
-    with pytest.raises(Exception, match="batch size"):
-        ChromaVectorStore(chroma_collection=collection).add(too_many)
-
-
-def test_llama_index_compares_vectors_of_any_maker_and_refuses_these_filters(collection):
-    store = ChromaVectorStore(chroma_collection=collection)
-    store.add([node("1", "Of one model.", [1.0, 0.0]), node("2", "Of another.", [0.0, 1.0])])
-    assert len(store.query(VectorStoreQuery(query_embedding=[0.6, 0.8], similarity_top_k=2)).ids) == 2
-    with pytest.raises(ValueError, match="must be one of"):
-        store.add([node("3", "Lists.", [1.0, 0.0], tags=["a"])])
-    one = MetadataFilter(key="x", value=1)
-    refused = [MetadataFilters(filters=[one, one], condition="not")]
-    refused += [
-        MetadataFilters(filters=[MetadataFilter(key="x", value=["a"], operator=o)]) for o in ("contains", "any", "all")
-    ]
-    for filters in refused:
-        with pytest.raises(ValueError, match="not supported"):
-            store.get_nodes(None, filters)
 
 
 def test_both_find_documents_of_an_index_that_are_half_written(client):
