@@ -7,19 +7,12 @@ import gc
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from transformers import LlamaModel
 
-import eddy_embed
 from eddy_embed import Embedder
-from eddy_embed.encoding import build
-from eddy_embed.model.loading import pretrained
-from eddy_embed.model.loading.pretrained import _Source as Source
-from eddy_embed.utils import garbage
 from eddy_embed.utils.garbage import collector_paused
 
 FOREIGN = {
@@ -63,57 +56,6 @@ def test_the_collector_runs_again_unless_it_was_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
-
-
-def test_a_name_of_the_package_is_looked_up_once() -> None:
-    """Each lookup pauses the collector, which then forgets how many objects were made."""
-    assert vars(eddy_embed)["Embedder"] is Embedder
-
-
-def test_the_collector_runs_while_files_are_fetched_or_converted(monkeypatch: pytest.MonkeyPatch) -> None:
-    states: dict[str, bool] = {}
-
-    def note(owner: Any, name: str) -> None:
-        original = getattr(owner, name)
-
-        def noted(*given: Any, **named: Any) -> Any:
-            states[name] = gc.isenabled()
-            return original(*given, **named)
-
-        monkeypatch.setattr(owner, name, noted)
-
-    for owner, name in ((pretrained, "readable"), (pretrained, "read_config"), (Source, "tokenizer"), (build, "Host")):
-        note(owner, name)
-    note(LlamaModel, "__init__")
-    Embedder("eddy-tiny", "plain", check=False)
-    assert states == {"readable": True, "read_config": True, "tokenizer": False, "__init__": False, "Host": False}
-    for options, paused in (({}, False), ({"local_files_only": True}, True)):
-        with Source({}, "owner/model", options, None).collector_paused():
-            assert gc.isenabled() is not paused
-
-
-def test_objects_that_a_program_froze_stay_frozen_and_are_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python counts them in a walk through all of them, and a program may have frozen millions."""
-    counts: list[int] = []
-
-    def counted(count: Callable[[], int] = gc.get_freeze_count) -> int:
-        counts.append(count())
-        return counts[-1]
-
-    monkeypatch.setattr(garbage, "_others_freeze", False)
-    made: list[list[Any]] = [[] for _ in range(2000)]
-    gc.freeze()
-    try:
-        with monkeypatch.context() as patch:
-            patch.setattr(gc, "get_freeze_count", counted)
-            for _ in range(3):
-                with collector_paused():
-                    pass
-        assert gc.get_freeze_count() >= len(made)
-    finally:
-        gc.unfreeze()
-        gc.freeze()  # again, what was frozen for all tests
-    assert len(counts) == 1
 
 
 def test_the_tokenizer_of_a_model_that_is_read_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:

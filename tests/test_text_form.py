@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -73,28 +74,28 @@ def parameters_of(name: str) -> dict[str, st.SearchStrategy[Any]]:
     return found
 
 
+CLASHES: list[tuple[Callable[[dict[str, Any]], bool], tuple[str, ...]]] = [
+    (lambda of: of.get("local_only", False), ("global_only",)),
+    (lambda of: of.get("init") in ("zeros", "ones", "space"), ("seed",)),
+    (lambda of: of.get("every") is not None, ("k",)),
+    (lambda of: of.get("pool") in ("last", "cls"), ("placeholders", "prompt", "specials")),
+    (lambda of: of.get("joiner") is not None or of.get("variant") == "released", ("piece",)),
+    (lambda of: of.get("rule") == "rate", ("tau", "query_tau", "lengths")),
+    (lambda of: of.get("rule") != "rate", ("rate",)),
+    (lambda of: of.get("lengths") is not None, ("tau",)),
+]
+"""Which parameters exclude which others."""
+
+
 @st.composite
 def built(draw: st.DrawFn) -> Method:
     name = draw(st.sampled_from(methods.names()))
     given_ = draw(st.fixed_dictionaries({}, optional=parameters_of(name)))
-    if given_.get("local_only"):
-        given_.pop("global_only", None)
-    if given_.get("init") in ("zeros", "ones", "space"):
-        given_.pop("seed", None)
-    if given_.get("every"):
-        given_.pop("k", None)
     if name == "echo" and given_.get("k") == 1:
         given_.pop("k")
-    if given_.get("rule") != "rate":
-        given_.pop("rate", None)
-    if name == "readout" and given_.get("pool") in ("last", "cls"):
-        given_ = {key: value for key, value in given_.items() if key not in ("placeholders", "prompt", "specials")}
-    if given_.get("joiner") is not None or given_.get("variant") == "released":
-        given_.pop("piece", None)
-    if given_.get("rule") == "rate":
-        given_ = {key: value for key, value in given_.items() if key not in ("tau", "query_tau", "lengths")}
-    if given_.get("lengths") is not None:
-        given_.pop("tau", None)
+    for clash, without in CLASHES:
+        if clash(given_):
+            given_ = {key: value for key, value in given_.items() if key not in without}
     return getattr(methods, name)(**given_)
 
 
@@ -144,14 +145,11 @@ def test_a_bare_name_has_the_defaults(name: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("htp", "htp"),
         (" htp ", "htp"),
-        ("htp:range=1-7,exit=-2", "htp:range=1-7,exit=-2"),
         ("htp:exit=-2,range=1-7", "htp:range=1-7,exit=-2"),
         ("htp:k=1,pool=mean,local_only=false", "htp:pool=mean"),
         ("plain:pool=none", "plain"),
         ('tp:prompt="prompteol"', "tp:prompt=prompteol"),
-        ("plain:exit=-1", "plain"),
         ("plain:exit=0", "plain:exit=0"),
         ("plain:exit=none", "plain:exit=none"),
         ("htp:exit=none,range=none", "htp"),
@@ -169,9 +167,7 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:", InvalidParameter, "expected a parameter's name at character 4"),
         ("htp:k", InvalidParameter, "expected '=' and a value at character 5"),
         ("htp:k=", InvalidParameter, "expected a value at character 6"),
-        ("htp:k=2,", InvalidParameter, "expected a parameter's name at character 8"),
         ("htp:k=2 ,exit=1", InvalidParameter, "expected ',' or '\\+' at character 7"),
-        ("htp+", InvalidParameter, "expected a method's name at character 4"),
         ("htp:k=1,k=2", InvalidParameter, "'k' is given twice"),
         ('htp:pool="mean', InvalidParameter, "unfinished quotation at character 9"),
         ("hpt", UnknownMethod, "unknown method 'hpt'; choose one of recommended, plain"),
@@ -193,7 +189,6 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:local_only=1", InvalidParameter, "local_only=1 must be true or false"),
         ("htp:local_only=true,global_only=true", InvalidParameter, "local_only and global_only exclude each other"),
         ("plain:pool=max", InvalidParameter, "pool='max' is unknown; choose one of mean, last"),
-        ("recommended:for=search", InvalidParameter, "recommended has no parameter 'for'; it takes use"),
         ("tp:prompt=cot2", InvalidParameter, "prompt='cot2' is unknown; choose one of plain"),
         ('tp:prompt="{txt}"', InvalidParameter, "template '{txt}' needs {text} and no other field"),
         ('tp:prompt="{placeholder}{text}{placeholder}"', InvalidParameter, "may have one {placeholder}"),
@@ -300,8 +295,6 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
         ("tp:exit=0", 6, "choose a later exit or an earlier range"),
         ("plain:exit=0+last2avg", 6, "mean of 2 layers needs 1 below the exit, which is layer 0"),
         ("last2avg", 6, "last2avg has no readout"),
-        ("tempscale", 6, "tempscale has no readout"),
-        ("reroute:layers=2", 6, "reroute:layers=2 has no readout"),
         ("prompteol+readout:placeholders=true", 6, "no placeholders to be averaged"),
         ("centre", 6, "centre has no readout; join it with a method that has one"),
     ],

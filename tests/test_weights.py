@@ -39,32 +39,21 @@ COMPANY = 2e-2
 """Largest difference between a text's vectors alone and in company, unless weights and states are plain float32."""
 
 
-def int8() -> TorchAoConfig:
-    return TorchAoConfig(quant_type=Int8WeightOnlyConfig())
-
-
-def int8_states() -> TorchAoConfig:
-    return TorchAoConfig(quant_type=Int8DynamicActivationInt8WeightConfig())
-
-
-def int4() -> TorchAoConfig:
-    return TorchAoConfig(quant_type=IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32)))
-
-
-def llm_int8() -> BitsAndBytesConfig:
-    return BitsAndBytesConfig(load_in_8bit=True)
-
-
-def nf4() -> BitsAndBytesConfig:
-    return BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True)
-
-
 QUANTISED: dict[str, tuple[Callable[[], Any], float]] = {
-    "torchao int8": (int8, 0.998),
-    "torchao int8, activations too": (int8_states, 0.996),
-    "torchao int4": (int4, 0.75),
-    "bitsandbytes int8": (llm_int8, 0.996),
-    "bitsandbytes nf4": (nf4, 0.8),
+    "torchao int8": (lambda: TorchAoConfig(quant_type=Int8WeightOnlyConfig()), 0.998),
+    "torchao int8, activations too": (
+        lambda: TorchAoConfig(quant_type=Int8DynamicActivationInt8WeightConfig()),
+        0.996,
+    ),
+    "torchao int4": (
+        lambda: TorchAoConfig(quant_type=IntxWeightOnlyConfig(weight_dtype=torch.int4, granularity=PerGroup(32))),
+        0.75,
+    ),
+    "bitsandbytes int8": (lambda: BitsAndBytesConfig(load_in_8bit=True), 0.996),
+    "bitsandbytes nf4": (
+        lambda: BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True),
+        0.8,
+    ),
 }
 """What quantises at loading, and the least cosine with the plain vectors: random weights magnify what is lost."""
 
