@@ -120,7 +120,7 @@ def library(library_folder: Path, documents: Path, tmp_path: Path) -> Path:
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server whose library no test changes."""
     folder = tmp_path_factory.mktemp("demo")
-    with serving(folder / "site", method=None) as site:
+    with serving(folder / "site", method=None, changed=False) as site:
         site.upload("guide.md", f"{GUIDE}\n## Notes\n\n{long_text(90)}")
         site.upload("ferry.pdf", two_pages())
         for name, text in DOCUMENTS.items():

@@ -149,14 +149,16 @@ def read_events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
 
 
 @contextmanager
-def serving(folder: Path, limits: Limits | None = None, **options: Any) -> Iterator[Site]:
+def serving(folder: Path, limits: Limits | None = None, changed: bool = True, **options: Any) -> Iterator[Site]:
     """A server whose model takes few tokens at a time, so that there is progress to be seen on any machine.
 
-    It looks for what others have written more often than a user needs.
+    It looks for what others have written more often than a user needs. One whose library stays as it is (`changed`)
+    needs neither, and may stay open beside tests of the engine.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "ON_ACCELERATOR", 512)
-        patch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
+        if changed:
+            patch.setattr(build, "ON_ACCELERATOR", 512)
+            patch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
         site = Site(folder, limits, **options)
         try:
             yield site
