@@ -224,6 +224,7 @@ def eddy(cluster, monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_command_embeds_files(eddy, tmp_path, embedder):
     (tmp_path / "in" / "below").mkdir(parents=True)
     (tmp_path / "in" / "a.txt").write_text(TEXTS[0], encoding="utf-8")

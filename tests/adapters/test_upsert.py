@@ -13,6 +13,7 @@ from chromadb.api.models.Collection import Collection
 from numpy.typing import NDArray
 from tests.adapters.indexes import apart, documents
 from tests.adapters.killing import SAVED_OFTEN
+from tests.selection import slow
 
 from chroma_eddy.storage.pages import upsert
 from eddy_embed import Embedder
@@ -34,7 +35,7 @@ def library() -> NDArray[np.float32]:
     return np.asarray(Embedder("eddy-tiny", method="plain:exit=2").encode_document(sentences))
 
 
-@pytest.mark.parametrize("changed", [False, True], ids=["the same vectors", "other vectors"])
+@pytest.mark.parametrize("changed", [slow(False), True], ids=["the same vectors", "other vectors"])
 def test_rows_written_again_are_all_found(changed: bool, library: NDArray[np.float32], tmp_path: Path) -> None:
     """By several processes, each of which writes its rows and some of those before it: Chroma's upsert loses a few."""
     random, lost = np.random.default_rng(0), 0
