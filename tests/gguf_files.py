@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFEndian, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFEndian, GGUFValueType, GGUFWriter
 from gguf.quants import quantize
 from tests.families import LAYERS, PROSE, SLIDING, WINDOW, _shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -463,7 +463,7 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
         recipe: What it holds.
         kind: F32, F16, Q8_0, Q4_1 or Q4_K, of all matrices; Q4_K needs rows of multiples of 256.
         own: `metadata` by whole key, None for a key to leave out; `tensors` to add, None for one to leave out;
-            `endianess` and `writer` for files that are broken on purpose.
+            `endianess` for files of other processors.
     """
     model = model_of(recipe)
     config: Any = model.config
@@ -515,21 +515,13 @@ def write_parts(
     """Write metadata and tensors; own ones replace others, None leaves one out."""
     writer = GGUFWriter(path, architecture, endianess=endianess)
     for key, value in (metadata | (own_metadata or {})).items():
-        if isinstance(value, bool):
-            writer.add_bool(key, value)
-        elif isinstance(value, int):
-            writer.add_uint32(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        elif isinstance(value, str):
-            writer.add_string(key, value)
-        elif value is not None:
-            writer.add_array(key, value)
+        if value is not None:
+            kind = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
+            writer.add_key_value(key, value, kind)
     added = {name: None if each is None else (each, "F32") for name, each in (own_tensors or {}).items()}
     for name, tensor in (tensors | added).items():
         if tensor is not None:
-            kind = GGMLQuantizationType[tensor[1]]
-            writer.add_tensor(name, tensor[0], raw_dtype=kind)
+            writer.add_tensor(name, tensor[0], raw_dtype=GGMLQuantizationType[tensor[1]])
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

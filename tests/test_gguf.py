@@ -29,7 +29,7 @@ from tests.gguf_files import FAMILIES, VARIANTS, Recipe, vocabulary, wide, write
 from tests.mixed_texts import mixed_texts
 from tests.processes import run_code
 from tests.selection import each_once, each_pair
-from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel
@@ -323,16 +323,6 @@ def test_a_cache_that_cannot_be_written_to_is_said(tiny: Path, tmp_path: Path, m
 # --- what is refused
 
 
-def patched(path: Path, at: int, new: bytes) -> None:
-    with path.open("r+b") as file:
-        file.seek(at)
-        file.write(new)
-
-
-def refile(path: Path, name: str) -> Path:
-    return path.rename(path.with_name(name))
-
-
 def with_metadata(**metadata: Any) -> Callable[[Path], None]:
     """A file with further metadata; `__` stands for a dot."""
     own = {key.replace("__", "."): value for key, value in metadata.items()}
@@ -344,6 +334,22 @@ def with_tensors(**tensors: Any) -> Callable[[Path], None]:
     return lambda path: write(path, LLAMA, own_tensors=own)
 
 
+def with_number(behind: bytes, further: int, number: int) -> Callable[[Path], None]:
+    """A file with another number so many bytes behind the end of certain bytes."""
+
+    def change(path: Path) -> None:
+        write(path, LLAMA)
+        whole = path.read_bytes()
+        at = whole.index(behind) + len(behind) + further
+        path.write_bytes(whole[:at] + struct.pack("<I", number) + whole[at + 4 :])
+
+    return change
+
+
+def with_type(number: int) -> Callable[[Path], None]:
+    return with_number(b"blk.0.attn_k.weight", 20, number)
+
+
 def of_architecture(name: str) -> Callable[[Path], None]:
     return lambda path: gguf_files.write_parts(path, name, {f"{name}.block_count": 2}, {})
 
@@ -353,117 +359,80 @@ def _cut(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 5000)
 
 
-def _version(number: int) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        write(path, LLAMA)
-        patched(path, 4, struct.pack("<I", number))
-
-    return change
-
-
-def _type(number: int) -> Callable[[Path], None]:
-    def change(path: Path) -> None:
-        write(path, LLAMA)
-        at = path.read_bytes().index(b"blk.0.attn_k.weight") + 19 + 4 + 16
-        patched(path, at, struct.pack("<I", number))
-
-    return change
-
-
 ZEROS = np.zeros((64, 64), np.float32)
 HUB = "Hugging Face id or folder"
-BAD: dict[str, tuple[Callable[[Path], Any], type[EddyError], str]] = {
-    "empty": (lambda path: path.write_bytes(b""), ModelNotFound, "no GGUF file: it begins with b''"),
-    "cut in the weights": (_cut, ModelNotFound, r"is cut off: [\d,]+ bytes of [\d,]+ are there; fetch"),
-    "version 1": (_version(1), ModelNotFound, "version 1, and those read are 2 and 3; convert the model again"),
+BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "empty": (lambda path: path.write_bytes(b""), "no GGUF file: it begins with b''"),
+    "cut in the weights": (_cut, r"is cut off: [\d,]+ bytes of [\d,]+ are there; fetch"),
+    "version 1": (with_number(b"GGUF", 0, 1), "version 1, and those read are 2 and 3; convert the model again"),
     "big-endian": (
         lambda path: write(path, LLAMA, endianess=GGUFEndian.BIG),
-        ModelNotFound,
         "big-endian processors; convert it with `gguf_convert_endian.py FILE little`",
     ),
-    "bert": (of_architecture("bert"), UnsupportedModel, r"an embedding model \(bert\).* name its Hugging Face id"),
-    "pooled": (with_metadata(llama__pooling_type=3), UnsupportedModel, r"an embedding model \(llama\)"),
-    "both directions": (with_metadata(llama__attention__causal=False), UnsupportedModel, "an embedding model"),
-    "projector": (with_metadata(general__type="mmproj"), UnsupportedModel, "a model of images or sound"),
-    "vision inside": (with_tensors(v__patch_embd__weight=ZEROS), UnsupportedModel, r"images or sound too \(v\.patch"),
-    "another decoder": (of_architecture("mamba"), UnsupportedModel, rf"'mamba' is not among .*llama.*{HUB}"),
-    "adapter": (with_metadata(general__type="adapter"), UnsupportedModel, "holds 'adapter', not a model"),
-    "first of three": (with_metadata(split__count=3, split__no=0), UnsupportedModel, "llama-gguf-split --merge"),
+    "bert": (of_architecture("bert"), r"an embedding model \(bert\).* name its Hugging Face id"),
+    "pooled": (with_metadata(llama__pooling_type=3), r"an embedding model \(llama\)"),
+    "both directions": (with_metadata(llama__attention__causal=False), "an embedding model"),
+    "projector": (with_metadata(general__type="mmproj"), "a model of images or sound"),
+    "vision inside": (with_tensors(v__patch_embd__weight=ZEROS), r"images or sound too \(v\.patch"),
+    "another decoder": (of_architecture("mamba"), rf"'mamba' is not among .*llama.*{HUB}"),
+    "adapter": (with_metadata(general__type="adapter"), "holds 'adapter', not a model"),
+    "first of three": (with_metadata(split__count=3, split__no=0), "llama-gguf-split --merge"),
     "unknown setting": (
         with_metadata(llama__attention__scale=0.5),
-        UnsupportedModel,
         rf"llama\.attention\.scale=0\.5 is a setting that Eddy does not know; name .*{HUB}",
     ),
-    "setting of a wrong type": (
-        with_metadata(llama__block_count="six"),
-        UnsupportedModel,
-        "block_count='six' has a type",
-    ),
+    "setting of a wrong type": (with_metadata(llama__block_count="six"), "block_count='six' has a type"),
     "setting for each layer": (
         with_metadata(llama__attention__head_count=[4] * 6),
-        UnsupportedModel,
         r"llama\.attention\.head_count differs between layers",
     ),
-    "setting left out": (
-        with_metadata(llama__attention__head_count_kv=None),
-        UnsupportedModel,
-        r"lacks llama\.attention\.head_count_kv",
-    ),
-    "experts": (with_metadata(llama__expert_count=8), UnsupportedModel, "a mixture of 8 experts"),
-    "rope scaling": (with_metadata(llama__rope__scaling__type="su"), UnsupportedModel, "rope.scaling.type='su'"),
-    "part of a head turns": (with_metadata(llama__rope__dimension_count=8), UnsupportedModel, "8 of 16 dimensions"),
+    "setting left out": (with_metadata(llama__attention__head_count_kv=None), r"lacks llama\.attention\.head_count_kv"),
+    "experts": (with_metadata(llama__expert_count=8), "a mixture of 8 experts"),
+    "rope scaling": (with_metadata(llama__rope__scaling__type="su"), "rope.scaling.type='su'"),
+    "part of a head turns": (with_metadata(llama__rope__dimension_count=8), "8 of 16 dimensions"),
     "values of another width": (
         with_metadata(llama__attention__key_length=16, llama__attention__value_length=8),
-        UnsupportedModel,
         "keys and values of different widths",
     ),
-    "layers that are not there": (with_metadata(llama__block_count=7), UnsupportedModel, "7 layers, and 6 are there"),
-    "type without a reader": (_type(GGMLQuantizationType.Q8_K), UnsupportedModel, "quantised as Q8_K, which cannot"),
-    "type of tomorrow": (_type(99), UnsupportedModel, "blk.0.attn_k.weight is quantised as type 99, which cannot"),
+    "layers that are not there": (with_metadata(llama__block_count=7), "7 layers, and 6 are there"),
+    "type without a reader": (with_type(GGMLQuantizationType.Q8_K), "quantised as Q8_K, which cannot"),
+    "type of tomorrow": (with_type(99), "blk.0.attn_k.weight is quantised as type 99, which cannot"),
     "a tensor too many": (
         with_tensors(blk__0__attn_extra__weight=ZEROS),
-        UnsupportedModel,
         r"values in the file, [\d,]+ in LlamaForCausalLM; name",
     ),
-    "no embeddings": (with_tensors(token_embd__weight=None), UnsupportedModel, r"lacks the tensor token_embd\.weight"),
+    "no embeddings": (with_tensors(token_embd__weight=None), r"lacks the tensor token_embd\.weight"),
     "another pre-tokenizer": (
         lambda path: write(path, replace(LLAMA, words="gpt-2"), own_metadata={"tokenizer.ggml.pre": "viking"}),
-        UnsupportedModel,
         rf"tokenizer 'gpt2' with pre-tokenizer 'viking' is not among .* {HUB}",
     ),
-    "no tokens": (
-        with_metadata(tokenizer__ggml__tokens=None),
-        UnsupportedModel,
-        "its tokenizer cannot be read .*; fetch it again",
-    ),
-    "no start token": (
-        with_metadata(tokenizer__ggml__bos_token_id=None),
-        UnsupportedModel,
-        "asks for a bos_token with every text",
-    ),
+    "no tokens": (with_metadata(tokenizer__ggml__tokens=None), "its tokenizer cannot be read .*; fetch it again"),
+    "no start token": (with_metadata(tokenizer__ggml__bos_token_id=None), "asks for a bos_token with every text"),
 }
+DAMAGED = ("empty", "cut in the weights", "version 1", "big-endian")
+"""Those that are no readable files; the others hold what Eddy cannot run."""
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_bad_files_are_refused_with_a_reason(name: str, tmp_path: Path, own_cache: Path) -> None:
-    make, error, reason = BAD[name]
+    make, reason = BAD[name]
     path = tmp_path / "bad.gguf"
     make(path)
-    with pytest.raises(error, match=reason) as caught:
+    with pytest.raises(ModelNotFound if name in DAMAGED else UnsupportedModel, match=reason) as caught:
         Embedder(path, method="plain", dtype="float32")
     assert str(path) in str(caught.value)
     assert entries(own_cache) == []
 
 
 def test_parts_of_a_file_are_known_by_their_name(tiny: Path, own_cache: Path) -> None:
-    part = refile(tiny, "tiny-00002-of-00003.gguf")
+    part = tiny.rename(tiny.with_name("tiny-00002-of-00003.gguf"))
     with pytest.raises(UnsupportedModel, match=r"one of several parts; join them .* FIRST-PART WHOLE\.gguf"):
         Embedder(part, method="plain")
 
 
-def test_version_2_is_read(tiny: Path) -> None:
-    patched(tiny, 4, struct.pack("<I", 2))
-    assert GgufFile.read(tiny).quantisation == "F16"
+def test_version_2_is_read(tmp_path: Path) -> None:
+    with_number(b"GGUF", 0, 2)(tmp_path / "x.gguf")
+    assert GgufFile.read(tmp_path / "x.gguf").quantisation == "F16"
 
 
 @cache
@@ -486,10 +455,6 @@ def read_whole_header(path: Path) -> None:
     tokenizer_of(file)
 
 
-def header_size() -> int:
-    return small_file().index(b"blk.0.ffn_down.weight")
-
-
 @settings(max_examples=60)
 @given(data=st.data())
 def test_a_header_cut_anywhere_is_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -505,7 +470,7 @@ def test_a_header_cut_anywhere_is_refused(data: st.DataObject, tmp_path_factory:
 def test_a_header_with_other_bytes_is_read_or_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    near = st.integers(0, 1400) | st.integers(0, header_size() + 800)
+    near = st.integers(0, 1400) | st.integers(0, small_file().index(b"blk.0.ffn_down.weight") + 800)
     changes = data.draw(st.lists(st.tuples(near, st.integers(0, 255)), min_size=1, max_size=3))
     whole = bytearray(small_file())
     for place, byte in changes:
@@ -549,20 +514,3 @@ def test_smollm2_knows_the_capital_of_france(
     ids = tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
     with torch.no_grad():
         assert tokenizer.decode(model(ids).logits[0, -1].argmax()) == " Paris"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_smollm2_has_the_vectors_of_transformers(dtype: str, smollm2: Path) -> None:
-    """Against transformers' own reader of GGUF, weights, tokenizer and all."""
-    place = {"pretrained_model_name_or_path": smollm2.parent, "gguf_file": smollm2.name}
-    model = AutoModelForCausalLM.from_pretrained(
-        **place, dtype=getattr(torch, dtype), quantization_config=GgufConfig(dequantize=True)
-    )
-    tokenizer = AutoTokenizer.from_pretrained(**place)
-    with Embedder(smollm2, method="plain:exit=-1+start:token=none", dtype=dtype, device="cpu") as embedder:
-        for text, vector in zip(TEXTS, embedder.encode_document(TEXTS), strict=True):
-            with torch.no_grad():
-                states = model.model(**tokenizer(text, return_tensors="pt")).last_hidden_state[0].float()
-            mean = states.mean(0) / states.mean(0).norm()
-            assert np.abs(mean.numpy() - vector).max() <= (TOLERANCE if dtype == "float32" else 5e-3)

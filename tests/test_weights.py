@@ -18,7 +18,7 @@ from tests.comparison import TEXTS, embedder
 from tests.selection import each_once, mostly_slow
 from torchao.quantization import Int8DynamicActivationInt8WeightConfig, Int8WeightOnlyConfig, IntxWeightOnlyConfig
 from torchao.quantization.granularity import PerGroup
-from transformers import AutoModel, AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, TorchAoConfig
+from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, TorchAoConfig
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
@@ -66,6 +66,10 @@ def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model.save_pretrained(folder)
     families.build("llama")[1].save_pretrained(folder)
     return folder
+
+
+def quantised(llama: Path, name: str, dtype: torch.dtype = torch.float32) -> Any:
+    return AutoModelForCausalLM.from_pretrained(llama, quantization_config=QUANTISED[name][0](), dtype=dtype)
 
 
 def logits(model: torch.nn.Module) -> torch.Tensor:
@@ -123,10 +127,7 @@ def test_quantised_models_run_by_name_and_by_hand_and_stay_as_they_are(name: str
         assert np.abs(by_name.encode_document(text) - vector).max() <= COMPANY
 
     # Two of a kind: one is embedded with before it ever ran, and must not know.
-    given, twin = (
-        AutoModelForCausalLM.from_pretrained(llama, quantization_config=quantise(), dtype=getattr(torch, dtype))
-        for _ in range(2)
-    )
+    given, twin = (quantised(llama, name, getattr(torch, dtype)) for _ in range(2))
     shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
     assert np.array_equal(shared.encode_document(TEXTS), vectors)
     assert shared.fingerprint == by_name.fingerprint
@@ -136,8 +137,8 @@ def test_quantised_models_run_by_name_and_by_hand_and_stay_as_they_are(name: str
 
 
 def test_what_a_quantised_model_reads_is_its_own_hidden_states(llama: Path) -> None:
-    for quantise, _ in QUANTISED.values():
-        given = AutoModelForCausalLM.from_pretrained(llama, quantization_config=quantise(), dtype=torch.float32)
+    for name in QUANTISED:
+        given = quantised(llama, name)
         tokenizer = families.build("llama")[1]
         ids = torch.tensor([tokenizer(TEXTS[0])["input_ids"]])
         with torch.no_grad():
@@ -149,9 +150,7 @@ def test_what_a_quantised_model_reads_is_its_own_hidden_states(llama: Path) -> N
 
 def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> None:
     for name in ("torchao int8", "bitsandbytes int8"):
-        given = AutoModelForCausalLM.from_pretrained(
-            llama, quantization_config=QUANTISED[name][0](), dtype=torch.float32
-        )
+        given = quantised(llama, name)
         view = Embedder(given, tokenizer=families.build("llama")[1], method="plain")._pipeline.open_runner.host._view
         for ours, theirs in zip(view.parameters(), given.model.parameters(), strict=True):
             assert ours is theirs or ours.data_ptr() == theirs.data_ptr()
@@ -163,8 +162,7 @@ def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> 
 @pytest.mark.parametrize("name", ["torchao int8", "bitsandbytes nf4"])
 def test_folders_of_quantised_models(name: str, llama: Path, tmp_path: Path) -> None:
     quantise, tokenizer = QUANTISED[name][0], families.build("llama")[1]
-    given = AutoModelForCausalLM.from_pretrained(llama, quantization_config=quantise(), dtype=torch.bfloat16)
-    given.save_pretrained(tmp_path)
+    quantised(llama, name, torch.bfloat16).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     if name == "torchao int8":  # whose files AutoModel cannot read without the head
         with pytest.raises(UnsupportedModel, match="AutoModelForCausalLM, and hand it over"):
@@ -182,9 +180,7 @@ def test_folders_of_quantised_models(name: str, llama: Path, tmp_path: Path) -> 
 def test_scales_and_codes_enter_the_fingerprint(llama: Path) -> None:
     tokenizer = families.build("llama")[1]
     for name in ("torchao int8", "bitsandbytes int8", "bitsandbytes nf4"):
-        given = AutoModelForCausalLM.from_pretrained(
-            llama, quantization_config=QUANTISED[name][0](), dtype=torch.float32
-        )
+        given = quantised(llama, name)
         before = Embedder(given, tokenizer=tokenizer, method="plain").fingerprint
         weight = given.model.layers[2].mlp.up_proj.weight
         scales = getattr(weight, "scale", getattr(weight, "SCB", None))
@@ -273,10 +269,3 @@ def test_tied_embeddings_stored_as_the_head(tmp_path: Path) -> None:
     given = AutoModelForCausalLM.from_pretrained(tmp_path)
     shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
     assert np.array_equal(shared.encode_document(TEXTS), embedder("gpt2", METHOD).encode_document(TEXTS))
-
-
-def test_the_base_model_itself(llama: Path) -> None:
-    base, whole = AutoModel.from_pretrained(llama), AutoModelForCausalLM.from_pretrained(llama)
-    made = [Embedder(each, tokenizer=families.build("llama")[1], method=METHOD) for each in (base, whole)]
-    assert made[0].fingerprint == made[1].fingerprint
-    assert np.array_equal(*(each.encode_document(TEXTS) for each in made))
