@@ -317,7 +317,7 @@ def test_every_method_reads_them_the_same(method: str, overflow: str, monkeypatc
     assert abs(first.tokens - usual.tokens) <= apart and abs(first.truncated - usual.truncated) <= apart
     if "template" in planner.layout.chosen and overflow == "window":
         # In a wording, the text's first or last token may be another than alone, and a window end a sentence earlier.
-        assert abs(len(first.windows) - len(usual.windows)) <= len(usual.windows) / 8
+        assert abs(len(first.windows) - len(usual.windows)) <= max(1, len(usual.windows) / 8)
         return
     for mine, theirs in zip(first.windows, usual.windows, strict=True):
         assert np.array_equal(mine.sequence.ids, theirs.sequence.ids)

@@ -78,7 +78,7 @@ OUTSIDE = pytest.mark.slow
 def test_langchain_llm_answers_and_embeds(pipeline, kind):
     llm: Any = Wrapped(pipeline)
     if kind != "wrapped":
-        package = importlib.import_module("langchain_huggingface")
+        package: Any = pytest.importorskip("langchain_huggingface", reason="see OUTSIDE in test_migration.py")
         llm = package.HuggingFacePipeline(pipeline=pipeline, pipeline_kwargs={"return_full_text": False})
     held = package.ChatHuggingFace(llm=llm, tokenizer=pipeline.tokenizer, model_id=str(TINY)) if kind == "chat" else llm
     before = llm.invoke(PROMPT)

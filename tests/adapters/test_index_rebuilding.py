@@ -200,10 +200,14 @@ def test_a_grown_index_is_fitted_again_without_the_model(post, normalize, tmp_pa
         fresh = Embedder("eddy-tiny", method=f"plain+{post}", normalize=normalize)
         fresh.fit([document.text for document in documents(8)])
         held = {(row["eddy_document"], row["start_index"]): vector for vector, row, _ in rows(index)[MAIN].values()}
+        found, wanted = [], []
         for document in documents(8):
             for passage in fresh.encode_long(document.text, passage_size=24).passages:
-                near = held[document.id, passage.start]
-                np.testing.assert_allclose(near, passage.vector, atol=2e-3 * np.linalg.norm(passage.vector))
+                found.append(held[document.id, passage.start])
+                wanted.append(passage.vector)
+        # Products: so few sentences leave the axes open behind those in which they differ.
+        products = np.array(wanted) @ np.array(wanted).T
+        np.testing.assert_allclose(np.array(found) @ np.array(found).T, products, atol=4e-3 * products.max())
         again = index.refit()
         assert again.written == 8 and index.status().documents == 8
 
