@@ -283,6 +283,7 @@ def test_what_a_killed_conversion_left_is_removed(tiny: Path, own_cache: Path) -
     assert entries(own_cache) == [folder]
 
 
+@pytest.mark.slow
 def test_two_processes_at_once_convert_once(tiny: Path, own_cache: Path) -> None:
     results: list[Any] = []
     both = [threading.Thread(target=lambda: results.append(run_code(READ, tiny))) for _ in range(2)]
@@ -504,6 +505,7 @@ def test_smollm2_has_the_ids_of_llama_cpp(smollm2: Path) -> None:
     assert tokenizer.prefix.tolist() == tokenizer.suffix.tolist() == []
 
 
+@pytest.mark.slow
 def test_smollm2_knows_the_capital_of_france(
     smollm2: Path, fetched_smollm2: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,6 +158,7 @@ def offer(folder: Path, points: str, code: str = PACKAGE) -> None:
     (folder / "tail_of_text-1.0.dist-info" / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{points}\n")
 
 
+@pytest.mark.slow
 def test_an_installed_package_offers_methods(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"

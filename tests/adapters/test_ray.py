@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import dataset, one_node
-from tests.selection import slow
 
 from chroma_eddy import Document, open_index
 from chroma_eddy.storage.names import MAIN
@@ -140,6 +139,7 @@ def test_an_index_processes_vectors_that_were_made_elsewhere(tmp_path, monkeypat
     assert_same(held[0][1], held[1][1])
 
 
+@pytest.mark.slow
 def test_embedders_of_another_model_are_found_out(cluster):
     import ray.data
 
@@ -154,7 +154,8 @@ def test_embedders_of_another_model_are_found_out(cluster):
 # --- On a cluster
 
 
-@pytest.mark.parametrize("method", ["plain:exit=1+truncate:dims=32", slow("plain:exit=1+centre")])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["plain:exit=1+truncate:dims=32", "plain:exit=1+centre"])
 def test_an_index_gets_the_rows_of_one_process_and_only_what_is_new_is_embedded(method, cluster, tmp_path):
     from ray_eddy import ingest
 
@@ -263,6 +264,7 @@ def test_a_bad_document_ends_the_run(eddy, tmp_path, capsys):
     assert "byte 3 is not UTF-8" in said and "errors='column'" in said and len(said.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_what_the_command_cannot_use_is_said(eddy, tmp_path, capsys):
     (tmp_path / "a.txt").write_text(TEXTS[0])
     (tmp_path / "out").mkdir()

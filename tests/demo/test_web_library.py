@@ -75,6 +75,7 @@ def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pyt
 # --- The next server
 
 
+@pytest.mark.slow
 def test_work_goes_on_with_the_next_server(tmp_path: Path) -> None:
     """Stopped while it embeds, then cancelled, then finished: every document once, whole, and nothing left over."""
     folder, text = tmp_path / "library", long_text(150)
