@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import refuse_unknown
-from eddy_embed.integrations.settings import put, to_plain_values
+from eddy_embed.integrations import put, refuse_unknown
 
 # Parameters of HuggingFaceEmbeddings without a counterpart, and what to use instead.
 _HINTS = {
@@ -41,7 +40,7 @@ _MODEL = {**{name: name for name in _OWN}, "torch_dtype": "dtype"}
 
 
 def resolve_arguments(arguments: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Resolve alternative names of arguments, and convert paths and torch objects to plain types."""
+    """Resolve alternative names of arguments, and refuse unknown ones."""
     values = dict(arguments)
     for name in ("encode_kwargs", "model_kwargs"):
         if not isinstance(values.get(name), Mapping | None):
@@ -57,7 +56,7 @@ def resolve_arguments(arguments: Mapping[str, Any], fields: Sequence[str]) -> di
     _unpack_encode_kwargs(values)
     _unpack_model_kwargs(values)
     refuse_unknown("EddyEmbeddings", values, fields, _HINTS)
-    return to_plain_values("EddyEmbeddings", values)
+    return values
 
 
 def _unpack_encode_kwargs(values: dict[str, Any]) -> None:

@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
-from eddy_embed.integrations import EmbedderOwner, check_kind, check_one, checked_text_list, in_worker
-from eddy_embed.integrations.settings import check_loaded
+from eddy_embed.integrations import (
+    EmbedderOwner,
+    check_kind,
+    check_loaded,
+    check_one,
+    checked_text_list,
+    in_worker,
+)
 from langchain_eddy.arguments import resolve_arguments
 
 if TYPE_CHECKING:

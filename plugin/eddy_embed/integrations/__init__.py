@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from eddy_embed.encoding.build import open_model as open_model
     from eddy_embed.encoding.document import *
-    from eddy_embed.encoding.explain import *
     from eddy_embed.encoding.finalize import *
     from eddy_embed.encoding.validation import *
     from eddy_embed.integrations.document_ids import *
@@ -42,14 +41,13 @@ if TYPE_CHECKING:
 _NAMES = {
     "encoding.build": "open_model",
     "encoding.document": "LongDocument Part Passage PassageUnit Span heading_path",
-    "encoding.explain": "Explanation",
     "encoding.finalize": "VectorFinalizer unit",
     "encoding.validation": "PASSAGES check_count check_kind check_one check_options check_parts checked_text_list "
     "checked_texts refuse_unknown",
     "integrations.document_ids": "document_identity is_random passage_id",
     "integrations.failures": "isolate_failures",
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
-    "integrations.page_numbers": "LABEL LAST_LABEL PAGES Pages joined_pages pages_by_file",
+    "integrations.page_numbers": "LAST_LABEL PAGES Pages joined_pages pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",
     "integrations.shared_embedders": "EmbedderOwner in_worker is_unfitted live_error name_of open_embedder "
     "raise_if_unfitted",
