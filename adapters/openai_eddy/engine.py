@@ -24,8 +24,8 @@ from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
 from openai_eddy.request import EmbeddingRequest, Unit, check_size
 
-LOADING = {"device": None, "dtype": "auto", "revision": None, "trust_remote_code": False, "local_files_only": False}
-"""Options of loading a model, which several methods share, and their defaults."""
+LOADING = ("device", "dtype", "revision", "trust_remote_code", "local_files_only")
+"""Settings of loading a model, which several methods share."""
 WARM_UP = "The ferry leaves at noon."
 
 
@@ -148,7 +148,8 @@ def open_embedders(
     posts = {text: {"fitted": str(post)} for text in fitted} if post is not None else {}
     live = None
     if len(parsed) > 1:
-        loading: dict[str, Any] = {name: options.pop(name, default) for name, default in LOADING.items()}
+        defaults = EmbedderSettings.model_fields
+        loading: dict[str, Any] = {name: options.pop(name, defaults[name].default) for name in LOADING}
         opened = open_model(
             model, methods.plain(), None, cache_folder=None, model_kwargs={}, show_progress=False, **loading
         )
