@@ -177,9 +177,9 @@ def test_the_recommended_method_is_kept_on_few_questions(own: Path, capsys, monk
     given = ["eddy-tiny", "--texts", str(own / "texts"), "--questions", str(own / "q.jsonl")]
     code, out, err = run(capsys, monkeypatch, "evaluate", *given)
     rows = [line.split("`")[1] for line in out.splitlines() if line.startswith("| `")]
-    posts = ("", "+whiten", "+whiten:power=0.5")
-    assert code == 0 and sorted(rows) == ["bm25", *(f"{m}{p}" for m in ("echo:exit=1", "plain:exit=0") for p in posts)]
-    assert "3 items of texts show no method above echo:exit=1" in out and out.endswith("method  echo:exit=1\n")
+    posts, best = ("", "+whiten", "+whiten:power=0.5"), "plain:exit=0+sif+filter"
+    assert code == 0 and sorted(rows) == sorted(["bm25", *(f"{m}{p}" for m in ("plain:exit=0", best) for p in posts)])
+    assert f"3 items of texts show no method above {best}" in out and out.endswith(f"method  {best}\n")
     assert err.count("recommended for retrieval") == 1 and err.count("left out: plain:exit=99") == 3
 
 

@@ -70,12 +70,6 @@ _OWN: dict[_Shape, Entry] = {
             "echo:exit=-2", {"stsb_dev, spearman": (0.811, 0.758)}, "prompteol:exit=-2", "whiten:power=0.5"
         ),
     ),
-    # eddy-tiny
-    ("llama", 8, 320, 8192): Entry(
-        _CHOSEN,
-        retrieval=Recommendation("echo:exit=1", {"cranfield, ndcg@10": (0.239, 0.127)}, post="whiten"),
-        similarity=Recommendation("echo:exit=1", {"stsb_dev, spearman": (0.742, 0.699)}, post="whiten"),
-    ),
 }
 """By (architecture, layers, hidden, vocabulary) of the full model."""
 _GENERIC = Entry(
