@@ -141,3 +141,55 @@ def test_the_page_shows_what_was_measured_of_every_model() -> None:
     files = _read()
     assert files and all(told["rows"] for told in files)
     assert _table(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")
+
+
+# --- index
+
+
+def test_disk_is_told_by_part_and_all_hnsw_folders_are_one(tmp_path: Path) -> None:
+    from index_cost import disk
+
+    sizes = {"chroma.sqlite3": 3, "a1/data_level0.bin": 5, "a1/header.bin": 1, "b2/data_level0.bin": 7, "eddy.x/y/z": 2}
+    for name, size in sizes.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(bytes(size))
+    assert disk(tmp_path) == {"chroma.sqlite3": 3, "HNSW": 13, "eddy.x": 2}
+
+
+def test_checkouts_take_turns_and_their_medians_are_divided() -> None:
+    from index_cost import in_turn, table
+
+    order: list[str] = []
+    spent = {"earlier": iter([8.0, 90.0, 6.0]), "now": iter([1.0, 2.0, 3.0])}
+
+    def run(name: str) -> Any:
+        order.append(name)
+        return {"disk, MB": next(spent[name]), **({"copies, MB": 4.0} if name == "earlier" else {})}
+
+    earlier, now = in_turn([lambda: run("earlier"), lambda: run("now")], 3)
+    assert " ".join(order) == "earlier now now earlier earlier now"
+    assert table({"earlier": earlier, "now": now}).splitlines()[2:] == [
+        "| disk, MB | 8 | 2 | 4.00 |",
+        "| copies, MB | 4 |  |  |",
+    ]
+
+
+def test_an_index_of_drawn_vectors_is_written_asked_and_opened(tmp_path: Path) -> None:
+    from index_systems import RUNS
+
+    asked = {"passages": 120, "questions": 5, "model": "eddy-tiny", "method": "plain:exit=0", "folder": str(tmp_path)}
+    options: Any = SimpleNamespace(**asked)
+    found = RUNS["index"](options)
+    assert (
+        found["dimensions"] == 320 and found["recall@10"] == 1 and found["disk, GB per 10^6 passages"] > 2 * 320 * 4e-3
+    )
+    for by in ("itself", "chromadb"):
+        assert RUNS[by](options)[f"first answer by {by}, s"] > 0
+
+
+def test_documents_of_one_line_are_written(tmp_path: Path) -> None:
+    from index_cost import RUNS
+
+    found = RUNS["lines"](SimpleNamespace(lines=60))
+    assert found["60 lines, eddy-tiny, disk, kB each"] > 320 * 4 / 1000
+    assert found["60 lines, eddy-tiny, processor s"] > 0
