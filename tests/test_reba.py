@@ -136,6 +136,14 @@ def test_bad_spans_are_refused(spans: Any, message: str) -> None:
         embedder("llama", "plain").encode_words("Ab cd", spans)
 
 
+def test_words_of_several_texts_are_those_of_each() -> None:
+    e, texts, spans = embedder("llama", "plain"), TEXTS[:3], [[(0, 3)], [], [(0, 2), (1, 4)]]
+    for text, own, vectors in zip(texts, spans, e.encode_words(texts, spans), strict=True):
+        np.testing.assert_allclose(vectors, e.encode_words(text, own), atol=1e-6)
+    with pytest.raises(InvalidParameter, match="there are 3 texts and 1 lists of spans"):
+        e.encode_words(texts, spans[:1])
+
+
 def test_words_that_nothing_reads_are_refused() -> None:
     e = embedder("llama", "plain", max_length=20, overflow="truncate")
     with pytest.raises(InvalidParameter, match=r"span 1, \(70, 80\), has no token .* the last \d+ tokens are cut"):
@@ -143,7 +151,7 @@ def test_words_that_nothing_reads_are_refused() -> None:
     for method in ("prompteol", "plain:pool=hybrid"):
         with pytest.raises(IncompatibleMethods, match="no vectors for words"):
             embedder("llama", method).encode_words("Ab cd", [(0, 2)])
-    for text in (["Ab"], None, " "):
+    for text in (None, " "):
         with pytest.raises(InvalidText):
             embedder("llama", "plain").encode_words(text, [(0, 1)])
 

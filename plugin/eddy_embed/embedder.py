@@ -29,7 +29,7 @@ from eddy_embed.encoding.validation import (
     check_options,
     check_parts,
     checked_role,
-    checked_spans,
+    checked_span_lists,
     checked_texts,
     chunks,
     refuse_unknown,
@@ -247,18 +247,21 @@ class Embedder:
             documents = list(self._pipeline.documents(checked, passage_size, late, bar, parts, passage_unit))
         return documents[0] if isinstance(texts, str) else documents
 
-    def encode_words(self, text: str, spans: Iterable[tuple[int, int]]) -> Floats:
+    @overload
+    def encode_words(self, text: str, spans: Iterable[tuple[int, int]]) -> Floats: ...
+    @overload
+    def encode_words(self, text: list[str], spans: Iterable[Iterable[tuple[int, int]]]) -> list[Floats]: ...
+    def encode_words(self, text: str | list[str], spans: Any) -> Floats | list[Floats]:
         """Vectors of words in their text: for each, the mean over the tokens that overlap its characters.
 
-        It averages what the method averages over the text: states at its exit layer, in the copy that it reads; for
-        reba, e of the first copy, whatever its `pool`.
+        It averages states at the method's exit layer, in the copy that it reads; for reba, e of the first copy.
 
         Args:
-            text: The text, with the document's wording and instruction.
-            spans: Start and end of each word, in characters; they may overlap.
+            text: The text, with the document's wording and instruction, or a list of texts.
+            spans: Start and end of each word, in characters; they may overlap. Of several texts, a list for each.
 
         Returns:
-            float32, shape (spans, dimension), in their order.
+            float32, shape (spans, dimension), in their order; of several texts, a list.
 
         Raises:
             IncompatibleMethods: The method does not average.
@@ -267,15 +270,12 @@ class Embedder:
             TextTooLong: The text exceeds the window and overflow is "error".
         """
         if not self.can_embed_words:
-            raise IncompatibleMethods(
-                f"{self.method} reads one token, for the whole text, and gives no vectors for words; use one that "
-                "averages, such as plain:pool=mean, or reba"
-            )
-        check_one(text)
-        checked = checked_spans(checked_texts(text)[0], spans)
-        if not checked:
-            return np.empty((0, self.dimension), np.float32)
-        return self._pipeline.words(text, checked).astype(np.float32)
+            why = "reads one token, and gives no vectors for words; use one that averages, such as plain:pool=mean"
+            raise IncompatibleMethods(f"{self.method} {why}, or reba")
+        if isinstance(text, str):
+            return self.encode_words([text], [spans])[0]
+        texts = checked_texts(text)
+        return self._pipeline.words(texts, checked_span_lists(texts, spans))
 
     def fit(
         self,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Collection
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
 from typing import Literal
 
 import numpy as np
 
-from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.planner import TextPlan
-from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.sentences.blocks import Path, units
 from eddy_embed.text.sequence import Window, last_overlapping, owners
 from eddy_embed.utils.arrays import Floats, Ints
@@ -72,6 +70,8 @@ class LongDocument:
         n_tokens: Tokens of the text, without prompt and placeholders.
         n_windows: Passes over the text; above 1, it exceeds the model's window.
         n_truncated: Tokens at its end that were not read (only with overflow="truncate").
+        sentence_spans: First character of each sentence and the one after its last, also if their vectors were not
+            requested.
     """
 
     text: str
@@ -81,6 +81,7 @@ class LongDocument:
     n_tokens: int
     n_windows: int
     n_truncated: int
+    sentence_spans: Seq[tuple[int, int]] = ()
 
     def __repr__(self) -> str:
         counted = f"n_tokens={self.n_tokens}, n_windows={self.n_windows}, n_truncated={self.n_truncated}"
@@ -102,18 +103,6 @@ class LongDocument:
         Questions are as short as sentences, and there are more of these: fitted on them, whitening finds more.
         """
         return self.sentences or self.passages
-
-    def processed(self, fitted: Fitted, normalize: bool = True) -> LongDocument:
-        """The same document with post-processing that was fitted later, and vectors of length 1 if `normalize`."""
-        finish = VectorFinalizer(normalize=normalize, post=fitted.post, fitted=fitted)
-
-        def again(vector: Floats) -> Floats:
-            return finish(vector.astype(np.float64), 0).astype(np.float32)
-
-        passages = [replace(passage, vector=again(passage.vector)) for passage in self.passages]
-        sentences = [replace(sentence, vector=again(sentence.vector)) for sentence in self.sentences]
-        vector = again(self.vector) if len(self.vector) else self.vector
-        return replace(self, vector=vector, passages=passages, sentences=sentences)
 
 
 def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[int, int]]:
@@ -203,4 +192,5 @@ def assemble(
         n_tokens=plan.tokens,
         n_windows=plan.window_count,
         n_truncated=plan.truncated,
+        sentence_spans=[(a, b) for a, b in spans.tolist()],
     )

@@ -129,20 +129,25 @@ class Pipeline:
             self.counts.positions += sum(w.length + repeated_tokens(w, repetition) for w in plan.windows)
         return self.open_runner.run(planned, [[] for _ in planned] if divisions is None else divisions, bar, role)
 
-    def words(self, text: str, spans: list[tuple[int, int]], bar: Progress | None = None) -> Doubles:
-        """Vectors of spans of a text's characters, which may overlap, shape (spans, width)."""
-        (plan,) = planned = self.planner.plan([text], "document")
+    def words(self, texts: list[str], spans: list[list[tuple[int, int]]], bar: Progress | None = None) -> list[Floats]:
+        """Vectors of spans of each text's characters, which may overlap, each of shape (spans, width)."""
+        planned = self.planner.plan(texts, "document")
         self.counts.add(planned)
         # A division of its own for each: the spans of a division are ordered and disjoint, words need not be.
-        (sums,) = self._run(planned, [[np.array([span], np.int64) for span in spans]], bar)
-        sizes = np.concatenate(sums.sizes)
-        for index in np.flatnonzero(sizes == 0).tolist():
-            cut = f", of which the last {plan.truncated} tokens are cut" if plan.truncated else ""
-            raise InvalidParameter(
-                f"span {index}, {spans[index]}, has no token in the text that is read{cut}; choose another span or a "
-                "longer max_length"
-            )
-        return self.finish(np.concatenate(sums.parts) / np.concatenate(sums.weights)[:, None], 0)
+        divisions = [[np.array([span], np.int64) for span in own] for own in spans]
+        found = []
+        for number, sums in enumerate(self._run(planned, divisions, bar)):
+            for index in np.flatnonzero(np.concatenate([*sums.sizes, [1]]) == 0).tolist():
+                tokens = planned[number].truncated
+                cut = f", of which the last {tokens} tokens are cut" if tokens else ""
+                raise InvalidParameter(
+                    f"span {index}, {spans[number][index]}, has no token in the text that is read{cut}; choose another "
+                    "span or a longer max_length"
+                )
+            means = [part / weights[:, None] for part, weights in zip(sums.parts, sums.weights, strict=True)]
+            raw = np.concatenate([np.zeros((0, len(sums.document))), *means])
+            found.append(self.finish(raw, number).astype(np.float32))
+        return found
 
     def _within(self, sums: PooledSums, kinds: Seq[int], text: int) -> tuple[SpanVectors | None, SpanVectors | None]:
         """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""

@@ -151,6 +151,14 @@ def checked_spans(text: str, spans: Any) -> list[tuple[int, int]]:
     return checked
 
 
+def checked_span_lists(texts: list[str], spans: Any) -> list[list[tuple[int, int]]]:
+    """`checked_spans` of each text."""
+    given = list(spans)
+    if len(given) != len(texts):
+        raise InvalidParameter(f"there are {len(texts)} texts and {len(given)} lists of spans; give one for each")
+    return [checked_spans(text, own) for text, own in zip(texts, given, strict=True)]
+
+
 def checked_text_list(texts: Iterable[str]) -> list[str]:
     """As `checked_texts`, but refuse one string, which would be taken for a list of its characters."""
     if isinstance(texts, str):

@@ -145,7 +145,7 @@ def _vectors(
         return library, library, np.arange(len(library)), library[:0], np.array(rows, np.int64).T
     if isinstance(task, OddOneOut):
         words = zip(task.texts, task.spans, strict=True)
-        library = np.concatenate([pipeline.words(text, [span], bar) for text, span in words]).astype(np.float32)
+        library = np.concatenate([pipeline.words([text], [[span]], bar)[0] for text, span in words])
         return library, library, np.array(task.questions, np.int64), library[:0], no_pairs
     both = flat(task.texts + task.test_texts)
     library = both[: len(task.texts)]
