@@ -21,8 +21,8 @@ class StorageError(EddyError):
     """The database failed: a full disk, no permission, damage, or a server that does not answer."""
 
 
-class DamagedVectors(StorageError):
-    """Vectors are damaged, and so is their copy; the texts are there, and can be embedded again."""
+class OutdatedIndex(EddyError):
+    """An earlier version of this library wrote the index; `reindex` writes it anew."""
 
 
 class Unreachable(StorageError):

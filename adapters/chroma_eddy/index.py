@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.errors import IndexInUse
 from chroma_eddy.index_core import IndexCore
+from chroma_eddy.query.highlights import sentence_vectors
 from chroma_eddy.query.options import ALPHA, Fusion, Query, Unit, conjunction
 from chroma_eddy.query.search import search
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, SENTENCES
+from chroma_eddy.rows.documents import read_embedded
+from chroma_eddy.rows.schema import DIGEST
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from chroma_eddy.types import Document, Hit, Row, Status
 from chroma_eddy.write import pieces as writing_pieces
-from chroma_eddy.write import rebuild
-from chroma_eddy.write.integrity import check_rows, remove_documents
+from chroma_eddy.write.integrity import check_rows, check_vectors, remove_documents
 from chroma_eddy.write.pieces import Piece
-from chroma_eddy.write.repair import check_vectors, repair
+from chroma_eddy.write.rebuild import reindex_core
 from chroma_eddy.write.writer import Encode, Progress, Writer, WriteReport
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import check_kind, check_one
+from eddy_embed.integrations import LongDocument, check_kind, check_one
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -41,60 +45,46 @@ class Index(IndexCore):
 
     def status(self) -> Status:
         """Count what the index contains."""
-        return self.read_with_reload(lambda _: self._status())
+        return self.read(self._status)
 
     def _status(self) -> Status:
-        rows = self.entries()
+        rows = [row for row in self.entries().values() if row.digest]
         following = self.store.with_suffix(NEXT)
         return Status(
             name=self.name,
             fingerprint=self.settings.fingerprint,
             settings=self.settings.embedder,
             dimension=self._dimension,
-            documents=sum(bool(row.digest) for row in rows.values()),
+            documents=len(rows),
             passages=self.store.count(MAIN),
-            sentences=self.store.count(SENTENCES),
-            incomplete=tuple(id_ for id_, row in rows.items() if not row.complete),
-            fitted_on=0 if self._post is None else self._post.count,
+            sentences=sum(row.sentences for row in rows),
+            incomplete=tuple(self.incomplete()),
             rebuilt=None if following.find() is None else following.count(DOCUMENTS),
         )
 
     def check(self, *, full: bool = False) -> dict[str, str]:
-        """Find documents with damaged rows or vectors.
+        """Find documents with damaged rows, and mend damaged vectors.
 
         Rows: all are read. Something else has changed documents with missing rows, another text or other metadata than
         were written. Queries leave them out from now on, and the next `upsert` or `sync` with them writes them again.
         Rows of versions that no document has are deleted, and the words are read anew.
 
-        Vectors: rows are searched for by their own vectors. Documents with rows that are not found so stay as they
-        are; `repair` embeds them again.
+        Vectors: rows are searched for by their own vectors. If one is not found so, Chroma's files are made anew from
+        the vectors beside them, or those from Chroma's, whichever is sound; no model runs.
 
         Args:
-            full: Search for all rows, not for a sample of 100 from each collection, and compare all vector files with
-                their checksums; damaged files are put back from their copy.
+            full: Search for all rows, not for a sample of 100 from each collection.
 
         Returns:
-            The problem of each such document, by id.
+            The problem of each document with damaged rows, by id.
 
         Raises:
-            DamagedVectors: Vector files are damaged, and so is their copy.
+            StorageError: Vectors are damaged in both places: `reindex` embeds the texts again.
         """
         with self.writing():
-            return {**check_vectors(self, full=full), **check_rows(self)}
-
-    def repair(self, progress: Progress | None = None) -> dict[str, str]:
-        """Check everything, and embed all texts again with the same embedder if vectors are damaged.
-
-        Queries find the old vectors until the new ones are complete. A call that was stopped begins anew.
-
-        Returns:
-            The problem of each document whose stored rows are damaged, by id; `upsert` writes them again.
-
-        Raises:
-            NoIndex: The index was opened without an embedder.
-            InvalidParameter: Vectors are damaged, and the index holds pieces, whose documents are not here.
-        """
-        return repair(self, progress)
+            problems = check_rows(self)
+            check_vectors(self, full=full)
+            return problems
 
     # --- Queries
 
@@ -144,14 +134,15 @@ class Index(IndexCore):
         """
         check_one(question)
         query = Query(**{name: value for name, value in locals().items() if name not in ("self", "question")})
-        while True:
+        for _ in range(2):
             embedder = self.embedder
             vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
             try:
                 return search(self, vector, [question], query, embedder.fingerprint)[0]
-            except FingerprintMismatch:  # another process or thread has replaced the index meanwhile
+            except FingerprintMismatch:
                 if self.embedder.fingerprint == embedder.fingerprint:
                     raise
+        raise IndexInUse(f"index {self.name!r} is being made anew all the time: ask again")  # in other threads
 
     def search(
         self,
@@ -187,7 +178,7 @@ class Index(IndexCore):
         if hybrid and questions is None:
             raise InvalidParameter("hybrid=True searches the words of questions=, which are missing")
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
-        return search(self, vectors, questions, query, fingerprint or self.settings.fingerprint)
+        return search(self, vectors, questions, query, fingerprint)
 
     # --- Rows
 
@@ -195,20 +186,27 @@ class Index(IndexCore):
         self, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, *, texts: bool = False
     ) -> list[Row]:
         """Read passages and pieces that queries find, by ids, by Chroma's condition on metadata, or all of them."""
-        return self.read_with_reload(lambda _: self._rows(ids, where, texts=texts))
+        return self.read(lambda: self._rows(ids, where, texts=texts))
 
     def _rows(self, ids: Sequence[str] | None, where: dict[str, Any] | None, *, texts: bool) -> list[Row]:
         if not self.exists:
             return []
-        condition = conjunction([each for each in (where, self.visible_rows()) if each])
+        hidden = sorted(self.hidden_versions())
+        condition = conjunction([each for each in (where, hidden and {DIGEST: {"$nin": hidden}}) if each])
         got = self.store.get(MAIN, ids=ids, where=condition, metadatas=True, documents=texts)
         return [Row(*each) for each in zip(got.ids, got.metadatas, got.texts or [""] * len(got.ids), strict=True)]
 
-    # --- Changes
+    def embedded(self, document: str) -> LongDocument | None:
+        """Read a document by its id, with its vectors; None if queries do not find it.
 
-    def fit_on_pieces(self, texts: Sequence[str]) -> None:
-        """Create an index whose post-processing is fitted on texts of its first pieces; an existing one stays."""
-        writing_pieces.fit_on_pieces(self, texts)
+        Its sentences' vectors are stored where the method runs layers; elsewhere they are read out of the passages.
+        Sentences come without their number of tokens.
+        """
+        if not self.exists:
+            return None
+        return self.read(lambda: read_embedded(self.store, document, partial(sentence_vectors, self)))
+
+    # --- Changes
 
     def put_pieces(self, pieces: Iterable[Piece], fingerprint: str) -> None:
         """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
@@ -221,7 +219,7 @@ class Index(IndexCore):
 
         Raises:
             FingerprintMismatch: The index's vectors come from another embedder by now.
-            InvalidParameter: A piece cannot be stored, an id came twice, or the index's post-processing is not fitted.
+            InvalidParameter: A piece cannot be stored, or an id came twice.
             ForeignCollection: The row of an id is no piece.
         """
         writing_pieces.put_pieces(self, pieces, fingerprint)
@@ -235,8 +233,6 @@ class Index(IndexCore):
         documents: Iterable[Document],
         progress: Progress | None = None,
         *,
-        fit_least: int = 0,
-        begin: Callable[[Index], None] | None = None,
         encode: Encode | None = None,
     ) -> WriteReport:
         """Embed and write new and changed documents; a second call changes nothing.
@@ -246,20 +242,16 @@ class Index(IndexCore):
         Args:
             documents: Whole documents, read one group at a time.
             progress: Called with the number of characters embedded and of documents written so far.
-            fit_least: Least number of different passages on which a new index fits its post-processing; with fewer it
-                does without, as `embedder.method` then says. 0: always fit.
-            begin: Called with the index just before a new one is created, when its post-processing is decided.
-            encode: Gives documents' vectors, made elsewhere by the same embedder without `post`, as `encoding` says.
+            encode: Gives documents' vectors, made elsewhere by the same embedder as `encoding` says.
 
         Raises:
             IndexInUse: Another process is writing.
-            InvalidParameter: A document cannot be stored, an id came twice, or there are too few passages to fit
-                post-processing on.
+            InvalidParameter: A document cannot be stored, or an id came twice.
             InvalidText: A text cannot be embedded.
             StorageError: The database failed; complete documents are kept.
         """
         with self.writing():
-            return Writer(self, progress, fit_least, begin, encode).run(documents)
+            return Writer(self, progress, encode).run(documents)
 
     def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
         """As `upsert`, then remove every document that is not among these.
@@ -312,7 +304,7 @@ class Index(IndexCore):
             embedder: The new embedder.
             passage_size: Most tokens in a passage; None: as before.
             late: Whether to pool passages from the pass over their document; None: as before, if the method allows it.
-            sentence_vectors: Whether sentences have rows; None: as before.
+            sentence_vectors: Whether sentences' vectors are stored; None: as before.
             restart: Discard an unfinished reindexing and start again.
             progress: Called with the number of characters embedded and of documents written so far.
 
@@ -325,22 +317,7 @@ class Index(IndexCore):
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
         sizes = {**self.settings.sizes, "late": self.settings.late and own.can_embed_spans, **_given(chosen)}
-        return rebuild.reindex(self, embedder, sizes, progress, restart)
-
-    def refit(self, queries: Iterable[str] | None = None, progress: Progress | None = None) -> WriteReport:
-        """Fit the post-processing again, on all sentences, and rewrite the vectors; the model does not run.
-
-        For an index that has grown. As with `reindex`, queries find the old vectors until the new ones are complete,
-        and a call that was stopped can be repeated.
-
-        Args:
-            queries: Sample questions, for a mean of their own; only these are embedded.
-            progress: Called with the number of characters processed and of documents written so far.
-
-        Raises:
-            InvalidParameter: There is no post-processing, or it was fitted with queries and none are given.
-        """
-        return rebuild.refit(self, queries, progress)
+        return reindex_core(self, embedder, sizes, progress, restart)
 
     def close(self) -> None:
         """Close the database's files, unless somebody else uses the client."""

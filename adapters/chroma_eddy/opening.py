@@ -1,14 +1,15 @@
-"""`open_index`: open an index where it is, or begin a new one."""
+"""`open_index`: open an index where it is, or begin a new one; `reindex`: write one anew."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.index import Index
 from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import check_index_name
 from chroma_eddy.storage.store import Store
+from chroma_eddy.write.writer import WriteReport
 from eddy_embed.integrations import check_kind, check_options
 
 if TYPE_CHECKING:
@@ -24,30 +25,27 @@ def open_index(
     late: bool | None = None,
     sentence_vectors: bool | None = None,
     timeout: float = 0.0,
-    salvage: bool = False,
 ) -> Index:
     """Open an index, or begin a new one; refuse one whose vectors another embedder made.
 
     Args:
         place: A folder, a Chroma server's URL such as "http://localhost:8000", or one of Chroma's clients.
-        name: Name of the index and of its collection of passages; `<name>-sentences`, `<name>-documents` and the like
-            belong to it.
+        name: Name of the index and of its collection of passages; `<name>-documents` belongs to it.
         embedder: Embeds documents and questions. None: the index must exist, and embeds no texts.
         passage_size: Most tokens in a passage, which holds whole sentences; None: the index's own, 256 in a new one.
         late: Whether passages are pooled from the pass over their whole document (True) or embedded one by one; None:
             the index's own; in a new one, True where the method allows it.
-        sentence_vectors: Whether each sentence has a row of its own, so that a passage's best sentence is found without
-            the model; None: the index's own, True in a new one.
+        sentence_vectors: Whether sentences' vectors are stored, if the method runs layers, so that a passage's best
+            sentence is found without the model; None: the index's own, True in a new one.
         timeout: Seconds to wait while another process writes.
-        salvage: Discard vectors that are damaged beyond repair instead of refusing to open, so that `Index.repair` can
-            embed the texts again; until then, queries fail.
 
     Raises:
-        DamagedVectors: Vectors in a folder are damaged, and so is their copy.
         FingerprintMismatch: The index was made by another embedder or in other sizes; the message shows both, field by
             field, and what to do.
         ForeignCollection: Something else made a collection of that name.
         NoIndex: There is none, and no embedder to make one with.
+        NotFitted: The embedder has post-processing that was not fitted.
+        OutdatedIndex: An earlier version of this library wrote the index; `reindex` writes it anew.
         InvalidParameter: An argument has the wrong type.
         StorageError: The folder cannot be used, or the server does not answer.
     """
@@ -60,7 +58,7 @@ def open_index(
     if passage_size is not None:
         check_options({"passage_size": passage_size})
     check_index_name(name)
-    connection = connect(place, create=embedder is not None, timeout=timeout, salvage=salvage)
+    connection = connect(place, create=embedder is not None, timeout=timeout)
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
     chosen = {size: value for size, value in sizes.items() if value is not None}
     try:
@@ -68,3 +66,33 @@ def open_index(
     except BaseException:
         connection.close()
         raise
+
+
+def reindex(
+    place: Place,
+    name: str,
+    embedder: Embedder | EddyEmbeddingFunction,
+    *,
+    timeout: float = 0.0,
+    **options: Any,
+) -> WriteReport:
+    """As `Index.reindex`, also of an index that an earlier version wrote, or whose vectors are lost.
+
+    It reads texts and metadata alone.
+
+    Args:
+        place: As for `open_index`.
+        name: Name of the index.
+        embedder: The new embedder.
+        timeout: Seconds to wait while another process writes.
+        **options: The other arguments of `Index.reindex`.
+
+    Raises:
+        As `Index.reindex`.
+    """
+    check_index_name(name)
+    connection = connect(place, create=False, timeout=timeout)
+    try:
+        return Index(Store(connection, name, texts_only=True), None, {}).reindex(embedder, **options)
+    finally:
+        connection.close()

@@ -208,10 +208,9 @@ class Status:
         dimension: Dimension of the vectors; 0 for an index without any that was opened without an embedder.
         documents: Number of documents that queries find.
         passages: Number of rows in the main collection.
-        sentences: Number of rows in the sentences' collection.
-        incomplete: Ids of documents whose writing or removal was interrupted; the next upsert of them finishes it.
-        fitted_on: Number of sentences, or of passages in an index without sentence vectors, that post-processing was
-            fitted on; 0 without post-processing.
+        sentences: Number of sentences of those documents.
+        incomplete: Ids of documents that are being written or removed, or were when it was interrupted, or are damaged;
+            the next upsert of them finishes it.
         rebuilt: Number of documents that an unfinished reindexing has done; None without one.
     """
 
@@ -223,5 +222,4 @@ class Status:
     passages: int
     sentences: int
     incomplete: tuple[str, ...]
-    fitted_on: int
     rebuilt: int | None

@@ -12,23 +12,9 @@ import numpy as np
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStore
 
-from chroma_eddy import (
-    PIECE,
-    Index,
-    Piece,
-    WriteReport,
-    memory_client,
-    open_index,
-)
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import (
-    check_kind,
-    checked_text_list,
-    document_identity,
-    in_worker,
-    is_unfitted,
-    refuse_unknown,
-)
+from chroma_eddy import PIECE, Index, Piece, WriteReport, memory_client, open_index
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations import check_kind, checked_text_list, document_identity, in_worker, refuse_unknown
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.index_documents import hit_documents, to_document, to_index_document
 from langchain_eddy.retriever import EddyChromaRetriever
@@ -46,9 +32,8 @@ class EddyChroma(VectorStore):
     """Stores documents in the main collection of an index that knows its embedder.
 
     A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
-    The store writes rows in batches that the database accepts, under the index's lock. Scores are cosines. Queries go
-    through the index's own post-processing, which a new index fits on the first documents or texts that it gets, if the
-    embeddings are not fitted.
+    The store writes rows in batches that the database accepts, under the index's lock. Scores are cosines. An index in
+    a folder keeps fitted post-processing, and is opened again by the method's name alone.
 
     Args:
         collection_name: Name of the index.
@@ -65,6 +50,7 @@ class EddyChroma(VectorStore):
         InvalidParameter: An argument is wrong, or there is more than one database.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
+        NotFitted: The embeddings have post-processing that was fitted neither before nor for the index.
     """
 
     def __init__(
@@ -88,16 +74,14 @@ class EddyChroma(VectorStore):
         self.index = open_index(
             given[0], collection_name, embedding_function.embedder, passage_size=passage_size, timeout=timeout
         )
-        # What an index learns itself reaches questions only through the index.
-        learnt = is_unfitted(embedding_function.embedder)
-        self._embeddings = EddyEmbeddings.from_embedder(self.index.current) if learnt else embedding_function
+        self._embeddings = embedding_function
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
-        """Wrap an open index with an embedder; the store embeds as the index does, also after `refit`."""
+        """Wrap an open index with an embedder."""
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
-        self.index, self._embeddings = index, EddyEmbeddings.from_embedder(index.current)
+        self.index, self._embeddings = index, EddyEmbeddings.from_embedder(index.embedder)
         return self
 
     @classmethod
@@ -121,7 +105,9 @@ class EddyChroma(VectorStore):
 
     @property
     def embeddings(self) -> EddyEmbeddings:
-        """The embeddings of documents and queries, with the index's current post-processing."""
+        """The embeddings that the index has of documents and queries, also after `Index.reindex`."""
+        if self._embeddings.fingerprint != self.index.embedder.fingerprint:
+            self._embeddings = EddyEmbeddings.from_embedder(self.index.embedder)
         return self._embeddings
 
     # --- Writing
@@ -164,24 +150,14 @@ class EddyChroma(VectorStore):
             # Equal texts without ids share a row.
             own = {name: at for at, name in enumerate(names) if named[at] is None}
             kept = [at for at, name in enumerate(names) if own.get(name, at) == at]
-            self._embed_and_put(
-                [(names[at], document_identity(None, about[at]) or names[at], given[at], about[at]) for at in kept]
-            )
+            embedder = self.index.embedder
+            vectors = embedder.encode_document([given[at] for at in kept], show_progress=False)
+            pieces = [
+                Piece(names[at], document_identity(None, about[at]) or names[at], given[at], vector, about[at])
+                for at, vector in zip(kept, vectors, strict=True)
+            ]
+            self.index.put_pieces(pieces, embedder.fingerprint)
         return names
-
-    def _embed_and_put(self, rows: Sequence[tuple[str, str, str, dict[str, Any]]]) -> None:
-        self.index.fit_on_pieces([text for _, _, text, _ in rows])
-        while True:
-            embedder = self.index.current()
-            vectors = embedder.encode_document([text for _, _, text, _ in rows], show_progress=False)
-            made = [Piece(*row[:3], vector, row[3]) for row, vector in zip(rows, vectors, strict=True)]
-            try:
-                self.index.put_pieces(made, embedder.fingerprint)
-                return
-            except FingerprintMismatch:
-                # Repeat only if another process has meanwhile fitted the post-processing again.
-                if self.index.current().fingerprint == embedder.fingerprint:
-                    raise
 
     async def aadd_texts(
         self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, **kwargs: Any

@@ -16,7 +16,7 @@ import ray.data
 from chroma_eddy import Document, WriteReport, check_document, open_index
 from eddy_embed import LongDocument
 from eddy_embed.errors import EddyError, FingerprintMismatch
-from eddy_embed.integrations import is_unfitted, isolate_failures
+from eddy_embed.integrations import isolate_failures
 from ray_eddy.embedding import REFUSALS, EddyEmbed, reason
 
 
@@ -48,7 +48,7 @@ def ingest(
         documents: A dataset with the columns `id`, `text` and, for pages, `page_starts`; others are metadata.
         place: As for `open_index`.
         name: As for `open_index`.
-        model_name: As for `Embedder`; every machine must have the model.
+        model_name: As for `Embedder`; every machine must have the model. A file for `fitted=` is read here alone.
         concurrency: Number of embedders; None: as many as Ray finds room for.
         num_gpus: GPUs for each embedder.
         batch_size: Documents that an embedder takes at a time, and embeds again if it is killed.
@@ -58,15 +58,15 @@ def ingest(
     Raises:
         FingerprintMismatch: The index has vectors of another embedder, or a machine has another model or library.
         InvalidParameter: An argument is wrong.
+        NotFitted: The method has post-processing that was fitted neither before nor for the index.
         StorageError: The database failed; complete documents are kept.
     """
     sizes = {size: settings.pop(size, None) for size in ("passage_size", "late", "sentence_vectors")}
     # This process embeds nothing, and leaves the GPUs to those that do.
     embedder = EddyEmbed(model_name, **{**settings, "device": "cpu"}).embedder
     with open_index(place, name, embedder, **sizes) as index, index.writing():
-        # The index's writer applies what post-processing has learned.
-        raw = index.embedder.with_post(None) if index.post or is_unfitted(index.embedder) else index.embedder
-        settings = {**settings, "method": str(raw.method), "fitted": None, **index.encoding}
+        embedder = index.embedder
+        settings = {**settings, "method": str(embedder.method), "fitted": embedder.post, **index.encoding}
         known = {id_: row.text_digest for id_, row in index.entries().items() if row.digest}
         embedded = documents.repartition(target_num_rows_per_block=batch_size).map_batches(
             _EmbedNew,
@@ -77,15 +77,13 @@ def ingest(
             compute=ray.data.ActorPoolStrategy(size=concurrency),
             num_gpus=num_gpus,
         )
-        # So that post-processing is fitted on the same passages as without Ray.
-        embedded.context.execution_options.preserve_order = is_unfitted(index.embedder)
 
         def encode(deliveries: Sequence[_Delivery]) -> list[LongDocument]:
             # One without vectors is new all the same if somebody else has changed the index meanwhile.
-            return [each.result or raw.encode_long(each.text, **index.encoding) for each in deliveries]
+            return [each.result or embedder.encode_long(each.text, **index.encoding) for each in deliveries]
 
         refused = list[tuple[str, str]]()
-        report = index.upsert(_deliveries(embedded, raw.fingerprint, refused), progress, encode=encode)
+        report = index.upsert(_deliveries(embedded, embedder.fingerprint, refused), progress, encode=encode)
         return IngestReport(**vars(report), refused=refused)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -19,7 +21,9 @@ import numpy as np
 from chromadb.api.shared_system_client import SharedSystemClient
 
 from chroma_eddy import Document, Index
-from chroma_eddy.storage.names import KINDS, MAIN
+from chroma_eddy.rows.schema import FIELDS
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.storage.vectors import ROW
 
 SENTENCES = (
     "The ferry to the island leaves at nine in the morning.",
@@ -51,16 +55,56 @@ def documents(count: int = 6, version: int = 1) -> list[Document]:
     return found
 
 
+SENTENCES_OF = "sentences"
+"""In `rows`: the vectors of sentences that are stored, beside the collections."""
+
+
 def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
-    """Everything that an index holds, by collection and id: vector, metadata, text."""
-    found = {}
-    for kind in KINDS:
-        if index.store.find(kind) is not None:
-            got = index.store.collection(kind).get(include=["embeddings", "metadatas", "documents"])
-            texts = got["documents"] or [None] * len(got["ids"])
-            values = zip(np.asarray(got["embeddings"]), got["metadatas"], texts, strict=True)
-            found[kind] = dict(zip(got["ids"], values, strict=True))
+    """Everything that an index holds, by collection and id: vector, metadata, text.
+
+    In a folder, the vectors that it keeps itself are those of Chroma.
+    """
+    found: dict[str, dict[str, tuple[Any, ...]]] = {}
+    kept = index.store.vectors
+    for kind in (MAIN, DOCUMENTS):
+        got = index.store.collection(kind).get(include=["embeddings", "metadatas", "documents"])
+        vectors, texts = np.asarray(got["embeddings"]), got["documents"] or [None] * len(got["ids"])
+        own = [dict(row) for row in got["metadatas"]]
+        numbers = [row.pop(ROW, None) for row in own]
+        if kept is not None and numbers:
+            np.testing.assert_allclose(kept.rows.read(numbers), vectors, rtol=1e-6, atol=1e-6)
+        for id_, row in zip(got["ids"], own, strict=True):
+            more = json.loads(row.pop(FIELDS, "{}"))
+            if (first := more.pop("vectors", None)) is not None:
+                lines = kept.sentences.read(range(first, first + len(more["sentences"].split())))
+                lines /= np.linalg.norm(lines, axis=1, keepdims=True)
+                stored = {f"{id_}/{at}": (vector, {}, "") for at, vector in enumerate(lines)}
+                found.setdefault(SENTENCES_OF, {}).update(stored)
+            row.update({f"eddy_{name}": value for name, value in more.items()})
+        found[kind] = dict(zip(got["ids"], zip(vectors, own, texts, strict=True), strict=True))
     return found
+
+
+def as_earlier_version(index: Index) -> None:
+    """Write an index as an earlier version did: with metadata of its own for each field, and no file of vectors."""
+    for kind in (MAIN, DOCUMENTS):
+        collection = index.store.collection(kind)
+        got = collection.get(include=["metadatas"])
+        for id_, row in zip(got["ids"], got["metadatas"], strict=True):
+            own = {f"eddy_{name}": value for name, value in json.loads(row[FIELDS]).items()}
+            pending = {"eddy_pending": ""} if kind == DOCUMENTS else {}
+            collection.update(ids=[id_], metadatas=[{FIELDS: None, ROW: None, **own, **pending}])
+    identity = index.store.metadata()["eddy_id"]
+    metadata = {name: value for name, value in index.store.metadata().items() if value is not None}
+    gone = ("eddy_id", "eddy_documents", "eddy_dimension", "eddy_pending")
+    index.store.collection().modify(
+        metadata={**{name: value for name, value in metadata.items() if name not in gone}, "eddy_format": 2}
+    )
+    place = index.store.connection.folder
+    index.close()
+    if place is not None:
+        shutil.rmtree(place / "eddy.vectors" / identity)
+        (place / "eddy.saved").mkdir()
 
 
 def words_of(index: Index) -> dict[str, float]:

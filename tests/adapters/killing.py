@@ -19,7 +19,7 @@ from tests.adapters.indexes import documents
 from tests.processes import context
 
 from chroma_eddy import Document, StorageError, open_index
-from chroma_eddy.storage import store
+from chroma_eddy.storage import collection_pair
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
@@ -82,7 +82,7 @@ def work(place: str, job: Callable[[str], None], log: str, pipe: Any) -> None:
     Embedder.encode_long = logged  # type: ignore[method-assign]
     writer.GROUP_DOCUMENTS = 3
     Store.max_batch_size = property(lambda _: 5)  # type: ignore[assignment, method-assign]
-    store._COSINE_CONFIG = SAVED_OFTEN  # type: ignore[assignment]
+    collection_pair._COSINE_CONFIG = SAVED_OFTEN  # type: ignore[assignment]
     try:
         job(place)
     except StorageError:

@@ -113,18 +113,30 @@ def test_long_documents_are_fitted_once_by_the_call_that_the_error_names(kind):
     assert np.allclose(embed(documents), [vector for each in documents for vector in embed([each])], atol=1e-5)
 
 
-def test_an_index_fits_on_the_first_texts_of_a_store_and_keeps_it(tmp_path):
-    store = EddyChroma.from_texts(TEXTS, made(EddyEmbeddings), persist_directory=str(tmp_path))
+def test_a_store_takes_fitted_embeddings_alone_and_its_index_keeps_the_fit(tmp_path):
+    file, folder = tmp_path / "library.npz", str(tmp_path / "db")
+    makers = (
+        lambda **more: EddyChroma("langchain", made(EddyEmbeddings, **more), persist_directory=folder),
+        lambda **more: EddyChromaVectorStore("langchain", made(EddyEmbedding, **more), persist_dir=folder),
+        lambda **more: EddyChroma("langchain", made(EddyEmbeddings, **more)),
+    )
+    for make in makers:
+        with pytest.raises(NotFitted, match=re.escape("call fit(texts) before you open an index, or give fitted=")):
+            make()
+    engine = Embedder("eddy-tiny", method=METHOD, check=False)
+    engine.fit(TEXTS).save(file)
+    for make in makers:
+        assert make(fitted=str(file)).index.embedder.fingerprint == engine.fingerprint
+    store = EddyChroma.from_texts(TEXTS, made(EddyEmbeddings, fitted=str(file)), persist_directory=folder)
     found = store.similarity_search_with_score(ASKED, k=3)
-    opened = EddyChroma("langchain", made(EddyEmbeddings), persist_directory=str(tmp_path))
+    file.unlink()
+    opened, theirs = makers[0](), makers[1]()
     assert opened.similarity_search_with_score(ASKED, k=3) == found
-    opened.add_texts(["A later text."])
-    assert opened.index.status().fitted_on == store.index.status().fitted_on == 6
-    # LlamaIndex's store of the same index gives an embedding model with what the index has learned.
-    theirs = EddyChromaVectorStore("langchain", made(EddyEmbedding), persist_dir=str(tmp_path))
-    assert np.allclose(theirs.embed_model.get_query_embedding(ASKED), opened.embeddings.embed_query(ASKED))
-    travelled = pickle.loads(pickle.dumps(theirs))
-    assert travelled.embed_model.fingerprint == theirs.embed_model.fingerprint
+    for model in (opened.embeddings, theirs.embed_model, pickle.loads(pickle.dumps(theirs)).embed_model):
+        assert model.fingerprint == engine.fingerprint
+        assert np.allclose(vector(model), engine.encode_query(ASKED), atol=1e-5)
+    with pytest.raises(NotFitted):
+        makers[2]()  # nothing is kept in memory
 
 
 def test_stores_without_a_place_are_in_memory_and_apart():

@@ -14,9 +14,8 @@ from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.killing import SAVED_OFTEN
 
 from chroma_eddy import Document, Index, open_index
-from chroma_eddy.storage import store
-from chroma_eddy.storage.backups import SAVED
-from chroma_eddy.storage.names import DATABASE, NEXT, WORDS
+from chroma_eddy.storage import collection_pair
+from chroma_eddy.storage.names import DATABASE, NEXT, VECTORS, WORDS
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 
@@ -26,7 +25,7 @@ SECRETS = ("Zqxjkvorp", "Wvuqgräfin", "Qqbuilding")
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:
-    return Embedder("eddy-tiny", method="plain+centre")
+    return Embedder("eddy-tiny", method="plain:exit=2")
 
 
 def opened(place: Path, embedder: Embedder | None, **more: Any) -> Index:
@@ -48,9 +47,11 @@ def leaks(place: Path) -> set[str]:
     return found | {word[:3] for word in SECRETS if any(word[:3].lower().encode() in block for (block,) in blocks)}
 
 
-@pytest.mark.parametrize("config", [SAVED_OFTEN, store._COSINE_CONFIG], ids=["vectors saved", "vectors in the log"])
+@pytest.mark.parametrize(
+    "config", [SAVED_OFTEN, collection_pair._COSINE_CONFIG], ids=["vectors saved", "vectors in the log"]
+)
 def test_erased_texts_are_in_no_file(config: Any, embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(store, "_COSINE_CONFIG", config)
+    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", config)
     place, kept = tmp_path / "db", documents(6)
     secret = Document("secret", f"The {SECRETS[0]} sleeps. Nobody wakes it.", {"where": SECRETS[2]})
     earlier = Document(kept[0].id, f"A {SECRETS[1]} was here. She has left.", kept[0].metadata)
@@ -78,14 +79,15 @@ def test_files_hold_no_memory_of_the_process(embedder: Embedder, tmp_path: Path)
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(3))
     made = [path for name in ("data_level0.bin", "length.bin") for path in tmp_path.rglob(name)]
-    assert len(made) == 8 and not any(path.read_bytes().strip(b"\0") for path in made)
+    assert len(made) == 4 and not any(path.read_bytes().strip(b"\0") for path in made)
 
 
 def test_erasing_waits_for_an_unfinished_reindexing(embedder: Embedder, tmp_path: Path) -> None:
     """Its half of the texts would stay."""
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(3))
-        index.store.with_suffix(NEXT).open_or_create("")
+        following = index.store.with_suffix(NEXT)
+        following.create(index.settings, embedder.dimension, None)
         with pytest.raises(InvalidParameter, match="'notes' is unfinished"):
             index.remove(["papers/1"], erase=True)
         assert index.status().documents == 3
@@ -101,17 +103,17 @@ def test_a_server_erases_nothing_and_so_removes_nothing(embedder: Embedder) -> N
 
 
 def test_replaced_vectors_leave_no_folders(embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
+    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
     place = tmp_path / "db"
     other = place / str(uuid.uuid4()).replace("-", "_")
     with opened(place, embedder) as index:
         index.upsert(documents(6))
         other.mkdir()  # no name of Chroma's
-        for change in (index.refit, lambda: index.reindex(Embedder("eddy-tiny", method="plain:exit=-2+centre"))):
-            change()
+        for method in ("plain:exit=-2", "plain:exit=-3"):
+            index.reindex(Embedder("eddy-tiny", method=method))
             with closing(sqlite3.connect(place / DATABASE)) as database:
                 segments = {id_ for (id_,) in database.execute("SELECT id FROM segments WHERE scope = 'VECTOR'")}
             folders = {path.name for path in place.iterdir() if path.is_dir()}
-            assert folders - {SAVED, WORDS, other.name} == segments
-            assert {path.name.partition(".")[0] for path in (place / SAVED).iterdir()} <= segments
+            assert folders - {VECTORS, WORDS, other.name} == segments
+            assert len(list((place / VECTORS).iterdir())) == len(list((place / WORDS).iterdir())) == 1
             assert index.check(full=True) == {}

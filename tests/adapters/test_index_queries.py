@@ -10,11 +10,12 @@ from langchain_classic.retrievers import EnsembleRetriever
 from langchain_core.documents import Document as LangChainDocument
 from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
-from tests.adapters.indexes import documents, rows
+from tests.adapters.indexes import SENTENCES_OF, documents, rows
 
 from chroma_eddy import Hit, Index, open_index
 from chroma_eddy.query.ranking import mmr_order, reciprocal_rank_fusion
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, SENTENCES
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText
 
 ASKED = "When do boats with a deep keel leave?"
@@ -38,10 +39,10 @@ def ranked(index: Index, part: str, query: np.ndarray, keep=lambda row: True) ->
 
 def same(hits: list[Hit], expected: list[tuple[str, float]], k: int) -> bool:
     assert [hit.cosine for hit in hits] == pytest.approx([cosine for _, cosine in expected[:k]], abs=1e-5)
-    return len(hits) == min(k, len(expected)) and {hit.id for hit in hits[:-1]} <= {id_ for id_, _ in expected}
+    return len(hits) == min(k, len(expected)) == len({hit.id for hit in hits})
 
 
-@pytest.mark.parametrize(("unit", "part"), [("passage", MAIN), ("sentence", SENTENCES), ("document", DOCUMENTS)])
+@pytest.mark.parametrize(("unit", "part"), [("passage", MAIN), ("sentence", SENTENCES_OF), ("document", DOCUMENTS)])
 def test_hits_are_the_nearest_with_true_cosines(unit, part, index, query):
     texts = {document.id: document for document in documents()}
     for k in (1, 4, 1000):
@@ -84,27 +85,45 @@ def test_the_nearest_documents_first(index, query):
     assert {hit.metadata["shelf"] for hit in odd} == {"b"} and len({hit.document for hit in odd}) <= 2
 
 
-def test_sentences_are_marked_from_stored_vectors_or_by_the_model(index, embedder, query, tmp_path):
+@pytest.mark.parametrize("method", ["plain:exit=0+sif+filter", "htp:exit=2"])
+def test_sentences_are_marked_as_the_document_gives_them(method, tmp_path):
+    """Read out of the passage where no layer runs; stored where layers run."""
+    embedder = Embedder("eddy-tiny", method=method)
+    with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
+        index.upsert(documents())
+        assert (SENTENCES_OF in rows(index)) == (method != "plain:exit=0+sif+filter")
+        asked = embedder.encode_query(ASKED)
+        near = []
+        for document in documents():
+            whole = embedder.encode_long(document.text, passage_size=24)
+            lines = {(each.start, each.end): each.vector for each in whole.sentences}
+            read = index.embedded(document.id)
+            assert read is not None and [(each.start, each.end) for each in read.sentences] == list(lines)
+            for mine, own in zip(read.sentences, lines.values(), strict=True):
+                assert float(mine.vector @ own) == pytest.approx(1, abs=1e-3)
+            hits = index.query(ASKED, 100, documents=[document.id], sentences=True, hybrid=False)
+            assert sorted((s.start, s.end) for hit in hits for s in hit.sentences) == list(lines)
+            for hit in hits:
+                wanted = {(s.start, s.end): float(lines[s.start, s.end] @ asked) for s in hit.sentences}
+                assert [s.cosine for s in hit.sentences] == pytest.approx(list(wanted.values()), abs=1e-3)
+                assert (hit.best.start, hit.best.end) == max(wanted, key=wanted.__getitem__)
+            near += [float(vector @ asked) for vector in lines.values()]
+        found = index.query(ASKED, 100, unit="sentence")
+        assert [hit.cosine for hit in found] == pytest.approx(sorted(near, reverse=True), abs=1e-3)
+        assert index.query(ASKED)[0].best is None
+
+
+def test_sentences_are_read_by_the_model_where_their_vectors_are_not_stored(index, embedder, query, tmp_path):
     with open_index(tmp_path, "bare", embedder, passage_size=24, sentence_vectors=False) as bare:
         bare.upsert(documents())
-        assert SENTENCES not in rows(bare)
-        hits = index.query(ASKED, 5, sentences=True, hybrid=False)
-        lines = {(row["eddy_document"], row["start_index"]): v for v, row, _ in rows(index)[SENTENCES].values()}
-        texts = {document.id: document.text for document in documents()}
-        for hit, other in zip(hits, bare.query(ASKED, 5, sentences=True, hybrid=False), strict=True):
-            assert [(s.start, s.end, s.text) for s in hit.sentences] == [
-                (s.start, s.end, s.text) for s in other.sentences
-            ]
-            for sentence in hit.sentences:
-                assert sentence.text == texts[hit.document][sentence.start : sentence.end] and sentence.text.strip()
-                assert sentence.cosine == pytest.approx(float(lines[hit.document, sentence.start] @ query), abs=1e-5)
-            own = [(s.start - other.start, s.end - other.start) for s in other.sentences]
-            cosines = embedder.encode_words(other.text, own) @ query
-            assert [s.cosine for s in other.sentences] == pytest.approx(cosines.tolist(), abs=1e-5)
-            assert hit.best is max(hit.sentences, key=lambda s: s.cosine)
-        with pytest.raises(InvalidParameter, match="sentence_vectors=False"):
-            bare.query(ASKED, unit="sentence")
-        assert index.query(ASKED)[0].best is None
+        assert SENTENCES_OF not in rows(bare)
+        for hit in bare.query(ASKED, 5, sentences=True, hybrid=False):
+            text = next(each.text for each in documents() if each.id == hit.document)
+            first = len(text[: hit.start].rstrip())  # with the space before, which is part of the first token
+            own = [(each.start - first, each.end - first) for each in hit.sentences]
+            cosines = embedder.encode_words(text[first : hit.end], own) @ query
+            assert [each.cosine for each in hit.sentences] == pytest.approx(cosines.tolist(), abs=1e-5)
+        assert len(bare.query(ASKED, unit="sentence")) == 5
 
 
 def test_words_and_meaning_are_fused_by_reciprocal_ranks(index):

@@ -9,11 +9,10 @@ from langchain_core.documents import Document
 from langchain_core.indexing import InMemoryRecordManager, index
 from langchain_core.runnables import RunnablePassthrough
 from langchain_tests.integration_tests import VectorStoreIntegrationTests
-from tests.adapters.indexes import SENTENCES, apart, rows
+from tests.adapters.indexes import SENTENCES, rows
 from tests.adapters.indexes import documents as texts
 
-from chroma_eddy import ForeignCollection, open_index
-from chroma_eddy.storage.locks import WriterLock
+from chroma_eddy import ForeignCollection
 from chroma_eddy.storage.names import MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
@@ -118,25 +117,17 @@ def test_documents_that_cannot_be_ingested_are_named(documents, said, store):
     assert not store.index.exists
 
 
-def test_texts_are_embedded_again_if_the_index_is_refitted_while_they_wait_for_the_lock(tmp_path, monkeypatch):
-    whitened = Embedder("eddy-tiny", method="plain+whiten")
-    with open_index(tmp_path, "notes", whitened, passage_size=24) as own:
-        own.upsert(texts(4))
-        own.upsert(texts(6))
-        store, before, hold_lock = EddyChroma.from_index(own), own.settings.fingerprint, WriterLock.__enter__
-
-        def refitted_first(self: WriterLock) -> WriterLock:
-            monkeypatch.setattr(WriterLock, "__enter__", hold_lock)
-            with apart(), open_index(tmp_path, "notes", whitened) as other:
-                other.refit()
-            return self.__enter__()
-
-        monkeypatch.setattr(WriterLock, "__enter__", refitted_first)
-        (id_,) = store.add_texts(["Written by two fits."])
-        assert own.settings.fingerprint != before
-        vector, row, _ = rows(own)[MAIN][id_]
-        assert row["eddy_fingerprint"] == own.settings.fingerprint
-        np.testing.assert_allclose(vector, own.embedder.encode_document("Written by two fits."), atol=1e-5)
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_store_embeds_as_its_index_after_it_was_made_anew(wrapped, store, embeddings):
+    store = EddyChroma.from_index(store.index) if wrapped else store
+    other, text = Embedder("eddy-tiny", method="plain:exit=2"), "Written after that."
+    store.ingest([Document(d.text, id=d.id) for d in texts(4)])
+    assert store.embeddings.fingerprint == embeddings.fingerprint
+    store.index.reindex(other)
+    assert store.embeddings.fingerprint == other.fingerprint
+    (id_,) = store.add_texts([text])
+    np.testing.assert_allclose(rows(store.index)[MAIN][id_][0], other.encode_document(text), atol=1e-5)
+    assert store.similarity_search_by_vector(store.embeddings.embed_query(text), k=1)[0].id == id_
 
 
 def test_what_is_wrong_is_refused(tmp_path, store, embeddings):

@@ -17,7 +17,6 @@ from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import dataset, one_node
 
 from chroma_eddy import Document, open_index
-from chroma_eddy.storage.names import MAIN
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
@@ -121,22 +120,33 @@ def test_columns_that_the_result_needs_are_refused(eddy_embed_class):
 # --- Into an index, without embedders of the cluster
 
 
-def test_an_index_processes_vectors_that_were_made_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "FIT_PASSAGES", 9)
+def centred() -> Embedder:
+    embedder = Embedder("eddy-tiny", method="plain:exit=1+centre")
+    embedder.fit(TEXTS)
+    return embedder
+
+
+def test_an_index_takes_vectors_that_were_made_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
-    changed, raw, held = [*documents(8), documents(9, version=2)[8]], Embedder("eddy-tiny", method="plain:exit=1"), []
+    changed, embedder, held = [*documents(8), documents(9, version=2)[8]], centred(), []
 
     def elsewhere(some: list[Document]) -> list[Any]:
-        return raw.encode_long([each.text for each in some], **index.encoding)
+        return embedder.encode_long([each.text for each in some], **index.encoding)
 
     for encode in (None, elsewhere):
-        embedder = Embedder("eddy-tiny", method="plain:exit=1+centre")
         with open_index(tmp_path / str(encode is None), "notes", embedder, passage_size=24) as index:
             reports = [index.upsert(some, encode=encode) for some in (documents(9), changed)]
-            assert index.check() == {} and reports[0].fitted_on and reports[1].written == 1
+            assert index.check() == {} and reports[1].written == 1
             held.append((reports, rows(index)))
     assert held[0][0] == held[1][0]
     assert_same(held[0][1], held[1][1])
+
+
+def test_a_method_that_is_not_fitted_is_refused(tmp_path):
+    from ray_eddy import ingest
+
+    with pytest.raises(NotFitted, match="fitted="):
+        ingest(None, tmp_path, "notes", model_name="eddy-tiny", method="plain:exit=1+centre")
 
 
 @pytest.mark.slow
@@ -159,7 +169,7 @@ def test_embedders_of_another_model_are_found_out(cluster):
 def test_an_index_gets_the_rows_of_one_process_and_only_what_is_new_is_embedded(method, cluster, tmp_path):
     from ray_eddy import ingest
 
-    embedder = Embedder("eddy-tiny", method=method)
+    embedder = centred() if method.endswith("centre") else Embedder("eddy-tiny", method=method)
     third = replace(documents(4)[3], metadata={"number": 3, "shelf": "c", "new": False})
     wanted = [documents(1, version=2)[0], *documents(3)[1:], third, *documents(9)[4:]]
     bad = [Document("blank", " "), Document("named", "Text.", {"eddy_own": 1}), documents(2)[1]]
@@ -177,7 +187,7 @@ def test_an_index_gets_the_rows_of_one_process_and_only_what_is_new_is_embedded(
     assert "no text" in refused["blank"] and "eddy_" in refused["named"] and "same id" in refused["papers/1"]
     with open_index(tmp_path / "one", "notes") as alone, open_index(tmp_path / "ray", "notes") as index:
         assert_same(rows(alone), rows(index))
-        assert index.check() == {} and index.incomplete() == {}
+        assert index.check() == {} and index.incomplete() == []
     with pytest.raises(FingerprintMismatch, match=r"^Index '.*' was made with "):
         ingest(dataset(wanted), tmp_path / "ray", "notes", **{**MODEL, "method": "plain:exit=2"})
 
@@ -195,17 +205,16 @@ def test_only_texts_that_the_index_lacks_are_embedded():
 
 
 @pytest.mark.slow
-def test_a_new_index_fits_its_post_processing_on_what_the_cluster_delivers(cluster, tmp_path):
+def test_the_embedders_get_what_a_file_says_that_this_process_alone_has(cluster, tmp_path, monkeypatch):
     from ray_eddy import ingest
 
-    method = "plain:exit=1+centre"
-    with open_index(tmp_path / "one", "notes", Embedder("eddy-tiny", method=method)) as alone:
-        expected = alone.upsert(documents(12))
-        report = ingest(dataset(documents(12)), tmp_path / "ray", "notes", model_name="eddy-tiny", method=method)
-        assert (report.written, report.fitted_on) == (12, expected.fitted_on) and report.fitted_on
-        with open_index(tmp_path / "ray", "notes", Embedder("eddy-tiny", method=method)) as index:
-            np.testing.assert_allclose(index.post.mean, alone.post.mean, atol=1e-5)
-            assert index.check() == {} and len(rows(index)[MAIN]) == len(rows(alone)[MAIN])
+    monkeypatch.chdir(tmp_path)  # an embedder runs in another folder
+    embedder, given = centred(), {"model_name": "eddy-tiny", "method": "plain:exit=1+centre"}
+    embedder.post.save("library.npz")
+    assert ingest(dataset(documents(6)), "ray", "notes", **given, fitted="library.npz").written == 6
+    with open_index("one", "notes", embedder) as alone, open_index("ray", "notes", embedder) as index:
+        alone.upsert(documents(6))
+        assert_same(rows(alone), rows(index))
 
 
 # --- The command, which gives EddyEmbed to map_batches

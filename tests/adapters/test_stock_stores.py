@@ -8,8 +8,10 @@ from langchain_chroma import Chroma
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from tests.adapters.indexes import documents
+from tests.adapters.killing import stop_at
 
 from chroma_eddy import open_index
+from chroma_eddy.storage.store import Store
 from eddy_embed import Embedder
 
 
@@ -18,10 +20,12 @@ def client(tmp_path):
     return chromadb.PersistentClient(str(tmp_path), chromadb.Settings(anonymized_telemetry=False))
 
 
-def test_both_find_documents_of_an_index_that_are_half_written(client):
+def test_theirs_find_documents_of_an_index_that_are_half_written(client, monkeypatch):
     index = open_index(client, "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24)
-    index.upsert(documents(2))
-    index.store.update_documents({"papers/1": {"eddy_digest": "", "eddy_pending": documents(2)[1].digest}})
+    index.upsert(documents(1))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 2, Store, "upsert")  # after its passages, before its own row
+        index.upsert(documents(2))
     vector = index.embedder.encode_query("Which version?")
     assert {hit.document for hit in index.query("Which version?", 50)} == {"papers/0"}
     theirs = Chroma("notes", client=client, create_collection_if_not_exists=False)
@@ -30,7 +34,7 @@ def test_both_find_documents_of_an_index_that_are_half_written(client):
 
 
 def test_both_find_each_passage_of_an_index_once(client):
-    """Sentences and whole documents are in collections of their own."""
+    """Whole documents are in a collection of their own."""
     index = open_index(client, "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24)
     index.upsert(documents(4))
     asked = index.embedder.encode_query("When do boats leave?").tolist()

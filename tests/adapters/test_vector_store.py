@@ -13,9 +13,9 @@ from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from tests.adapters.indexes import SENTENCES, documents, rows
+from tests.adapters.indexes import SENTENCES, apart, documents, rows
 
-from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index
+from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index, reindex
 from chroma_eddy.storage.names import MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
@@ -90,7 +90,7 @@ def test_nodes_come_back_as_they_were(full, model):
     assert [node.node_id for node in full.get_nodes(["node/3", "nowhere"])] == ["node/3"] and full.get_nodes([]) == []
     stock = ChromaVectorStore(chroma_collection=full.client)  # reads what this one writes
     assert stock.get_nodes(["node/3"])[0] == full.get_nodes(["node/3"])[0]
-    assert {row["eddy_fingerprint"] for _, row, _ in held(full).values()} == {model.fingerprint}
+    assert full.index.settings.fingerprint == model.fingerprint
 
 
 def test_what_is_taken_out_is_exactly_what_was_named(store, model):
@@ -311,7 +311,9 @@ def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
     assert len(hits) == 11 + store.index.status().passages - 11 and all(hit.sentences for hit in hits)
     assert store.index.query("Boats with a deep keel", 1, hybrid=True)[0].text == SENTENCES[6]
     assert store.index.check() == {} and store.index.sync(documents(2)).unchanged == 2
-    for wanted in ({"unit": "sentence"}, {"unit": "document"}, {"prefilter": 2}):
+    best = store.index.query(SENTENCES[6], 1, unit="sentence")[0]
+    assert (best.text, best.start, best.document) == (SENTENCES[6], 600, "book/1")
+    for wanted in ({"unit": "document"}, {"prefilter": 2}):
         with pytest.raises(InvalidParameter, match="holds pieces"):
             store.index.query(ASKED, **wanted)
     with pytest.raises(InvalidParameter, match="cannot be embedded again"):
@@ -327,37 +329,35 @@ def test_index_nodes_do_not_hide_the_others(store, model):
     assert found == {"node/0", "node/1", "node/2", "table"}
 
 
-# --- Post-processing that the index has learned itself
+# --- Post-processing
+
+
+def fitted_on(texts: list[str]) -> Embedder:
+    embedder = Embedder("eddy-tiny", method="plain:exit=2+centre")
+    embedder.fit(texts)
+    return embedder
 
 
 def test_vectors_of_another_fit_are_refused(tmp_path):
-    unfitted = Embedder("eddy-tiny", method="plain:exit=2+centre")
-    index = open_index(tmp_path, "notes", unfitted, passage_size=24)
+    first, second = fitted_on(list(SENTENCES[:5])), fitted_on(list(SENTENCES))
+    index = open_index(tmp_path, "notes", first, passage_size=24)
     store = EddyChromaVectorStore.from_index(index)
-    piece = Piece("x", "x", "Text.", np.ones(unfitted.dimension))
-    with pytest.raises(InvalidParameter, match="learned nothing yet"):
-        index.put_pieces([piece], unfitted.fingerprint)
     index.upsert(documents(3))
+    piece = Piece("x", "x", "Text.", np.ones(first.dimension))
     with pytest.raises(FingerprintMismatch, match="embed the pieces again"):
-        index.put_pieces([piece], unfitted.fingerprint)
-    stale = store.embed_model.get_query_embedding(ASKED)
+        index.put_pieces([piece], second.fingerprint)
+    old, asked = store.embed_model.get_query_embedding(ASKED), VectorStoreQuery(query_str=ASKED)
+    index.reindex(second)
     for node_ids in (None, ["node/1"]):  # the second time, also where the rows that are asked for are read first
-        with open_index(tmp_path, "notes", unfitted) as other:
-            other.upsert(documents(5))
-            other.refit()
         with pytest.raises(FingerprintMismatch, match="embed the questions again"):
-            store.query(VectorStoreQuery(query_embedding=stale, node_ids=node_ids))
-    store.clear()
-    assert store.get_nodes() == []
-
-
-def test_raw_vectors_that_are_lost_are_not_made_up(tmp_path):
-    index = open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain+abtt"), passage_size=24)
-    index.upsert(documents(6))
-    store = EddyChromaVectorStore.from_index(index)
-    store.add(embedded(store.embed_model, nodes()[:2]))
-    with pytest.raises(InvalidParameter, match="does not give back"):
-        index.refit()
+            store.query(VectorStoreQuery(query_embedding=old, node_ids=node_ids))
+    wrapped = EddyChromaVectorStore.from_index(index)
+    new = wrapped.embed_model.get_query_embedding(ASKED)
+    assert wrapped.query(VectorStoreQuery(query_embedding=new)).ids == store.query(asked).ids
+    with apart():
+        reindex(tmp_path, "notes", first)
+    with pytest.raises(FingerprintMismatch, match="Index 'notes' was made with"):
+        store.query(asked)
 
 
 # --- Where it is, and how it travels

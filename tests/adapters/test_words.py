@@ -103,7 +103,8 @@ def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
     for _ in range(5):
         question = draw.choices([*vocabulary[:20], "unknown"], k=5)
         expected = naive_bm25(texts, question)
-        assert index.scores(question, list(texts)) == pytest.approx(expected, rel=1e-5)
+        scores = {id_: own.bm25 for id_, own in index.scores(question, list(texts)).items()}
+        assert scores == pytest.approx(expected, rel=1e-5)
         best = index.best(question, 10)
         order = sorted((id_ for id_ in expected if expected[id_]), key=lambda id_: -expected[id_])
         assert list(best.values()) == pytest.approx([expected[id_] for id_ in order[:10]], rel=1e-5)
@@ -222,7 +223,7 @@ def test_words_are_those_of_the_rows_after_every_change(folder: Path, index: Ind
     assert not index.query("zeppelin", 5, alpha=0)
     index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False), passage_size=40)
     assert set(words_of(index)) == set(rows(index)[MAIN])
-    assert [path.name for path in (folder / WORDS).iterdir()] == [str(index.collection.id)]
+    assert [path.name for path in (folder / WORDS).iterdir()] == [index.collection.metadata["eddy_id"]]
 
 
 def test_an_index_without_words_gets_them_with_the_next_write_or_when_it_is_made_anew(

@@ -20,6 +20,7 @@ from tests.demo.conftest import opened
 from tests.selection import slow
 
 from chroma_eddy import ALPHA
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.store import Store
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
@@ -58,7 +59,7 @@ def test_answers_are_exact(library: Path, documents: Path, embedder: Embedder, r
     assert len(answers) == len(expected) > 5
     for answer, (cosine, document, passage, best, best_cosine) in zip(answers, expected, strict=True):
         assert answer["cosine"] == pytest.approx(cosine, abs=1e-5)
-        assert answer["sentence_cosine"] == pytest.approx(best_cosine, abs=1e-5)
+        assert answer["sentence_cosine"] == pytest.approx(best_cosine, abs=1e-4)  # stored in half precision
         assert (answer["document"], answer["start"], answer["end"]) == (document.name, passage.start, passage.end)
         assert (answer["sentence_start"], answer["sentence_end"]) == (best.start, best.end)
         assert (answer["title"], answer["text"]) == (document.title, document.text[passage.start : passage.end])
@@ -91,7 +92,7 @@ def test_methods_that_read_one_token_embed_passages_by_themselves(documents: Pat
 # --- Ingesting again
 
 
-@pytest.mark.parametrize(("part", "name"), [("-sentences", "SIGTERM"), slow("", "SIGINT")])
+@pytest.mark.parametrize(("part", "name"), [(DOCUMENTS, "SIGTERM"), slow(MAIN, "SIGINT")])
 def test_an_interrupted_document_is_found_as_it_was_and_repaired(
     library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, part: str, name: str
 ) -> None:
@@ -103,10 +104,10 @@ def test_an_interrupted_document_is_found_as_it_was_and_repaired(
     upsert = Store.upsert
     with monkeypatch.context() as patch:
 
-        def stop(self, into, *rows):
+        def stop(self: Store, into: str, *rows: Any) -> Any:
             if into == part:
                 os.kill(os.getpid(), number)
-            upsert(self, into, *rows)
+            return upsert(self, into, *rows)
 
         patch.setattr(Store, "upsert", stop)
         interrupted = run("ingest", documents, "--library", library)
@@ -119,8 +120,8 @@ def test_an_interrupted_document_is_found_as_it_was_and_repaired(
         assert one == {
             name: pytest.approx(value, abs=1e-5) if "cosine" in name else value for name, value in other.items()
         }
-    assert "Found as it was before, because writing it was interrupted: tides.md" in asked.err
-    assert "Left out, because writing it was interrupted: zinc.txt" in asked.err
+    told = "Writing 2 documents was interrupted, so answers are without the change: tides.md, 1 new. Ingest again."
+    assert told in " ".join(asked.err.split())
     repaired = run("ingest", documents, "--library", library)
     assert "2 documents written" in repaired.err
     fresh = run(
@@ -257,12 +258,12 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
 # --- Methods with post-processing
 
 
-def test_too_little_to_fit_on_leaves_no_library(tmp_path: Path, run: Run) -> None:
+def test_post_processing_that_must_be_fitted_is_refused_and_leaves_no_library(tmp_path: Path, run: Run) -> None:
     (tmp_path / "one.txt").write_text("One sentence.", encoding="utf-8")
     outcome = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+centre+whiten")
     refused(outcome, "both set post")
     outcome = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+whiten")
-    refused(outcome, "at least 2 vectors")
+    refused(outcome, "'plain+whiten' has post-processing that is fitted on texts", "--method")
     assert not (tmp_path / "library").exists()
 
 
@@ -272,5 +273,5 @@ def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path
     (library / "chroma" / ".chroma.part").mkdir(parents=True)
     (library / ".library.json.7.part").write_bytes(b"half")
     (library / "chroma.old").mkdir()
-    assert run("ingest", documents, "--library", library, "--method", "plain+centre").code == 0
+    assert run("ingest", documents, "--library", library, "--method", "plain:exit=2").code == 0
     assert run("ask", QUESTION, "--library", library).code == 0

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.indexes import assert_same, rows
-from tests.adapters.killing import SAVED_OFTEN
+from tests.adapters.indexes import as_earlier_version, assert_same, rows
 from tests.demo.conftest import opened
 
-from chroma_eddy.storage import store
 from eddy_demo.library import rebuild
+from eddy_demo.library.defaults import default_method
 from eddy_demo.library.settings import NEXT_SETTINGS, original_path, read_settings
 from eddy_embed import Embedder
 
@@ -109,28 +109,45 @@ def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path
         assert_same(rows(index), before, atol=0)
 
 
-def test_check_and_repair(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library whose vectors are gone with their copy, and whose text somebody has changed."""
+def test_check(library: Path, run: Run) -> None:
+    """Chroma's files of vectors are gone, then a text is changed, then vectors are lost in both places."""
     assert run("library", "check", "--full", "--library", library).err.endswith("no damage in 3 documents.\n")
-    monkeypatch.setattr(store, "_COSINE_CONFIG", SAVED_OFTEN)
-    assert run("library", "reindex", "--library", library).code == 0
     with opened(library) as index:
         before = rows(index)
-    for header in library.rglob("header.bin"):
-        header.unlink()
-    for command in (("ask", "When do boats leave?"), ("library", "check")):
-        outcome = run(*command, "--library", library)
-        assert (outcome.code, "eddy-demo library repair" in outcome.err) == (1, True)
-    outcome = run("library", "repair", "--library", library)
-    assert outcome.code == 0, outcome.err
+    for graph in [*library.rglob("header.bin")]:
+        shutil.rmtree(graph.parent)
+    assert run("library", "check", "--library", library).code == 0
     with opened(library) as index:
         assert_same(rows(index), before)
-        row = index.collection.get(where={"name": "bread.txt"}, limit=1)["ids"]
-        index.collection.update(
-            ids=row, documents=["Altered."], embeddings=[index.store.get("", ids=row, embeddings=True).vectors[0]]
-        )
+        collection = index.store.collection()
+        row = collection.get(where={"name": "bread.txt"}, limit=1, include=["embeddings"])
+        collection.update(ids=row["ids"], documents=["Altered."], embeddings=row["embeddings"])
     outcome = run("library", "check", "--library", library)
     assert outcome.code == 1 and "bread.txt: another text" in outcome.err and "damaged in" in outcome.err
+
+
+def test_a_library_of_an_earlier_version(library: Path, run: Run) -> None:
+    """It is made anew once; until then every other command says so."""
+    with opened(library) as index:
+        before = {document.id: document.text for document in index.documents()}
+        as_earlier_version(index)
+    stored = json.loads((library / "library.json").read_text())
+    (library / "library.json").write_text(json.dumps({**stored, "default": "echo:exit=1+whiten"}))
+    for command in (
+        ("ask", "When do boats leave?"),
+        ("library", "list"),
+        ("library", "check"),
+        ("library", "remove", "x"),
+    ):
+        outcome = run(*command, "--library", library)
+        assert (outcome.code, "`eddy-demo library reindex`" in " ".join(outcome.err.split())) == (1, True), outcome.err
+    outcome = run("library", "reindex", "--library", library)
+    assert outcome.code == 0, outcome.err
+    assert read_settings(library).method == default_method("eddy-tiny")
+    with opened(library) as index:
+        assert {document.id: document.text for document in index.documents()} == before
+    assert run("ask", "When do boats leave?", "--library", library).code == 0
+    assert "no damage in 3 documents" in run("library", "check", "--library", library).err
 
 
 def test_a_port_that_is_taken(library: Path, run: Run) -> None:

@@ -220,28 +220,6 @@ def test_cancel_and_put_away(tmp_path: Path, visit: Visit) -> None:
         expect(page.locator("#work")).to_be_hidden()
 
 
-def test_a_library_is_made_anew_by_its_page(tmp_path: Path, visit: Visit) -> None:
-    """It began with little; once there is enough, the page offers what is recommended, and answers meanwhile."""
-    with serving(tmp_path / "library", method=None) as site:
-        site.upload("tides.md", "# Tides\n\nThe moon pulls the water of the sea. The ferry leaves at noon.\n")
-        site.settled()
-        page = visit(f"{site.url}/library")
-        offer = page.get_by_role("button", name="Make the library anew with it")
-        expect(page.locator(".document-row")).to_have_count(1)
-        expect(offer).to_be_hidden()
-        site.upload("guide.txt", long_text(400))
-        before = site.state.reader.settings
-        assert before.method != before.default
-        offer.click()
-        wait(lambda: site.state.reader.settings.method == before.default)
-        expect(page.locator("#banner")).to_be_hidden()
-        expect(offer).to_be_hidden()
-        expect(page.locator(".document-row")).to_have_count(2)
-        page.goto(f"{site.url}/?q=When does the ferry leave?")
-        expect(page.locator("#about")).to_contain_text(before.model)
-        expect(page.locator(".hit")).to_have_count(8)
-
-
 def test_too_many_pages_are_told_so(tmp_path: Path, visit: Visit) -> None:
     with serving(tmp_path / "library", Limits(listeners=0)) as site:
         page = visit(f"{site.url}/library", refused=503)

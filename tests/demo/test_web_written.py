@@ -166,7 +166,7 @@ def assert_shared(reader: LibraryReader) -> None:
     """The embedder's weights are the generator's."""
     assert reader.generator is not None
     own = {parameter.data_ptr() for parameter in reader.generator.model.parameters()}
-    host = reader.unfitted_embedder._pipeline.open_runner.host
+    host = reader.embedder._pipeline.open_runner.host
     weights = {tensor.data_ptr() for name, tensor in host.tensors() if name.endswith("weight")}
     assert len(weights) > 5 and weights <= own
 
@@ -177,10 +177,8 @@ def test_the_same_weights_read_and_write(library: Path) -> None:
     reader.load()
     assert_shared(reader)
     separate = Embedder("eddy-tiny", method=reader.settings.method)
-    assert separate.fingerprint == reader.unfitted_embedder.fingerprint
-    np.testing.assert_allclose(
-        reader.unfitted_embedder.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6
-    )
+    assert separate.fingerprint == reader.embedder.fingerprint
+    np.testing.assert_allclose(reader.embedder.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6)
     whole = sum(each.numel() * each.element_size() for each in reader.generator.model.parameters())
     assert reader.summary(reader.entries())["shared"] == {"bytes": whole, "saved": separate.explain("a").bytes}
 

@@ -21,7 +21,7 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, context, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy.storage.names import LOCK
+from chroma_eddy.storage.names import DOCUMENTS, LOCK, MAIN
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_demo.cli import main, work
@@ -32,17 +32,24 @@ Run = Callable[..., Outcome]
 
 
 def half_written(told: Connection, *arguments: object) -> None:
-    """The command line, which stays in the middle of a document."""
-    upsert, last = Store.upsert, list[str]()
+    """The command line, which waits before it writes its second document, and stays in the middle of that."""
+    upsert, update, begun = Store.upsert, Store.update_metadata, list[str]()
 
-    def stay(self: Store, part: str, ids: Any, vectors: Any, rows: Any, *texts: Any) -> None:
-        if part == "-sentences" and last == ["clock.html"]:
+    def wait(self: Store, **values: Any) -> None:
+        update(self, **values)
+        if values.get("eddy_pending"):
+            begun.append(values["eddy_pending"])
+            if len(begun) == 2:
+                told.send("begun")
+                told.recv()
+
+    def stay(self: Store, part: str, rows: Any) -> Any:
+        if part == DOCUMENTS and rows.metadatas[0]["name"] == "clock.html":
             told.send("half-written")
             threading.Event().wait()
-        upsert(self, part, ids, vectors, rows, *texts)
-        last[:] = [rows[0].get("name")]
+        return upsert(self, part, rows)
 
-    Store.upsert, writer.GROUP_DOCUMENTS = stay, 1  # type: ignore[method-assign,misc]
+    Store.upsert, Store.update_metadata, writer.GROUP_DOCUMENTS = stay, wait, 1  # type: ignore[method-assign,misc]
     sys.argv = ["eddy-demo", *map(str, arguments)]
     main()
 
@@ -55,17 +62,19 @@ def test_a_killed_ingestion_leaves_a_library_that_the_next_one_completes(
     ingest = ("ingest", documents, "--library", library, "--passage-size", 24)
     process = context().Process(target=half_written, args=(theirs, *ingest), daemon=True)
     process.start()
-    assert ours.poll(120) and ours.recv() == "half-written"
+    assert ours.poll(120) and ours.recv() == "begun"
     for again in (("ingest", documents), ("demo", documents, "--rebuild")):
         refused(run(*again, "--library", library), f"process {process.pid} (since 20", "is writing to the database")
     during = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
+    ours.send("go on")
+    assert ours.poll(120) and ours.recv() == "half-written"
     process.kill()
     process.join()
     after = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
     for asked in (during, after):
         assert asked.code == 0, asked.err
         assert {answer["document"] for answer in json.loads(asked.out)} == {"bread.txt"}
-        assert "Left out, because writing it was interrupted: clock.html" in asked.err
+        assert "Writing 1 document was interrupted, so answers are without the change: 1 new." in asked.err
     again = run("ingest", documents, "--library", library)
     assert again.code == 0 and "2 documents written" in again.err and "1 document unchanged" in again.err
     with opened(library) as index:
@@ -201,6 +210,6 @@ def test_what_is_gone_is_told_and_taken_out_on_demand(library: Path, documents: 
         entries = index.entries()
         names = sorted(entry.metadata["name"] for entry in entries.values())
         assert names == ["2", "clock.html", "other.txt", "tides.md"]
-    for part in rows(library).values():
-        assert {row[1]["eddy_document"] for row in part.values()} == set(entries)
+    for part in (MAIN, DOCUMENTS):
+        assert {row[1]["eddy_document"] for row in rows(library)[part].values()} == set(entries)
     assert "No longer there" not in run("ingest", documents, "--library", library).err

@@ -9,14 +9,17 @@ import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.hits import check_row, make_hit
+from chroma_eddy.query.hits import Candidates
 from chroma_eddy.query.options import Filter, Query, conjunction
 from chroma_eddy.query.ranking import Standardiser, cosines, reciprocal_rank_fusion
 from chroma_eddy.rows.schema import DIGEST
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import MAIN
+from chroma_eddy.storage.pages import Rows
+from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import Highlight, Hit, WordMatch
 from chroma_eddy.words.bm25 import Restriction
+from chroma_eddy.words.bm25_pair import WordScore
 from eddy_embed.integrations import DOCUMENT, Doubles
 
 
@@ -29,10 +32,10 @@ class Fusion:
         self._words = index.words.current()
         self._terms = self._words.terms.of_question(question)
         self._weights = {term: self._words.passages.weight(term) for term in self._terms}
-        self._near = Standardiser.of(cosines(vector, index.sample_vectors()))
+        self._near = Standardiser.of(index.sample_vectors() @ vector / np.linalg.norm(vector))
 
-    def hits(self, nearest: Sequence[Hit], filters: Sequence[Filter]) -> list[Hit]:
-        """The nearest passages and those that share words with the question, by both, best first.
+    def candidates(self, nearest: Sequence[str], filters: Sequence[Filter]) -> Candidates:
+        """The nearest passages, by their ids, and those that share words with the question, by both, best first.
 
         Raises:
             ForeignCollection: A passage is among the vectors or among the words alone: another process is writing it,
@@ -40,31 +43,39 @@ class Fusion:
         """
         query, terms = self._query, self._terms
         by_words = self._words.best(terms, query.candidates, self._restrictions(filters)) if query.alpha < 1 else []
-        known = {hit.id for hit in nearest}
-        hits = [*nearest, *self._read_hits([id_ for id_ in by_words if id_ not in known])]
-        there = {hit.id for hit in hits}
-        by_words = [id_ for id_ in by_words if id_ in there]
-        if not hits:
-            return []
-        try:
-            scores = self._words.scores(terms, [hit.id for hit in hits], [hit.row[DIGEST] for hit in hits])
-        except KeyError as error:
-            raise ForeignCollection(
-                f"row {error} of index {self._index.name!r} has no words: something else has written it; call check()"
-            ) from None
-        near = self._near(np.array([hit.cosine for hit in hits]))
+        found = self._word_scores(list(dict.fromkeys([*nearest, *by_words])))
+        if not found:
+            return Candidates([])
+        ids, own = list(found), list(found.values())
+        near = self._near(cosines(self._vector, self._vectors_of(ids, [each.vector for each in own])))
+        bm25, worded = np.array([each.bm25 for each in own]), np.array([each.standardised for each in own])
         if query.fusion == "ranks":
-            ranks = reciprocal_rank_fusion([[hit.id for hit in nearest], by_words])
-            meant, worded = np.array([ranks[hit.id] for hit in hits]), np.zeros(len(hits))
+            by_meaning = [ids[at] for at in np.argsort(-near, kind="stable") if ids[at] in set(nearest)]
+            ranks = reciprocal_rank_fusion([by_meaning, [id_ for id_ in by_words if id_ in found]])
+            joined = np.array([ranks[id_] for id_ in ids])
         else:
-            meant, worded = query.alpha * near, (1 - query.alpha) * scores.standardised
-        order = np.argsort(-(meant + worded), kind="stable")
-        return [
-            replace(
-                hits[at], score=float(meant[at] + worded[at]), bm25=float(scores.bm25[at]), deviation=float(near[at])
-            )
-            for at in order
-        ]
+            joined = query.alpha * near + (1 - query.alpha) * worded
+        order = np.argsort(-joined, kind="stable").tolist()
+        pieces = frozenset(id_ for id_, each in found.items() if each.is_piece)
+        return Candidates([ids[at] for at in order], joined[order], bm25[order], near[order], pieces)
+
+    def _word_scores(self, ids: Sequence[str]) -> dict[str, WordScore]:
+        """What passages share with the question; a piece whose words are yet to be written shares nothing."""
+        scores = self._words.scores(self._terms, ids)
+        missing = self._index.store.get(MAIN, ids=[id_ for id_ in ids if id_ not in scores], metadatas=True)
+        for id_, row in zip(missing.ids, missing.metadatas, strict=True):
+            if row.get(DIGEST) != "":
+                raise ForeignCollection(
+                    f"row {id_!r} of index {self._index.name!r} has no words: something else has written it; call "
+                    "check()"
+                )
+            scores[id_] = WordScore(0.0, 0.0, row.get(ROW, -1), True)
+        return {id_: scores[id_] for id_ in ids if id_ in scores}
+
+    def _vectors_of(self, ids: Sequence[str], numbers: Sequence[int]) -> Doubles:
+        """Vectors of passages, by the numbers that the words have of them."""
+        rows = Rows(list(ids), [{ROW: number} for number in numbers], [], np.zeros((0, 0), np.float32))
+        return self._index.store.vectors_of(MAIN, rows).astype(np.float64)
 
     def with_matches(self, hits: Sequence[Hit]) -> list[Hit]:
         """Add the places of the question's words, and their share of its information."""
@@ -90,21 +101,6 @@ class Fusion:
             return replace(sentence, score=alpha * near + (1 - alpha) * _information(own) / spread)
 
         return [replace(hit, sentences=tuple(scored(each, hit) for each in hit.sentences)) for hit in hits]
-
-    def _read_hits(self, ids: Sequence[str]) -> list[Hit]:
-        """Passages with their true cosines, in the order of their ids."""
-        rows = self._index.store.get(MAIN, ids=ids, metadatas=True, documents=True, embeddings=True)
-        by_id = {}
-        for id_, row, text, own in zip(rows.ids, rows.metadatas, rows.texts, rows.vectors, strict=True):
-            check_row(id_, row)
-            by_id[id_] = make_hit(id_, row, text, float(cosines(self._vector, np.asarray(own, np.float64))))
-        # Pieces may be deleted meanwhile; documents' passages go with their versions.
-        if gone := self._words.passages.of_documents([id_ for id_ in ids if id_ not in by_id]):
-            raise ForeignCollection(
-                f"passage {gone[0]!r} of index {self._index.name!r} is gone: something else has deleted it; call "
-                "check()"
-            )
-        return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def _restrictions(self, filters: Sequence[Filter]) -> list[Restriction]:
         """Chroma's conditions for the words: those on documents and versions as they are, others by the rows' ids."""

@@ -1,20 +1,20 @@
-"""Sentences of hits with their cosines, from stored vectors or from the model."""
+"""Sentences of passages with their vectors: read out of the passage, or stored where a sentence takes a pass."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from chroma_eddy.errors import damaged
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.ranking import cosines
-from chroma_eddy.rows.schema import DIGEST, PIECE, sentence_spans, span_id, split_sentences
-from chroma_eddy.storage.names import SENTENCES
+from chroma_eddy.rows.schema import DIGEST, PIECE, fields, sentence_spans, split_sentences
+from chroma_eddy.storage.pages import Rows
 from chroma_eddy.types import Highlight, Hit
-from eddy_embed.integrations import Doubles
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations import Doubles, Floats, passage_id
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -22,46 +22,78 @@ if TYPE_CHECKING:
 Spans = Sequence[tuple[int, int]]
 
 
-def add_highlights(index: IndexCore, vector: Doubles, hits: list[Hit]) -> list[Hit]:
-    """Add the sentences of each passage or piece; the model runs only where the index has no sentence vectors.
+def add_highlights(index: IndexCore, vector: Doubles, hits: Sequence[Hit]) -> list[Hit]:
+    """Add the sentences of each passage or piece; the question's vector has the shape (dimension,)."""
+    return [replace(hit, sentences=marks) for hit, marks, _ in _marked(index, vector, hits)]
 
-    The question's vector has the shape (dimension,).
-    """
-    spans = [[(hit.start + start, hit.start + end) for start, end in _sentences(index, hit)] for hit in hits]
-    has_vectors = [index.settings.sentence_vectors and PIECE not in hit.row for hit in hits]
-    triples = list(zip(hits, spans, has_vectors, strict=True))
-    stored = iter(_stored_vectors(index, [(hit, own) for hit, own, is_stored in triples if is_stored]))
-    highlighted = []
-    for hit, own, is_stored in triples:
-        vectors = next(stored) if is_stored else _encode_sentences(index.embedder, hit, own)
-        sentences = tuple(
-            Highlight(start, end, hit.text[start - hit.start : end - hit.start], float(cosine), float(cosine))
-            for (start, end), cosine in zip(own, cosines(vector, vectors), strict=True)
+
+def sentence_hits(index: IndexCore, vector: Doubles, passages: Sequence[Hit], most: int) -> tuple[list[Hit], Doubles]:
+    """The nearest sentences of passages as hits, and their vectors, shape (hits, dimension)."""
+    settings, found = index.settings, list[tuple[Hit, Floats]]()
+    for hit, marks, vectors in _marked(index, vector, passages):
+        for mark, own in zip(marks, vectors, strict=True):
+            id_ = passage_id(
+                hit.document, hit.row[DIGEST], 0, mark.start, mark.end, settings.fingerprint, settings.late
+            )
+            place = {"text": mark.text, "start": mark.start, "end": mark.end, "page": None, "last_page": None}
+            found.append((replace(hit, id=id_, cosine=mark.cosine, score=mark.score, **place), own))  # type: ignore[arg-type]
+    found.sort(key=lambda pair: -pair[0].cosine)
+    kept = found[:most]
+    return [hit for hit, _ in kept], np.array([own for _, own in kept], np.float64)
+
+
+def sentence_vectors(index: IndexCore, rows: Rows) -> list[Floats]:
+    """Vectors of each row's sentences, each of shape (sentences, dimension)."""
+    return [vectors for _, vectors in _sentences(index, rows.metadatas, rows.texts)]
+
+
+def _marked(index: IndexCore, vector: Doubles, hits: Sequence[Hit]) -> list[tuple[Hit, tuple[Highlight, ...], Floats]]:
+    marked = []
+    found = _sentences(index, [hit.row for hit in hits], [hit.text for hit in hits])
+    for hit, (spans, vectors) in zip(hits, found, strict=True):
+        near = cosines(vector, np.asarray(vectors, np.float64)).tolist()
+        marks = tuple(
+            Highlight(hit.start + start, hit.start + end, hit.text[start:end], cosine, cosine)
+            for (start, end), cosine in zip(spans, near, strict=True)
         )
-        highlighted.append(replace(hit, sentences=sentences))
-    return highlighted
+        marked.append((hit, marks, vectors))
+    return marked
 
 
-def _sentences(index: IndexCore, hit: Hit) -> Spans:
-    return split_sentences(hit.text, index.settings) if PIECE in hit.row else sentence_spans(hit.row)
+def _sentences(index: IndexCore, rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[tuple[Spans, Floats]]:
+    """Spans of each row's sentences, from its start, and their vectors."""
+    stored = index.store.vectors
+    found: list[tuple[Spans, Floats | None]] = []
+    to_read: list[tuple[str, Spans]] = []
+    for row, text in zip(rows, texts, strict=True):
+        own = {} if PIECE in row else fields(row)
+        spans = split_sentences(text, index.settings) if PIECE in row else sentence_spans(row)
+        if "vectors" in own and stored is not None:
+            numbers = range(own["vectors"], own["vectors"] + len(spans))
+            found.append((spans, stored.sentences.read(numbers)))
+            continue
+        before = str(own.get("before", ""))  # so that the first token is the one that the document has there
+        to_read.append((before + text, [(len(before) + start, len(before) + end) for start, end in spans]))
+        found.append((spans, None))
+    read = iter(_read_out(index.embedder, to_read) if to_read else ())
+    return [(spans, next(read) if vectors is None else vectors) for spans, vectors in found]
 
 
-def _stored_vectors(index: IndexCore, hits: Sequence[tuple[Hit, Spans]]) -> list[Doubles]:
-    ids = [[span_id(hit.document, hit.row[DIGEST], *span, index.settings) for span in spans] for hit, spans in hits]
-    if not ids:
-        return []
-    rows = index.store.get(SENTENCES, ids=sorted({id_ for own in ids for id_ in own}), embeddings=True)
-    vectors = dict(zip(rows.ids, np.asarray(rows.vectors, np.float64), strict=True))
-    for (hit, _), own in zip(hits, ids, strict=True):
-        if not vectors.keys() >= set(own):
-            raise damaged(hit.document, f"sentences in {index.name + SENTENCES}")
-    return [np.stack([vectors[id_] for id_ in own]) for own in ids]
+def _read_out(embedder: Embedder, passages: Sequence[tuple[str, Spans]]) -> list[Floats]:
+    """Vectors of sentences out of a pass over each text, or each by itself for a method that reads one token."""
+    texts, spans = [text for text, _ in passages], [own for _, own in passages]
+    if not embedder.can_embed_words:
+        lines = [text[start:end] for text, own in passages for start, end in own]
+        vectors = embedder.encode_document(lines, show_progress=False)
+        return np.split(vectors, np.cumsum([len(own) for own in spans])[:-1])
+    try:
+        return embedder.encode_words(texts, spans)
+    except InvalidParameter:  # the tokenizer drops all characters of a sentence: its vector is the passage's
+        return [np.concatenate([_word_or_whole(embedder, text, span) for span in own]) for text, own in passages]
 
 
-def _encode_sentences(embedder: Embedder, hit: Hit, spans: Spans) -> Doubles:
-    inside = [(start - hit.start, end - hit.start) for start, end in spans]
-    if embedder.can_embed_words:
-        vectors = embedder.encode_words(hit.text, inside)
-    else:
-        vectors = embedder.encode_document([hit.text[start:end] for start, end in inside], show_progress=False)
-    return np.asarray(vectors, np.float64)
+def _word_or_whole(embedder: Embedder, text: str, span: tuple[int, int]) -> Floats:
+    try:
+        return embedder.encode_words(text, [span])
+    except InvalidParameter:
+        return embedder.encode_document([text], show_progress=False)

@@ -15,24 +15,22 @@ from chromadb.config import Settings
 from chromadb.errors import InternalError
 
 from chroma_eddy.errors import NoIndex
-from chroma_eddy.storage.backups import ROW_LOCK
 from chroma_eddy.storage.connection import Connection
+from chroma_eddy.storage.database_file import copy_database
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import WriterLock
-from chroma_eddy.storage.names import DATABASE
-from chroma_eddy.storage.snapshot import copy_database
+from chroma_eddy.storage.names import DATABASE, ROW_LOCK
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import sync
 
 Place = str | os.PathLike[str] | ClientAPI
 
 
-def connect(place: Place, *, create: bool, timeout: float = 0.0, salvage: bool = False) -> Connection:
+def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
     """Connect to a folder's database, which `create` allows to be made, to a server by its URL, or through a client.
 
-    A writer waits `timeout` seconds for another writer. With `salvage`, vectors of a folder that are damaged beyond
-    repair are discarded instead of refused. Chroma writes even to answer, so of a folder that cannot be written to it
-    gets a temporary copy.
+    A writer waits `timeout` seconds for another writer. Chroma writes even to answer, so of a folder
+    that cannot be written to it gets a temporary copy.
 
     Raises:
         InvalidParameter: `place` is none of these.
@@ -43,7 +41,7 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0, salvage: bool =
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
         lock = WriterLock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
-        return Connection(place, lock, place, owned=False, salvage=salvage)
+        return Connection(place, lock, place, owned=False)
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise InvalidParameter(
             f"place={place!r:.80} must be a folder, a server's URL such as 'http://localhost:8000', or one of "
@@ -62,7 +60,7 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0, salvage: bool =
             with lock:
                 _create_database(folder)
         if _is_writable(folder):
-            return Connection(_persistent_client(folder), lock, place, owned=True, salvage=salvage)
+            return Connection(_persistent_client(folder), lock, place, owned=True)
         copy = TemporaryDirectory(prefix="eddy-")
         copy_database(folder, Path(copy.name))
         return Connection(_persistent_client(Path(copy.name)), lock, place, owned=True, copy=copy)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from chromadb.errors import ChromaError, NotFoundError
+from filelock import Timeout
 
 from chroma_eddy.errors import StorageError, Unreachable
 from chroma_eddy.storage.names import DATABASE, LOCK, WRITER
@@ -50,6 +51,8 @@ def _cause(place: Path | str | None, error: BaseException) -> str | None:
             f"({type(error).__name__}: {_shortened(error)}); start it, and do the same again: documents that are "
             "stored whole are not embedded again"
         )
+    if isinstance(error, Timeout):
+        return f"another process has been changing rows of {place} for a minute: stop it, and do the same again"
     # A panic in Chroma's compiled part derives from BaseException and has no importable class.
     from_database = isinstance(error, ChromaError | sqlite3.Error) or type(error).__name__ == "PanicException"
     from_disk = isinstance(error, OSError) and not isinstance(error, TimeoutError)

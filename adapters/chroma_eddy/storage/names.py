@@ -1,4 +1,4 @@
-"""Names of an index's collections, of Chroma's database, and of the folder of an index's words."""
+"""Names of an index's collections, of Chroma's database, and of what stands beside it in its folder."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import Any
 
 from eddy_embed.errors import InvalidParameter
 
-MAIN, SENTENCES, DOCUMENTS, TRANSFORM, RAW = "", "-sentences", "-documents", "-transform", "-raw"
-KINDS = (SENTENCES, DOCUMENTS, TRANSFORM, RAW, MAIN)
-"""Suffixes of the collections' names. The main collection is last: the others belong to it, so it is created last."""
+MAIN, DOCUMENTS = "", "-documents"
+"""Suffixes of the names of an index's collections; the main one has the name of the index."""
+EARLIER = ("-sentences", "-transform", "-raw")
+"""Suffixes of further collections that earlier versions made."""
 NEXT, OLD = "-next", "-old"
 """Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
 DATABASE = "chroma.sqlite3"
@@ -18,8 +19,10 @@ LOCK = "eddy.lock"
 """Lock file of the writing process; the operating system releases it when that process ends."""
 WRITER = "eddy.writer"
 """File that names the writing process, for error messages of others."""
-WORDS = "eddy.words"
-"""Folder in the database's folder, with a folder of words for each main collection, named by its id."""
+ROW_LOCK = "eddy.rows"
+"""Lock file, held while a process changes rows, or reads a collection's vectors for the first time."""
+VECTORS, WORDS = "eddy.vectors", "eddy.words"
+"""Folders with the vectors and the words of each index, in a folder of its id."""
 
 
 def check_collection_name(name: Any) -> None:
@@ -34,7 +37,7 @@ def check_collection_name(name: Any) -> None:
 def check_index_name(name: Any) -> None:
     """Refuse a name that no collection can have, or that ends like a collection of another index."""
     check_collection_name(name)
-    for suffix in (*filter(None, KINDS), NEXT, OLD):
+    for suffix in (DOCUMENTS, *EARLIER, NEXT, OLD):
         if name.endswith(suffix):
             raise InvalidParameter(
                 f"name={name!r:.80} ends with {suffix!r}, which is the name of a collection of another index"

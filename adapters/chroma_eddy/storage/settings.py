@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from chroma_eddy.errors import ForeignCollection, OutdatedIndex
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations import FINGERPRINT, differences, digest, is_unfitted
+from eddy_embed.integrations import FINGERPRINT, differences, digest
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
 
-FORMAT = 2
+FORMAT, EARLIER_FORMATS = 3, (2,)
+"""Version of what is written, and those that `reindex` reads."""
 _SIZES = ("passage_size", "late", "sentence_vectors")
 
 
@@ -23,10 +25,10 @@ class IndexSettings:
     """What makes an index's vectors; opening the index with others is refused.
 
     Attributes:
-        embedder: `Embedder.settings`, including the index's own post-processing.
+        embedder: `Embedder.settings`, including its fitted post-processing, by its digest.
         passage_size: Most tokens in a passage of several sentences.
         late: Whether passages are pooled from the pass over their document (True) or embedded one by one.
-        sentence_vectors: Whether each sentence has a row of its own.
+        sentence_vectors: Whether the vectors of sentences are stored, if the method runs layers.
     """
 
     embedder: Mapping[str, Any]
@@ -52,21 +54,34 @@ class IndexSettings:
         return {"eddy_format": FORMAT, FINGERPRINT: self.fingerprint, "eddy_settings": settings, **sizes}
 
     @classmethod
-    def parse(cls, metadata: Mapping[str, Any]) -> IndexSettings | None:
-        """The settings in a collection's metadata; None if they are no index's, or another version's."""
-        if metadata.get("eddy_format") != FORMAT:
-            return None
+    def parse(cls, name: str, metadata: Mapping[str, Any], *, outdated: bool = False) -> IndexSettings:
+        """The settings in the metadata of an index's main collection, also of an `outdated` one.
+
+        Raises:
+            ForeignCollection: The collection is no index's.
+            OutdatedIndex: An earlier version of this library wrote it, and `outdated` is False.
+        """
+        written = metadata.get("eddy_format")
+        if written in EARLIER_FORMATS and not outdated:
+            raise OutdatedIndex(
+                f"index {name!r} was written by an earlier version of this library. Write it anew, which keeps texts "
+                f"and metadata: chroma_eddy.reindex(place, {name!r}, embedder), or `eddy-demo library reindex` for a "
+                "library"
+            )
         try:
-            sizes = {name: metadata[f"eddy_{name}"] for name in _SIZES}
+            sizes = {size: metadata[f"eddy_{size}"] for size in _SIZES}
             settings = cls(json.loads(metadata["eddy_settings"]), **sizes)
         except (KeyError, ValueError, TypeError):
-            return None
-        return settings if settings.fingerprint == metadata.get(FINGERPRINT) else None
-
-    def comparable_settings(self, embedder: Embedder) -> dict[str, Any]:
-        """The embedder's settings; an embedder whose post-processing is not fitted takes the index's own."""
-        settings = json_settings(embedder)
-        return {**settings, "post": self.embedder.get("post")} if is_unfitted(embedder) else settings
+            settings = None
+        known = written in (FORMAT, *EARLIER_FORMATS) and settings is not None
+        if settings is None or not known or settings.fingerprint != metadata.get(FINGERPRINT):
+            by = "open_collection" if FINGERPRINT in metadata else "something else"
+            if metadata.get("eddy_format", FORMAT) != FORMAT:
+                by = "another version of this library"
+            raise ForeignCollection(
+                f"collection {name!r} was made by {by}, not as an index: choose another name; it is left as it is"
+            )
+        return settings
 
     def check(self, name: str, asked: IndexSettings, line: str) -> None:
         """Refuse `asked`, the settings of the caller's embedder and options, if they differ.
@@ -87,7 +102,7 @@ class IndexSettings:
         raise FingerprintMismatch(
             f"Index {name!r} was {first}.\n{lines}\nTheir vectors cannot be compared. "
             "Open it with the embedder and the sizes that it was made with, or embed its documents again: "
-            f"open_index(place, {name!r}).reindex(embedder)."
+            f"chroma_eddy.reindex(place, {name!r}, embedder)."
         )
 
     def _fields(self) -> dict[str, Any]:

@@ -1,15 +1,14 @@
-"""How an index replaces another: its collections take the other's names one by one; interruptions are repaired."""
+"""How an index replaces another: its main collection takes the other's name; interruptions are repaired."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
-from chromadb.errors import NotFoundError
+from chromadb.errors import ChromaError
 
 from chroma_eddy.errors import IndexInUse
-from chroma_eddy.storage.names import KINDS, MAIN, NEXT, OLD
+from chroma_eddy.storage.names import NEXT, OLD
 from chroma_eddy.storage.store import Store
 
 _TIMEOUT, _POLL = 10.0, 0.02
@@ -22,14 +21,12 @@ def finish_swap(store: Store, *, clean: bool = False) -> None:
     Raises:
         IndexInUse: Another process is writing.
     """
-    following = store.with_suffix(NEXT)
-    if following.metadata().get("eddy_ready"):
+    if store.with_suffix(NEXT).metadata().get("eddy_ready"):
         with store.lock:
-            metadata = following.metadata()
-            if metadata.get("eddy_ready"):  # else another process finished the swap before this one got the lock
-                _swap(store, following, metadata["eddy_kinds"].split(","))
+            _swap(store)
     if clean and store.metadata().get("eddy_ready"):
         store.with_suffix(OLD).drop_all()
+        store.rename_documents()
         store.update_metadata(eddy_ready=False)
 
 
@@ -49,25 +46,17 @@ def wait_for_swap(store: Store) -> None:
             time.sleep(_POLL)
 
 
-def _swap(store: Store, following: Store, listed: Sequence[str]) -> None:
-    """Rename the collections of both indexes, the main ones last; steps that are done are skipped.
+def _swap(store: Store) -> None:
+    """Rename the main collections: a collection names its documents' by id, so nothing else moves.
 
-    On a server two processes may do this at once, so each step compares ids: a collection that has this index's name
-    may already be the new one. `listed` names the kinds of collections that the new index has beside the main one.
+    On a server two processes may do this at once, so each asks by id, and a step that the other has done may fail.
     """
-    old = store.with_suffix(OLD)
-    store.forget()
-    for kind in KINDS:
-        wanted = kind == MAIN or kind in listed
-        new = following.find(kind) if wanted else None
-        present = store.find(kind)
-        if (wanted and new is None) or (new and present and new.id == present.id):
-            continue
-        if present is not None:
-            with suppress(NotFoundError):  # another process has renamed it first
-                old.drop(kind)
-                store.rename(kind, old.name + kind)
-        if wanted:
-            following.rename(kind, store.name + kind)
-    store.connection.move_state(following.name, store.name)
-    store.forget()
+    new, present = store.with_suffix(NEXT).look_up(), store.look_up()
+    if new is None or not (new.metadata or {}).get("eddy_ready"):  # another process finished it before
+        return
+    with suppress(ChromaError):
+        if present is not None and present.id != new.id:
+            store.with_suffix(OLD).drop_all()
+            store.rename(present, store.name + OLD)
+    with suppress(ChromaError):
+        store.rename(new, store.name)

@@ -25,6 +25,16 @@ class IndexedText(NamedTuple):
     document: str
     digest: str
     terms: Sequence[str]
+    vector: int = -1
+    """Number of its vector, where the index keeps one."""
+
+
+class Scored(NamedTuple):
+    """BM25 of a text, the version of its document, and the number of its vector."""
+
+    bm25: float
+    digest: str
+    vector: int
 
 
 class Restriction(NamedTuple):
@@ -46,7 +56,8 @@ class Bm25Index:
         builder = tantivy.SchemaBuilder()
         builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
         builder.add_text_field("document", tokenizer_name="raw", index_option="basic")
-        builder.add_text_field("digest", tokenizer_name="raw", index_option="basic")
+        builder.add_text_field("digest", stored=True, tokenizer_name="raw", index_option="basic")
+        builder.add_integer_field("vector", stored=True)
         builder.add_text_field("terms", tokenizer_name="whitespace", index_option="freq")
         self._schema = builder.build()
         self._writer: tantivy.IndexWriter | None = None
@@ -68,7 +79,7 @@ class Bm25Index:
             writer = self._open_writer()
             for text in texts:
                 writer.delete_documents_by_term("id", text.id)
-                fields = {"id": text.id, "document": text.document, "digest": text.digest}
+                fields = {"id": text.id, "document": text.document, "digest": text.digest, "vector": text.vector}
                 writer.add_document(tantivy.Document(**fields, terms=" ".join(text.terms)))
 
     def delete(self, key: Key, values: Iterable[str]) -> None:
@@ -110,23 +121,17 @@ class Bm25Index:
         if not terms:
             return {}
         parts = [(Occur.Must, self._any_of(terms)), *map(self._condition, restrictions)]
-        return self._search(Query.boolean_query(parts), most)
+        return {text["id"][0]: score for score, text in self._found(Query.boolean_query(parts), most)}
 
-    def scores(self, terms: Sequence[str], ids: Sequence[str]) -> dict[str, float]:
-        """BM25 of texts by their ids, 0 for those that share no term; ids that are not here are left out."""
+    def scores(self, terms: Sequence[str], ids: Sequence[str]) -> dict[str, Scored]:
+        """Scores of texts by their ids, 0 for those that share no term; ids that are not here are left out."""
         if not ids:
             return {}
         parts = [self._condition(Restriction("id", ids))]
         if terms:
             parts.append((Occur.Should, self._any_of(terms)))
-        return self._search(Query.boolean_query(parts), len(ids))
-
-    def of_documents(self, ids: Sequence[str]) -> list[str]:
-        """Those of some texts, by their ids, that belong to a version of a document."""
-        if not ids:
-            return []
-        parts = [self._condition(Restriction("id", ids)), self._condition(Restriction("digest", [""], excluded=True))]
-        return list(self._search(Query.boolean_query(parts), len(ids)))
+        found = self._found(Query.boolean_query(parts), len(ids))
+        return {text["id"][0]: Scored(score, text["digest"][0], text["vector"][0]) for score, text in found}
 
     def spread(self, terms: Sequence[str]) -> float:
         """Standard deviation of BM25 over all texts, if terms occur independently and once in a text of mean length.
@@ -161,10 +166,11 @@ class Bm25Index:
         among = Query.term_set_query(self._schema, restriction.key, list(restriction.values))
         return (Occur.MustNot, among) if restriction.excluded else (Occur.Must, Query.const_score_query(among, 0.0))
 
-    def _search(self, query: Query, most: int) -> dict[str, float]:
+    def _found(self, query: Query, most: int) -> Iterator[tuple[float, tantivy.Document]]:
+        """Scores and stored fields of at most `most` texts, best first."""
         searcher = self._index.searcher()
-        found = searcher.search(query, max(most, 1), count=False).hits
-        return {searcher.doc(address)["id"][0]: float(score) for score, address in found}
+        for score, address in searcher.search(query, max(most, 1), count=False).hits:
+            yield float(score), searcher.doc(address)
 
 
 @contextmanager

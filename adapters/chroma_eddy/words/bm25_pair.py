@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
-
-from chroma_eddy.rows.schema import DIGEST, ROWS
+from chroma_eddy.rows.schema import DIGEST, fields
 from chroma_eddy.storage.pages import Rows
+from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Key, Restriction
 from chroma_eddy.words.terms import TermAnalyzer
-from eddy_embed.integrations import DOCUMENT, Doubles
+from eddy_embed.integrations import DOCUMENT
 
 _COMPLETE = "complete"
 """File that says that all rows of the collection are among its words."""
 
 
-@dataclass(frozen=True)
-class WordScores:
-    """What passages share with a question in words.
+class WordScore(NamedTuple):
+    """What a passage shares with a question in words.
 
     Attributes:
-        bm25: BM25 of each passage, shape (passages,); 0 where no word is shared.
-        standardised: Mean of BM25 of the passage and of its document, each in standard deviations of its kind, shape
-            (passages,).
+        bm25: BM25 of the passage; 0 where no word is shared.
+        standardised: Mean of BM25 of the passage and of its document, each in standard deviations of its kind.
+        vector: Number of the passage's vector; -1 where the index keeps none.
+        is_piece: Whether it belongs to no version of a document.
     """
 
-    bm25: Doubles
-    standardised: Doubles
+    bm25: float
+    standardised: float
+    vector: int
+    is_piece: bool
 
 
 class Bm25Pair:
@@ -60,12 +61,12 @@ class Bm25Pair:
         passages, documents = [], []
         for id_, row, text in zip(rows.ids, rows.metadatas, rows.texts, strict=True):
             document, digest = str(row[DOCUMENT]), str(row[DIGEST])
-            terms = [term.text for term in self.terms(text)]
-            passages.append(IndexedText(id_, document, digest, terms))
+            terms = self.terms.texts(text)
+            passages.append(IndexedText(id_, document, digest, terms, row.get(ROW, -1)))
             if digest:
                 parts = self._partial.setdefault(digest, [])
                 parts.append(terms)
-                if len(parts) == row[ROWS]:
+                if len(parts) == fields(row)["rows"]:
                     whole = [term for part in self._partial.pop(digest) for term in part]
                     documents.append(IndexedText(digest, document, digest, whole))
         self.documents.put(documents)
@@ -106,18 +107,18 @@ class Bm25Pair:
         """Ids of at most `most` passages that share a word with a question, best first."""
         return list(self.passages.best(terms, most, restrictions))
 
-    def scores(self, terms: Sequence[str], ids: Sequence[str], digests: Sequence[str]) -> WordScores:
-        """Scores of passages, by their ids and the versions of their documents ("" for a piece).
-
-        Raises:
-            KeyError: A document's passage is not among the words.
-        """
-        found = self.passages.scores(terms, ids)
-        # No row of a document hides a piece until its words are written.
-        found |= {id_: 0.0 for id_, digest in zip(ids, digests, strict=True) if not digest and id_ not in found}
-        wholes = self.documents.scores(terms, sorted(set(filter(None, digests))))
-        bm25 = np.array([found[id_] for id_ in ids], np.float64)
-        own = bm25 / (self.passages.spread(terms) or 1.0)
-        spread = self.documents.spread(terms) or 1.0
-        about = np.array([wholes[each] / spread if each else mine for each, mine in zip(digests, own, strict=True)])
-        return WordScores(bm25, (own + about) / 2)
+    def scores(self, terms: Sequence[str], ids: Sequence[str]) -> dict[str, WordScore]:
+        """Scores of passages by their ids; those that are not here are left out."""
+        passages = self.passages.scores(terms, ids)
+        digests = {own.digest for own in passages.values() if own.digest}
+        wholes = self.documents.scores(terms, sorted(digests))
+        spread, whole_spread = self.passages.spread(terms) or 1.0, self.documents.spread(terms) or 1.0
+        found = {}
+        for id_, (bm25, digest, vector) in passages.items():
+            own = about = bm25 / spread
+            if digest:
+                if digest not in wholes:
+                    continue
+                about = wholes[digest].bm25 / whole_spread
+            found[id_] = WordScore(bm25, (own + about) / 2, vector, not digest)
+        return found

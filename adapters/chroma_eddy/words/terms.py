@@ -82,6 +82,13 @@ class TermAnalyzer:
                 stop = max(end, after)
                 yield Term(unicodedata.normalize("NFKC", text[start:stop]), start, stop)
 
+    def texts(self, text: str) -> list[str]:
+        """The terms of a text without their places, in order."""
+        found: list[str] = []
+        for each in _TERM.finditer(text):
+            found += self._fold(each[0]).split() if each["run"] is None else [term.text for term in self(each[0])]
+        return found
+
     def of_question(self, question: str) -> list[str]:
         """The terms of a question, in order, repeated as there; without stop words, unless it has no others.
 

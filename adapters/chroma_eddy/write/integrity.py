@@ -1,111 +1,30 @@
-"""Versions of documents: commit, check and remove them, without embedding anything."""
+"""Versions of documents, and vectors: checked, mended and removed, without embedding anything."""
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
-from chroma_eddy.index_core import FIELDS, IndexCore
+import numpy as np
+from chromadb.api.models.Collection import Collection
+from chromadb.errors import InternalError
+
+from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import join_text
-from chroma_eddy.rows.schema import DIGEST, PENDING, DocumentRow, user_metadata
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT, RAW, SENTENCES
-from chroma_eddy.storage.pages import PAGE_SIZE, slices
+from chroma_eddy.rows.schema import DIGEST, DocumentRow, fields, user_metadata
+from chroma_eddy.storage.failures import translated_errors
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
+from chroma_eddy.storage.pages import Rows
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT
+from eddy_embed.integrations import DOCUMENT, Floats
 
-
-def commit_versions(index: IndexCore, rows: Sequence[DocumentRow], *, mark_written: bool = False) -> None:
-    """Delete the rows of the versions that queries are not to find: the `pending` of documents' rows.
-
-    `mark_written` tells readers of the change before `pending` is emptied: a reader who finds it empty has been told.
-    """
-    _delete_rows(index, "digest", [row.pending for row in rows])
-    if mark_written:
-        index.store.mark_written()
-    index.store.update_documents({row.id: {PENDING: ""} for row in rows if row.digest})
-
-
-def _delete_rows(index: IndexCore, key: Literal["document", "digest"], values: Sequence[str]) -> int:
-    """Delete rows of documents or of versions; return their number. Chroma looks through all rows for each batch."""
-    count = index.delete_rows(key, values)
-    for batch in slices(len(values), PAGE_SIZE):
-        where = {FIELDS[key]: {"$in": list(values[batch])}}
-        count += sum(index.store.delete(kind, where=where) for kind in (SENTENCES, RAW))
-    return count
-
-
-def _commit_pending(index: IndexCore, rows: Iterable[DocumentRow]) -> None:
-    """Commit documents with an interrupted write whose found version is about to be hidden: a row hides only one."""
-    commit_versions(index, [row for row in rows if row.digest and row.pending])
-
-
-def check_rows(index: IndexCore) -> dict[str, str]:
-    """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says."""
-    store = index.store
-    index.words.rebuild()
-    rows, scan = index.entries(), IntegrityScan(index)
-    problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
-    known = {digest for row in rows.values() for digest in (row.digest, row.pending)}
-    strays = {digest: id_ for digest, id_ in scan.documents.items() if digest not in known}
-    # A server has no writer's lock: what another writer has changed during the scan is no damage.
-    now = index.entries(sorted({*problems, *strays.values()}))
-    problems = {id_: problem for id_, problem in problems.items() if now.get(id_) == rows[id_]}
-    _commit_pending(index, (rows[id_] for id_ in problems))
-    store.update_documents({id_: {DIGEST: "", PENDING: rows[id_].digest} for id_ in problems})
-    for digest, id_ in strays.items():
-        row = now.get(id_)
-        if row is None or digest not in (row.digest, row.pending):
-            count = _delete_rows(index, "digest", [digest])
-            problems.setdefault(id_, f"{count} rows of a version that {store.name + DOCUMENTS} does not name; deleted")
-    if problems:
-        store.mark_written()
-    return problems
-
-
-class IntegrityScan:
-    """Row counts, texts and metadata of each version, read from all rows of an index; `documents` by digest."""
-
-    def __init__(self, index: IndexCore) -> None:
-        self._store, self._settings, self._keeps_raw = index.store, index.settings, index.keeps_raw
-        self._counts = {kind: Counter[str]() for kind in (MAIN, SENTENCES, RAW)}
-        self._metadata: dict[str, list[dict[str, Any]]] = {}
-        self._texts: dict[str, str] = {}
-        self.documents: dict[str, str] = {}
-        documents = self._store.get(DOCUMENTS, metadatas=True).metadatas if index.exists else []
-        versions = {row[DIGEST]: row for row in documents if row[DIGEST]}
-        passages: dict[str, list[tuple[dict[str, Any], str]]] = {}
-        for kind, counts in self._counts.items():
-            if self._store.find(kind) is None:
-                continue
-            for rows in self._store.pages(kind, metadatas=True, documents=kind == MAIN):
-                for number, metadata in enumerate(rows.metadatas):
-                    if not metadata.get(DIGEST):
-                        continue
-                    digest = str(metadata[DIGEST])
-                    counts[digest] += 1
-                    self.documents[digest] = str(metadata[DOCUMENT])
-                    if kind == MAIN and digest in versions:
-                        passages.setdefault(digest, []).append((metadata, rows.texts[number]))
-                        if counts[digest] == versions[digest]["eddy_passages"]:
-                            complete = passages.pop(digest)
-                            text = join_text(complete, versions[digest])
-                            self._texts[digest] = hashlib.sha256(text.encode()).hexdigest()[:32]
-                            self._metadata[digest] = [user_metadata(passage) for passage, _ in complete]
-
-    def problem(self, row: DocumentRow) -> str:
-        """The problem of a document; "" for none."""
-        sentences = row.sentences if self._settings.sentence_vectors else 0
-        raw = 1 + row.passages + sentences if self._keeps_raw else 0
-        for (kind, counts), expected in zip(self._counts.items(), (row.passages, sentences, raw), strict=True):
-            if counts[row.digest] != expected:
-                return f"{counts[row.digest]} of {expected} rows in {self._store.name + kind}"
-        if self._texts[row.digest] != row.text_digest:
-            return f"another text in {self._store.name} than it was written with"
-        if any(metadata != row.metadata for metadata in self._metadata[row.digest]):
-            return f"other metadata in {self._store.name} than it was written with"
-        return ""
+_SAMPLE = 100
+"""Rows of each collection whose vectors `check` compares unless it is to compare all."""
+_TOLERANCE = 1e-3
+"""Largest distance of a row from itself, and difference of its length from 1, by rounding."""
 
 
 def remove_documents(index: IndexCore, ids: Sequence[str], *, erase: bool = False) -> int:
@@ -117,14 +36,120 @@ def remove_documents(index: IndexCore, ids: Sequence[str], *, erase: bool = Fals
             f"a reindexing of {index.name!r} is unfinished, whose files hold the texts too: finish it before you erase"
         )
     rows = index.entries(ids)
-    _commit_pending(index, rows.values())
-    # Hide them first: an interrupted removal leaves incomplete documents, which are written again if they come back.
-    index.store.update_documents({id_: {DIGEST: "", PENDING: row.digest or row.pending} for id_, row in rows.items()})
-    _delete_rows(index, "document", list(rows))
-    index.store.delete(DOCUMENTS, ids=list(rows))
     if rows:
-        index.store.mark_written()
+        with index.changing({id_: [row.digest] for id_, row in rows.items()}):
+            index.store.delete(DOCUMENTS, ids=list(rows))  # first: queries find none of it, or all
+            index.delete_rows("document", list(rows))
     if erase:
         index.store.erase()
         index.words.rebuild()
     return len(rows)
+
+
+def check_rows(index: IndexCore) -> dict[str, str]:
+    """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says."""
+    if not index.exists:
+        return {}
+    index.words.rebuild()
+    documents = index.store.get(DOCUMENTS, metadatas=True)
+    rows = {id_: DocumentRow.parse(id_, row) for id_, row in zip(documents.ids, documents.metadatas, strict=True)}
+    scan = _Scan(index, dict(zip(documents.ids, documents.metadatas, strict=True)))
+    problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
+    # A server has no writer's lock: what another writer has changed during the scan is no damage.
+    now = index.entries(sorted({*problems, *scan.strays.values()}))
+    damaged = {id_: rows[id_].digest for id_ in problems if now.get(id_) == rows[id_]}
+    problems = {id_: problems[id_] for id_ in damaged}
+    strays = {digest: id_ for digest, id_ in scan.strays.items() if id_ not in now or now[id_].digest != digest}
+    for digest, id_ in strays.items():
+        what = f"{scan.counts[digest]} rows of a version that {index.name + DOCUMENTS} does not name; deleted"
+        problems.setdefault(id_, what)
+    if problems:
+        with index.changing({id_: [digest] for id_, digest in damaged.items()}):
+            index.store.update_documents({id_: {DIGEST: ""} for id_ in damaged})
+            index.delete_rows("digest", [*damaged.values(), *strays])
+    return problems
+
+
+class _Scan:
+    """What all passages of an index say of each version: their number, and whether text and metadata are right.
+
+    Attributes:
+        counts: Number of rows, by digest.
+        strays: Documents of versions that no document's row names, by digest.
+    """
+
+    def __init__(self, index: IndexCore, documents: Mapping[str, Mapping[str, Any]]) -> None:
+        self._name, self._wrong = index.name, dict[str, str]()
+        self.counts, self.strays = Counter[str](), dict[str, str]()
+        parts: dict[str, list[Rows]] = {}
+        for page in index.store.pages(MAIN, metadatas=True, documents=True):
+            for at, metadata in enumerate(page.metadatas):
+                digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
+                if not digest:
+                    continue
+                self.counts[digest] += 1
+                row = documents.get(id_, {})
+                if row.get(DIGEST) != digest:
+                    self.strays[digest] = id_
+                    continue
+                own = parts.setdefault(digest, [])
+                own.append(page.take([at]))
+                if len(own) == fields(row)["passages"]:
+                    self._wrong[digest] = self._compared(Rows.concatenate(parts.pop(digest)), row)
+
+    def _compared(self, passages: Rows, row: Mapping[str, Any]) -> str:
+        places = [fields(metadata)["index"] for metadata in passages.metadatas]
+        text = join_text(passages.take(sorted(range(len(places)), key=places.__getitem__)), row)
+        if hashlib.sha256(text.encode()).hexdigest()[:32] != fields(row)["text"]:
+            return f"another text in {self._name} than it was written with"
+        if any(user_metadata(metadata) != user_metadata(row) for metadata in passages.metadatas):
+            return f"other metadata in {self._name} than it was written with"
+        return ""
+
+    def problem(self, row: DocumentRow) -> str:
+        """The problem of a document; "" for none."""
+        if self.counts[row.digest] != row.passages:
+            return f"{self.counts[row.digest]} of {row.passages} rows in {self._name}"
+        return self._wrong[row.digest]
+
+
+def check_vectors(index: IndexCore, *, full: bool = False) -> None:
+    """Search for rows by their own vectors; what is damaged, Chroma's files or ours, is made anew from the other.
+
+    On a server there is no other to compare with.
+
+    Raises:
+        StorageError: Both are damaged.
+    """
+    store, vectors, lost = index.store, index.store.vectors, False
+    if vectors is None:
+        return
+    for kind in (MAIN, DOCUMENTS):
+        read = partial(store.pages, kind) if full else partial(store.sample, kind, _SAMPLE)
+        for rows in read(metadatas=True):
+            numbers = np.array(vectors.numbers(rows.metadatas))
+            own = np.flatnonzero(numbers >= 0)
+            there = own[numbers[own] < len(vectors.rows)]
+            held = vectors.rows.read(numbers[there].tolist())
+            lengths = np.linalg.norm(held, axis=1)
+            sound = np.isfinite(lengths) & (lengths > 0)
+            if index.settings.embedder["normalize"]:
+                sound &= np.abs(lengths - 1) <= _TOLERANCE
+            if broken := sorted({*own.tolist()} - {*there[sound].tolist()}):
+                with translated_errors(store.place):
+                    vectors.rescue(store.collection(kind), [rows.ids[at] for at in broken])
+                index.words.rebuild()  # they name the vectors by their numbers, too
+            lost = lost or not _are_found(store.collection(kind), held[sound])
+    if lost:
+        store.remake(also_whole=True)
+
+
+def _are_found(collection: Collection, vectors: Floats) -> bool:
+    """Whether a search for each of some vectors, shape (vectors, dimension), finds one like it."""
+    if not len(vectors):
+        return True
+    try:
+        got = collection.query(query_embeddings=vectors, n_results=1, include=["distances"])
+    except InternalError:  # rows that are in no file of vectors
+        return False
+    return all(near and near[0] <= _TOLERANCE for near in got["distances"] or [])

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.index_core import IndexCore
+from chroma_eddy.index_core import PIECES, IndexCore
 from chroma_eddy.rows.schema import DIGEST, PIECE
-from chroma_eddy.rows.transform import round_to_float32
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.types import is_storable_number
@@ -21,12 +20,9 @@ from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
     DOCUMENT,
     END,
-    FINGERPRINT,
     START,
     Floats,
-    VectorFinalizer,
     check_kind,
-    is_unfitted,
     raise_on_surrogates,
 )
 
@@ -60,17 +56,6 @@ class Piece:
     end: int | None = None
 
 
-def fit_on_pieces(index: IndexCore, texts: Sequence[str]) -> None:
-    """Create an index as `Index.fit_on_pieces` says."""
-    if not is_unfitted(index.current()):
-        return
-    with index.writing():
-        if not index.exists:  # another process may have got the lock first
-            copied = index.embedder.with_instructions()  # others share the embedder itself
-            index.set_post(round_to_float32(copied.fit(texts, show_progress=False)))
-            index.create()
-
-
 def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> None:
     """Write pieces as `Index.put_pieces` says."""
     pieces = list(pieces)
@@ -81,28 +66,21 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
     vectors = [_checked_vector(piece, dimension) for piece in pieces]
     metadatas = [_piece_metadata(piece) for piece in pieces]
     with index.writing():
-        if not index.exists and is_unfitted(index.embedder):
-            raise InvalidParameter(
-                f"the post-processing of index {index.name!r} has learned nothing yet, and pieces come with their "
-                "vectors: put whole documents in first, or open it with an embedder that was fitted"
-            )
-        # Compare under the lock: another process may have fitted the post-processing again before this one got it.
+        # Compare under the lock: another process may have made the index anew before this one got it.
         if fingerprint != index.embedder.fingerprint:
             raise FingerprintMismatch(
                 f"The pieces for index {index.name!r} were embedded by another embedder than its documents.\n"
                 f"Fingerprint of the index: {index.embedder.fingerprint}, of the pieces: {fingerprint}; embed the "
-                "pieces again, with index.current()"
+                "pieces again, with index.embedder"
             )
         index.create()
-        made_by = {FINGERPRINT: index.settings.fingerprint}
         for group in slices(len(pieces), GROUP_PIECES):
             ids = [piece.id for piece in pieces[group]]
             known = index.store.get(MAIN, ids=ids, metadatas=True)
             new = _replacement_metadata(known, dict(zip(ids, metadatas[group], strict=True)))
             texts = [piece.text for piece in pieces[group]]
-            index.put_rows(Rows(ids, [{**row, **made_by} for row in new], texts, np.stack(vectors[group])))
-        if pieces:
-            index.store.mark_written()
+            with index.changing({PIECES: []}):
+                index.put_rows(Rows(ids, new, texts, np.stack(vectors[group])))
 
 
 def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
@@ -112,22 +90,10 @@ def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: 
     is_piece = {PIECE: True}
     with index.writing():
         found = index.store.get(MAIN, ids=ids, where={"$and": [is_piece, where]} if where else is_piece).ids
-        index.delete_rows("id", found)
         if found:
-            index.store.mark_written()
+            with index.changing({PIECES: []}):
+                index.delete_rows("id", found)
     return len(found)
-
-
-def move_pieces(index: IndexCore, following: IndexCore, raw_of: Callable[[Floats], NDArray[np.float64]]) -> None:
-    """Write an index's pieces into the one that replaces it; `raw_of` undoes the old post-processing."""
-    post = following.post
-    if post is None or not index.holds_pieces:
-        return
-    finish = VectorFinalizer(normalize=following.embedder.normalize, post=post.post, fitted=post)
-    made_by = {FINGERPRINT: following.settings.fingerprint}
-    for rows in index.store.pages(MAIN, where={PIECE: True}, metadatas=True, documents=True, embeddings=True):
-        vectors = np.stack([finish(raw, 0).astype(np.float32) for raw in raw_of(rows.vectors)])
-        following.put_rows(Rows(rows.ids, [{**row, **made_by} for row in rows.metadatas], rows.texts, vectors))
 
 
 def _piece_metadata(piece: Piece) -> dict[str, Any]:

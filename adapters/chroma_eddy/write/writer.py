@@ -4,49 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast, get_args
+from itertools import accumulate
+from typing import Any, Literal, get_args
 
 import numpy as np
 
+from chroma_eddy.errors import damaged
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.rows.documents import read_embedded_documents
+from chroma_eddy.rows.documents import rows_by_digest
 from chroma_eddy.rows.schema import (
     DIGEST,
-    PENDING,
+    FIELDS,
     DocumentRow,
-    EmbeddedDocument,
     document_metadata,
     passage_rows,
-    raw_document_id,
-    row_ids,
-    sentence_rows,
+    relabelled,
+    share_vectors,
+    with_pages,
 )
-from chroma_eddy.rows.transform import round_to_float32
-from chroma_eddy.storage.names import DOCUMENTS, RAW, SENTENCES
-from chroma_eddy.storage.pages import Rows, slices
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.storage.pages import Rows
 from chroma_eddy.types import Document, check_document
-from chroma_eddy.write.integrity import commit_versions
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import (
-    DOCUMENT,
-    Fitted,
-    LongDocument,
-    Post,
-    RunningCovariance,
-    Span,
-    check_kind,
-    fit,
-    grouped_by_size,
-    is_unfitted,
-    unit,
-)
+from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_by_size
 
 GROUP_CHARACTERS = 100_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""
 GROUP_DOCUMENTS = 64
 """Most documents in a group."""
-FIT_PASSAGES = 2_000
-"""Number of a new index's first passages on whose sentences post-processing is fitted, if there are so many."""
 
 Progress = Callable[[float, int], None]
 """Called with the number of characters embedded and of documents written so far."""
@@ -67,8 +52,6 @@ class WriteReport:
         sentences: Number of sentences of the documents written.
         tokens: Number of tokens embedded, without prompts and placeholders.
         truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.
-        fitted_on: Number of sentences, or of passages in an index without sentence vectors, that post-processing was
-            fitted on; 0 if the call fitted none.
     """
 
     written: int = 0
@@ -79,7 +62,6 @@ class WriteReport:
     sentences: int = 0
     tokens: int = 0
     truncated: int = 0
-    fitted_on: int = 0
 
 
 Change = Literal["unchanged", "relabelled", "new"]
@@ -96,22 +78,14 @@ def classify(document: Document, row: DocumentRow | None) -> Change:
 
 
 class Writer:
-    """Writes documents group by group; holds the first ones back until post-processing can be fitted."""
+    """Writes documents group by group."""
 
-    def __init__(
-        self,
-        index: IndexCore,
-        progress: Progress | None = None,
-        fit_least: int = 0,
-        begin: Callable[[Any], None] | None = None,
-        encode: Encode | None = None,
-    ) -> None:
+    def __init__(self, index: IndexCore, progress: Progress | None = None, encode: Encode | None = None) -> None:
         """The index has an embedder, and the caller holds the writer's lock; further arguments as in `Index.upsert`."""
-        self._index, self._progress = index, progress or (lambda *_: None)
-        self._fit_least, self._begin, self._encode, self._characters = fit_least, begin, encode, 0
+        self._index, self._progress, self._encode = index, progress or (lambda *_: None), encode
+        self._characters = 0
         self.report = WriteReport()
         self.ids: set[str] = set()
-        self._held: list[EmbeddedDocument] = []
 
     def run(self, documents: Iterable[Document]) -> WriteReport:
         """Write new and changed documents, as `Index.upsert` says."""
@@ -119,59 +93,68 @@ class Writer:
         checked = self._checked([documents] if isinstance(documents, Document) else documents)
         for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, GROUP_CHARACTERS):
             self._write_changed(group)
-        if self._held:
-            self._fit()
         return self.report
 
-    def rewrite(self, raw: EmbeddedDocument, known: dict[str, DocumentRow]) -> None:
-        """Write a document with its raw vectors, under the index's post-processing."""
-        self._characters += len(raw.document.text)
-        self._write_and_count(self._processed([raw]), known)
-        self._progress(self._characters, self.report.written)
-
     def _write_changed(self, group: Sequence[Document]) -> None:
-        index = self._index
-        known = index.entries([document.id for document in group]) if index.exists else {}
+        known = self._index.entries([document.id for document in group])
         by_change: dict[Change, list[Document]] = {change: [] for change in get_args(Change)}
         for document in group:
             by_change[classify(document, known.get(document.id))].append(document)
-        unchanged = [known[document.id] for document in by_change["unchanged"]]
-        self.report.unchanged += len(unchanged)
-        commit_versions(index, [row for row in unchanged if row.pending])
+        self.report.unchanged += len(by_change["unchanged"])
         self._relabel(by_change["relabelled"], known)
         self._embed(by_change["new"], known)
         self._progress(self._characters, self.report.written)
 
-    def _relabel(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
+    def _relabel(self, group: Sequence[Document], known: Mapping[str, DocumentRow]) -> None:
+        """Write documents under other metadata, with the vectors that they have."""
         if not group:
             return
-        index, ids = self._index, [document.id for document in group]
-        stored = read_embedded_documents(index.store, index.settings, ids, keeps_raw=index.keeps_raw)
-        self._write([replace(old, document=new) for old, new in zip(stored, group, strict=True)], known)
+        store, ids = self._index.store, [document.id for document in group]
+        old = store.get(DOCUMENTS, ids=ids, metadatas=True)
+        own = dict(zip(old.ids, zip(old.metadatas, store.vectors_of(DOCUMENTS, old), strict=True), strict=True))
+        passages = rows_by_digest(store, [known[id_].digest for id_ in ids])
+        parts, rows = [], []
+        for document in group:
+            before = known[document.id]
+            held = passages[before.digest]
+            if len(held.ids) != before.passages:
+                raise damaged(document.id, f"passages in {store.name}")
+            held = replace(held, vectors=store.vectors_of(MAIN, held))
+            parts.append(relabelled(held, before, document, self._index.settings))
+            metadata, vector = own[document.id]
+            row = {FIELDS: with_pages(metadata[FIELDS], document), DOCUMENT: document.id, DIGEST: document.digest}
+            rows.append(Rows([document.id], [{**document.metadata, **row}], [], vector[None]))
+        self._write(group, Rows.concatenate(parts), Rows.concatenate(rows), known)
         self.report.relabelled += len(group)
 
-    def _embed(self, group: Sequence[Document], known: dict[str, DocumentRow]) -> None:
+    def _embed(self, group: Sequence[Document], known: Mapping[str, DocumentRow]) -> None:
         if not group:
             return
-        index, unfitted = self._index, is_unfitted(self._index.embedder)
-        raw = unfitted or index.keeps_raw or (self._encode is not None and index.post is not None)
-        results = self._encoded(group, raw=raw)
+        index, results = self._index, self._encoded(group)
         self._characters += sum(len(document.text) for document in group)
-        embedded = [EmbeddedDocument(document, result) for document, result in zip(group, results, strict=True)]
-        if unfitted:
-            self._held += embedded
-            if sum(len(held.result.passages) for held in self._held) >= FIT_PASSAGES:
-                self._fit()
-        else:
-            self._write_and_count(self._processed(embedded) if raw else embedded, known)
+        index.create()
+        sentences = self._append_sentences(results)
+        parts = [
+            passage_rows(document, result, index.settings, numbers)
+            for document, result, numbers in zip(group, results, sentences, strict=True)
+        ]
+        metadatas = [document_metadata(*own) for own in zip(group, results, strict=True)]
+        vectors = np.stack([result.vector for result in results]).astype(np.float32)
+        rows = Rows([document.id for document in group], metadatas, [], vectors)
+        self._write(group, Rows.concatenate(parts), rows, known)
+        report = self.report
+        report.written += len(results)
+        report.passages += sum(len(result.passages) for result in results)
+        report.sentences += sum(result.passages[-1].last_sentence + 1 for result in results)
+        report.tokens += sum(result.n_tokens for result in results)
+        report.truncated += sum(result.n_truncated > 0 for result in results)
 
-    def _encoded(self, group: Sequence[Document], *, raw: bool) -> Sequence[LongDocument]:
-        """Embed documents, `raw` without post-processing, or get their raw vectors from elsewhere."""
+    def _encoded(self, group: Sequence[Document]) -> Sequence[LongDocument]:
+        """Embed documents, or get their vectors from elsewhere."""
         if self._encode is not None:
             return self._encode(group)
         index, size = self._index, sum(len(document.text) for document in group)
-        embedder = index.embedder.with_post(None) if raw else index.embedder
-        return embedder.encode_long(
+        return index.embedder.encode_long(
             [document.text for document in group],
             **index.encoding,
             progress=lambda done, total, stage: self._progress(
@@ -179,92 +162,35 @@ class Writer:
             ),
         )
 
-    def _processed(self, group: Sequence[EmbeddedDocument]) -> list[EmbeddedDocument]:
-        """Apply post-processing to raw vectors; keep the raw ones if it cannot be inverted."""
-        index = self._index
-        post = cast("Fitted", index.embedder.post)
-        return [
-            EmbeddedDocument(
-                embedded.document,
-                embedded.result.processed(post, index.embedder.normalize),
-                embedded.result if index.keeps_raw else None,
-            )
-            for embedded in group
-        ]
+    def _append_sentences(self, results: Sequence[LongDocument]) -> list[Sequence[int]]:
+        """Store the vectors of sentences, where they are kept; return their numbers, for each document."""
+        vectors = self._index.store.vectors
+        if vectors is None or not self._index.stores_sentences:
+            return [() for _ in results]
+        lines = [sentence.vector for result in results for sentence in result.sentences]
+        numbers = vectors.sentences.append(np.stack(lines))
+        ends = accumulate(len(result.sentences) for result in results)
+        return [numbers[end - len(result.sentences) : end] for result, end in zip(results, ends, strict=True)]
 
-    def _fit(self) -> None:
-        """Fit the post-processing on the documents held back, and write them."""
-        index, held = self._index, self._held
-        self._held = []
-        embedder = index.embedder
-        texts = {own.document.text[passage.start : passage.end] for own in held for passage in own.result.passages}
-        if len(texts) < self._fit_least:
-            index.set_post(None)
-            self._flush(held)
-            return
-        moments = RunningCovariance(embedder.backbone.hidden)
-        for own in held:
-            moments.add(unit(np.stack([part.vector for part in own.result.finest]).astype(np.float64)))
-        fitted = replace(fit(cast("Post", embedder.method.post), moments), made_by=embedder.made_by)
-        index.set_post(round_to_float32(fitted))
-        self.report.fitted_on = moments.count
-        self._flush(self._processed(held))
-
-    def _flush(self, held: Sequence[EmbeddedDocument]) -> None:
-        for group in slices(len(held), GROUP_DOCUMENTS):
-            self._write_and_count(held[group], {})
-            self._progress(self._characters, self.report.written)
-
-    def _write_and_count(self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow]) -> None:
-        self._write(group, known)
-        results, report = [embedded.result for embedded in group], self.report
-        report.written += len(results)
-        report.passages += sum(len(result.passages) for result in results)
-        report.sentences += sum(result.passages[-1].last_sentence + 1 for result in results)
-        report.tokens += sum(result.n_tokens for result in results)
-        report.truncated += sum(result.n_truncated > 0 for result in results)
-
-    def _write(self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow]) -> None:
+    def _write(self, group: Sequence[Document], passages: Rows, rows: Rows, known: Mapping[str, DocumentRow]) -> None:
         """Write documents' rows; queries find either the old or the new version of a document, always complete.
 
-        The new version's rows are written beside the old ones, while the document's row names the new version in
-        `pending`, which queries leave out. One write to that row exchanges the versions; then the old rows are deleted.
-        After an interruption one version is complete, and the next run does what is left.
+        The new version's passages are written beside the old ones. One write to the document's row exchanges the
+        versions; then the old passages are deleted. After an interruption one version is complete, and the next writer
+        deletes the rest.
         """
-        index, store, settings = self._index, self._index.store, self._index.settings
-        if self._begin is not None and not index.exists:
-            self._begin(index)
-        index.create()
-        new = {embedded.document.id: embedded.document.digest for embedded in group}
-        old = [known[id_] for id_ in new if id_ in known]
-        commit_versions(index, [row for row in old if row.pending not in ("", new[row.id])])
-        self._upsert_documents([embedded for embedded in group if embedded.document.id not in known], {}, begin=True)
-        store.update_documents({row.id: {PENDING: new[row.id]} for row in old})
-        index.put_rows(Rows.concatenate(passage_rows(own.document, own.result, settings) for own in group))
-        if settings.sentence_vectors:
-            rows = Rows.concatenate(sentence_rows(own.document, own.result, settings) for own in group)
-            store.upsert(SENTENCES, rows.ids, rows.vectors, rows.metadatas)
-        for own in group:
-            if own.raw is not None:
-                _upsert_raw_vectors(index, own.document, own.raw)
-        self._upsert_documents(group, known, begin=False)
-        commit_versions(index, [replace(row, pending=row.digest) for row in old if row.digest], mark_written=True)
-
-    def _upsert_documents(
-        self, group: Sequence[EmbeddedDocument], known: Mapping[str, DocumentRow], *, begin: bool
-    ) -> None:
-        """Write documents' rows: before their other rows (`begin`), hidden from queries, or after them."""
-        rows = []
-        for embedded in group:
-            document, old = embedded.document, known.get(embedded.document.id)
-            digest, pending = ("", document.digest) if begin else (document.digest, old.digest if old else "")
-            row = document_metadata(document, embedded.result, digest, pending)
-            if old is not None:
-                # Chroma keeps entries that an update does not name, so name those that are gone with None.
-                row.update(dict.fromkeys({*old.metadata, "eddy_page_starts"} - set(row)))
-            rows.append(row)
-        vectors = np.stack([own.result.vector for own in group]) if group else np.zeros((0, 0))
-        self._index.store.upsert(DOCUMENTS, [own.document.id for own in group], vectors.astype(np.float32), rows)
+        index = self._index
+        old = {document.id: known[document.id] for document in group if document.id in known}
+        versions = {document.id: [document.digest] for document in group}
+        for id_, row in old.items():
+            versions[id_].append(row.digest)
+            # Chroma keeps entries that an update does not name, so those that are gone are named with None.
+            metadata = rows.metadatas[rows.ids.index(id_)]
+            metadata.update(dict.fromkeys(set(row.metadata) - set(metadata)))
+        with index.changing(versions):
+            share_vectors(rows, index.put_rows(passages))
+            index.store.upsert(DOCUMENTS, rows)
+            index.delete_rows("digest", [row.digest for row in old.values() if row.digest])
 
     def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
         for number, given in enumerate(documents):
@@ -273,14 +199,3 @@ class Writer:
                 raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
             self.ids.add(document.id)
             yield document
-
-
-def _upsert_raw_vectors(index: IndexCore, document: Document, raw: LongDocument) -> None:
-    """Write the raw vectors of a document and its parts, each under the id of its row with its unit in front."""
-    index.store.open_or_create(RAW)
-    units: dict[str, Sequence[Span]] = {"passage": raw.passages, "sentence": raw.sentences}
-    part_ids = [f"{unit_}/{id_}" for unit_, spans in units.items() for id_ in row_ids(document, spans, index.settings)]
-    ids = [raw_document_id(document), *part_ids]
-    vectors = np.stack([raw.vector, *(span.vector for spans in units.values() for span in spans)])
-    metadata = {DOCUMENT: document.id, DIGEST: document.digest}
-    index.store.upsert(RAW, ids, vectors.astype(np.float32), [metadata for _ in ids])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,10 +14,10 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from chroma_eddy import DocumentRow
 from eddy_demo.ask import FoundPassage
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.evaluate import HitRates
-from eddy_demo.library.ingest import MIN_FIT_PASSAGES, IngestSummary
 from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_skipped
 
@@ -100,34 +100,22 @@ def print_missing(console: Console, names: Sequence[str], *, removed: bool, most
         console.print(Text(f"No longer there, but still in the library: {shown}. To take out: --sync.", "yellow"))
 
 
+def print_incomplete(console: Console, ids: Sequence[str], entries: Mapping[str, DocumentRow]) -> None:
+    """Print which documents a writer, killed or still at work, has not written whole; new ones have no entry yet."""
+    if not ids:
+        return
+    names = [printable(str(entries[id_].metadata["name"])) for id_ in ids if id_ in entries]
+    new = len(ids) - len(names)
+    shown = ", ".join([*names, *([f"{new} new"] if new else [])])
+    message = f"Writing {pluralize(len(ids), 'document')} was interrupted, so answers are without the change: {shown}."
+    console.print(Text(f"{message} Ingest again.", "yellow"))
+
+
 def print_default_method(console: Console, settings: LibrarySettings) -> None:
     """Print the method of a new library for which the user chose none."""
     if settings.default:
-        recommended = f"Method {settings.default}: recommended for retrieval on {settings.model}."
+        recommended = f"Method {settings.method}: recommended for retrieval on {settings.model}."
         console.print(Text(f"{recommended} Another: --method.", "dim"))
-
-
-def print_fitting(console: Console, settings: LibrarySettings, report: IngestSummary) -> None:
-    """Print that too few passages were there to fit post-processing, and when to rebuild the library."""
-    again, few = "make the library anew with --rebuild", MIN_FIT_PASSAGES
-    if 0 < report.unfitted < few:
-        message = (
-            f"Stored with {report.embedder.method}, because {pluralize(report.unfitted, 'different passage')} are too "
-            f"few to fit the post-processing of {settings.default} on: once there are {few} or more, {again}."
-        )
-    elif report.unfitted:
-        message = (
-            f"Stored with {report.embedder.method}, as the library began with few passages: there are enough now for "
-            f"{settings.default}; {again}."
-        )
-    elif 0 < report.fitted_on < few:
-        message = (
-            f"Post-processing was fitted on {pluralize(report.fitted_on, 'sentence')}, which is few: once there are "
-            f"{few} or more, {again}."
-        )
-    else:
-        return
-    console.print(message, style="yellow")
 
 
 def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> None:
@@ -144,19 +132,24 @@ def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> 
 
 
 @contextmanager
-def progress_bar(console: Console, characters: int, documents: int) -> Iterator[Callable[[float, int], None]]:
-    """Show a progress bar; yield the function to call with the number of characters and documents done."""
+def progress_bar(
+    console: Console, characters: int | None, documents: int | None
+) -> Iterator[Callable[[float, int], None]]:
+    """Show a progress bar; yield the function to call with the number of characters and documents done.
+
+    Without the numbers that there are to do, it shows only that the work goes on.
+    """
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=40),
         TaskProgressColumn(),
-        TextColumn("{task.fields[written]}/{task.fields[documents]} documents"),
+        TextColumn(f"{{task.fields[written]}}{'' if documents is None else f'/{documents}'} documents"),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("Embedding", total=characters, written=0, documents=documents)
+        task = progress.add_task("Embedding", total=characters, written=0)
         yield lambda done, written: progress.update(task, completed=done, written=written)
 
 

@@ -9,9 +9,7 @@ import typer
 
 from eddy_demo.cli import options
 
-app = typer.Typer(
-    help="List, remove, embed again, check, repair or back up the documents of a library.", no_args_is_help=True
-)
+app = typer.Typer(help="List, remove, embed again, check or back up the documents of a library.", no_args_is_help=True)
 NewMethod = Annotated[
     str | None, typer.Option("--method", help="Another method; left out: the library's.", show_default=False)
 ]
@@ -56,9 +54,9 @@ def reindex(
 ) -> None:
     """Embed all documents again from their stored texts, with another model, method or passage size.
 
-    Without any of these options, a library made with a recommended method takes that again, fitted on all present
-    documents. The library answers as before until all new vectors are written. After an interruption, the same command
-    continues.
+    A library that an earlier version wrote needs it once. Without a method, one made with a recommended method takes
+    what is recommended now. The library answers as before until all new vectors are written. After an interruption, the
+    same command continues.
     """
     from eddy_demo.cli import library_work
 
@@ -68,26 +66,16 @@ def reindex(
 @app.command()
 def check(
     library: options.Library = options.DEFAULT_LIBRARY,
-    full: Annotated[
-        bool, typer.Option("--full", help="Compare all files with their checksums, and ask for all rows.")
-    ] = False,
+    full: Annotated[bool, typer.Option("--full", help="Search for all vectors, not for a sample.")] = False,
 ) -> None:
-    """Find damaged texts and vectors.
+    """Find damaged texts, and mend damaged vectors.
 
-    Reads all texts, and searches for a sample of the vectors by themselves. Damaged files of vectors are put back from
-    the copy that the library keeps.
+    Reads all texts, and searches for a sample of the vectors by themselves. Each vector is in two places, and damaged
+    ones are put back from the other place.
     """
     from eddy_demo.cli import library_work
 
     library_work.check(library, full)
-
-
-@app.command()
-def repair(library: options.Library = options.DEFAULT_LIBRARY, device: options.Device = None) -> None:
-    """Check everything, and embed the stored texts again if vectors are damaged beyond their copy."""
-    from eddy_demo.cli import library_work
-
-    library_work.repair(library, device)
 
 
 @app.command()

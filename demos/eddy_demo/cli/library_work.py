@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,14 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from chroma_eddy import DocumentRow
+from chroma_eddy import DocumentRow, OutdatedIndex
 from eddy_demo.cli import console
 from eddy_demo.cli.options import err, out
 from eddy_demo.cli.work import load_embedder
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DamagedLibrary, NoLibrary
 from eddy_demo.library.copies import copy_library, restore_library
-from eddy_demo.library.index import open_library, open_stored, read_entries
+from eddy_demo.library.index import open_stored, read_entries
 from eddy_demo.library.ingest import remove_documents
 from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.rebuild import next_settings, rebuild_library
@@ -42,7 +41,7 @@ def list_documents(library: Path, as_json: bool) -> None:
     for entry in entries:
         name = Text(printable(str(entry.metadata["name"])))
         if not entry.complete:
-            name.append("  writing it was interrupted: ingest it again", "yellow")
+            name.append("  damaged: ingest it again", "yellow")
         pages = str(len(entry.page_starts)) if entry.page_starts else ""
         table.add_row(entry.id, name, pages, f"{entry.passages:,}", f"{entry.tokens:,}")
     out.print(table)
@@ -73,34 +72,33 @@ def reindex(library: Path, model: str | None, method: str | None, passage_size: 
     """Embed all documents again."""
     settings = next_settings(read_settings(library), model, method, passage_size)
     with lock_for_command(library):
-        entries = read_entries(library)
         embedder = load_embedder(settings, device)
-        characters = sum(entry.characters for entry in entries.values())
-        with console.progress_bar(err, characters, len(entries)) as progress:
+        try:
+            sizes = [entry.characters for entry in read_entries(library).values()]
+        except OutdatedIndex:
+            sizes = []
+        with console.progress_bar(err, sum(sizes) or None, len(sizes) or None) as progress:
             rebuild_library(library, settings, embedder, progress)
     err.print(Text(f"{library}: made anew with {settings.model}, {settings.method}."))
 
 
 def check(library: Path, full: bool) -> None:
-    """Print the problem of each damaged document; exit with status 1 if there is one."""
+    """Mend vectors, and print the problem of each damaged document; exit with status 1 if there is one."""
     read_settings(library)
     with lock_for_command(library), open_stored(library) as index:
         with err.status("Checking …"):
             problems = index.check(full=full)
-        _print_problems(library, index.entries(), problems, "run `eddy-demo library repair`")
-
-
-def repair(library: Path, device: str | None) -> None:
-    """Embed all documents again if vectors are damaged; exit with status 1 if texts are."""
-    settings = read_settings(library)
-    with lock_for_command(library):
-        embedder = load_embedder(settings, device)
-        with open_library(library, embedder, settings, salvage=True) as index:
-            entries = index.entries()
-            characters = sum(entry.characters for entry in entries.values())
-            with console.progress_bar(err, characters, len(entries)) as progress:
-                problems = index.repair(progress)
-            _print_problems(library, entries, problems, "ingest them again")
+        entries = index.entries()
+    if not problems:
+        err.print(Text(f"{library}: no damage in {console.pluralize(len(entries), 'document')}."))
+        return
+    for id_, problem in problems.items():
+        name = str(entries[id_].metadata["name"]) if id_ in entries else id_
+        err.print(Text(f"{printable(name)}: {problem}", "yellow"))
+    raise DamagedLibrary(
+        f"damaged in {library}: {console.pluralize(len(problems), 'document')}; ingest them again, or put back a "
+        "snapshot with `eddy-demo library restore`"
+    )
 
 
 def snapshot(target: Path, library: Path) -> None:
@@ -115,21 +113,6 @@ def restore(source: Path, library: Path) -> None:
     with lock_for_command(library):
         restore_library(library, source)
     err.print(Text(f"{library}: replaced by a copy of {source}."))
-
-
-def _print_problems(
-    library: Path, entries: Mapping[str, DocumentRow], problems: Mapping[str, str], remedy: str
-) -> None:
-    if not problems:
-        err.print(Text(f"{library}: no damage in {console.pluralize(len(entries), 'document')}."))
-        return
-    for id_, problem in problems.items():
-        name = str(entries[id_].metadata["name"]) if id_ in entries else id_
-        err.print(Text(f"{printable(name)}: {problem}", "yellow"))
-    raise DamagedLibrary(
-        f"damaged in {library}: {console.pluralize(len(problems), 'document')}; {remedy}, or put back a snapshot with "
-        "`eddy-demo library restore`"
-    )
 
 
 def _entry_data(entry: DocumentRow) -> dict[str, Any]:

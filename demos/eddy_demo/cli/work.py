@@ -154,7 +154,7 @@ def _delete_library(library: Path, device: str | None, choices: Choices) -> None
 
 
 def load_embedder(settings: LibrarySettings, device: str | None) -> Embedder:
-    """Load the embedder of settings, and say so meanwhile; the library stores its fitted post-processing."""
+    """Load the embedder of settings, and say so meanwhile."""
     if settings.model == BUNDLED_MODEL or Path(settings.model).is_dir():
         # Nothing is downloaded, and the bars for reading files would stay on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
@@ -166,13 +166,9 @@ def _ask(
     library: Path, embedder: Embedder, questions: list[str], k: int, alpha: float = ALPHA
 ) -> list[list[FoundPassage]]:
     with open_library(library, embedder) as opened:
-        incomplete = opened.incomplete().values()
-        for outcome, has_earlier_version in (("Left out", False), ("Found as it was before", True)):
-            names = [entry.metadata["name"] for entry in incomplete if bool(entry.digest) == has_earlier_version]
-            if names:
-                shown = ", ".join(names)
-                err.print(f"{outcome}, because writing it was interrupted: {shown}. Ingest it again.", style="yellow")
-        if not opened.entries():
+        entries = opened.read(opened.entries)
+        console.print_incomplete(err, opened.read(opened.incomplete), entries)
+        if not entries:
             raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
         return [ask_index(opened, question, k, alpha) for question in questions]
 
@@ -194,12 +190,12 @@ def _ingest(library: Path, settings: LibrarySettings, result: ReadResult, device
     with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
         report = ingest_documents(library, settings, embedder, changed, progress)
     seconds = time.monotonic() - started
+    written = pluralize(report.written + report.relabelled, "document")
     err.print(
-        f"{library}: {pluralize(report.written, 'document')} written ({pluralize(report.passages, 'passage')}, "
+        f"{library}: {written} written ({pluralize(report.passages, 'passage')}, "
         f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    console.print_fitting(err, settings, report)
-    return report.embedder
+    return embedder
 
 
 def _library_option(library: Path) -> str:

@@ -35,7 +35,7 @@ def restore_library(folder: Path, source: Path) -> None:
     After an interruption, the same call replaces it; the copy is complete before the old library is deleted.
 
     Raises:
-        DamagedVectors: The other library is damaged; this one stays.
+        StorageError: The other library is damaged; this one stays.
     """
     settings = read_settings(source)
     _copy(source / DATABASE_FOLDER, folder / _PART)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import CATALOG
 
 BUNDLED_MODEL = "eddy-tiny"
@@ -16,17 +17,26 @@ def default_model() -> str:
 
 
 def default_method(model: str) -> str:
-    """Return the method recommended for retrieval with a model, with post-processing if it was chosen with some."""
+    """Return the method recommended for retrieval with a model, without post-processing that has to be fitted."""
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
-    return str(methods.parse(methods.entry_for(read_backbone(model)).retrieval.fitted))
+    return str(methods.parse(methods.entry_for(read_backbone(model)).retrieval.method))
 
 
 def method_in_full(model: str, method: str) -> str:
-    """Return a method's text form, with what is recommended for the model in place of `recommended`."""
+    """Return a method's text form, with what is recommended for the model in place of `recommended`.
+
+    Raises:
+        InvalidParameter: The method has post-processing that is fitted on texts, so it cannot embed the first ones.
+    """
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
     asked = methods.parse(method)
+    if asked.post is not None and asked.post.learns:
+        raise InvalidParameter(
+            f"method {str(asked)!r} has post-processing that is fitted on texts before it embeds any, which a library "
+            "does not do: name a method without centre, abtt and whiten (--method)"
+        )
     return str(asked if asked.recommended is None else methods.resolve(asked, read_backbone(model)))

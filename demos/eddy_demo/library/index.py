@@ -20,9 +20,7 @@ def open_stored(folder: Path) -> Index:
     return open_index(folder / DATABASE_FOLDER, INDEX_NAME)
 
 
-def open_library(
-    folder: Path, embedder: Embedder, settings: LibrarySettings | None = None, *, salvage: bool = False
-) -> Index:
+def open_library(folder: Path, embedder: Embedder, settings: LibrarySettings | None = None) -> Index:
     """Open the index of a library; without settings, by the stored ones."""
     settings = settings or read_settings(folder)
     try:
@@ -32,7 +30,6 @@ def open_library(
             embedder,
             passage_size=settings.passage_size,
             late=settings.late,
-            salvage=salvage,
         )
     except FingerprintMismatch as error:
         fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
@@ -52,12 +49,16 @@ def to_index_document(document: SourceDocument) -> Document:
     return Document(document.key, document.text, metadata, document.page_starts)
 
 
-def read_entries(folder: Path) -> dict[str, DocumentRow]:
-    """Return the entries of a library's documents by id; none without a library or before its first document."""
+def read_entries(folder: Path, *, whole: bool = False) -> dict[str, DocumentRow]:
+    """Return the entries of a library's documents by id; none without a library or before its first document.
+
+    `whole` leaves out documents whose writing was interrupted.
+    """
     if not holds_library(folder):
         return {}
     try:
         with open_stored(folder) as index:
-            return index.entries()
+            interrupted = index.incomplete() if whole else ()
+            return {id_: entry for id_, entry in index.entries().items() if id_ not in interrupted}
     except NoIndex:
         return {}

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from chroma_eddy import NoIndex, WriteReport, open_index
+from chroma_eddy import NoIndex, OutdatedIndex, WriteReport, open_index, reindex
 from eddy_demo.library.defaults import default_method, method_in_full
-from eddy_demo.library.index import INDEX_NAME, open_stored
+from eddy_demo.library.index import INDEX_NAME
 from eddy_demo.library.settings import DATABASE_FOLDER, NEXT_SETTINGS, LibrarySettings, model_name, write_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter, NotFinite, ZeroVector
@@ -21,11 +21,8 @@ def next_settings(
 ) -> LibrarySettings:
     """Return the settings of a rebuild; None leaves the choice to the library, or for `method` to the model."""
     name = stored.model if model is None else model_name(model)
-    if method is None:
-        default = stored.default if model is None else default_method(name)
-        chosen = default or stored.method
-    else:
-        chosen, default = method_in_full(name, method), ""
+    default = method is None and (stored.default or model is not None)
+    chosen = default_method(name) if default else method_in_full(name, method or stored.method)
     return replace(stored, model=name, method=chosen, default=default, passage_size=passage_size or stored.passage_size)
 
 
@@ -40,10 +37,11 @@ def unfinished_rebuild(folder: Path) -> LibrarySettings | None:
 def rebuild_library(
     folder: Path, settings: LibrarySettings, embedder: Embedder, progress: Callable[[float, int], None] | None = None
 ) -> WriteReport | None:
-    """Embed the stored texts again; the library answers from its old vectors until all new ones are written.
+    """Embed the stored texts again, also of a library that an earlier version wrote.
 
-    The caller must hold the lock of the library. After an interruption, the same call continues; it returns None if
-    only the settings were left to write. An error that a retry would meet again leaves no unfinished rebuild behind.
+    The library answers from its old vectors until all new ones are written. The caller must hold the lock of the
+    library. After an interruption, the same call continues; it returns None if only the settings were left to write. An
+    error that a retry would meet again leaves no unfinished rebuild behind.
     """
     settings = replace(settings, late=settings.late and embedder.can_embed_spans)
     before = unfinished_rebuild(folder)
@@ -53,14 +51,15 @@ def rebuild_library(
     with atomic_write(folder / NEXT_SETTINGS) as file:
         file.write(json.dumps(asdict(settings)).encode())
     try:
-        with open_stored(folder) as index:
-            report = index.reindex(
-                embedder,
-                passage_size=settings.passage_size,
-                late=settings.late,
-                restart=before not in (None, settings),
-                progress=progress,
-            )
+        report = reindex(
+            folder / DATABASE_FOLDER,
+            INDEX_NAME,
+            embedder,
+            passage_size=settings.passage_size,
+            late=settings.late,
+            restart=before not in (None, settings),
+            progress=progress,
+        )
     except (InvalidParameter, IncompatibleMethods, NotFinite, ZeroVector, NoIndex):  # a retry would fail again
         (folder / NEXT_SETTINGS).unlink(missing_ok=True)
         raise
@@ -75,7 +74,7 @@ def _index_replaced(folder: Path, embedder: Embedder, settings: LibrarySettings)
             folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=settings.passage_size, late=settings.late
         ):
             return True
-    except FingerprintMismatch:
+    except (FingerprintMismatch, OutdatedIndex):
         return False
 
 

@@ -46,7 +46,7 @@ class LibrarySettings:
     method: str
     passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
     late: bool = True  # whether passage vectors come from the pass over their document
-    default: str = ""  # recommended method, "" if the user chose one; `method` may lack its post-processing
+    default: bool = False  # whether the method was recommended for the model, rather than chosen by the user
 
 
 def choose_settings(
@@ -68,8 +68,8 @@ def choose_settings(
     given = {name: value for name, value in chosen.items() if value is not None}
     if stored is None:
         check_available(folder)
-        default = default_method(str(chosen["model"])) if method is None else ""
-        return LibrarySettings(**{"method": default, "default": default, **given})  # type: ignore[arg-type]
+        own_method = {} if method is not None else {"method": default_method(str(chosen["model"])), "default": True}
+        return LibrarySettings(**own_method, **given)  # type: ignore[arg-type]
     for name, option in _OPTIONS.items():
         here, there = getattr(stored, name), given.get(name)
         if there is not None and here != there:
@@ -104,6 +104,7 @@ def read_settings(folder: Path) -> LibrarySettings:
         stored = json.loads((folder / "library.json").read_text(encoding="utf-8"))
         if stored.pop("format") != _FORMAT:
             raise ValueError("written by another version")
+        stored["default"] = bool(stored.get("default"))  # earlier versions wrote the recommended method
         return LibrarySettings(**stored)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NoLibrary(f"{folder / 'library.json'} cannot be read ({error}); ingest into another folder") from None
@@ -132,6 +133,11 @@ def write_settings(folder: Path, settings: LibrarySettings) -> None:
     """Write the settings of a library atomically."""
     with atomic_write(folder / "library.json") as file:
         file.write(f"{json.dumps({'format': _FORMAT, **asdict(settings)}, indent=2)}\n".encode())
+
+
+def forget_settings(folder: Path) -> None:
+    """Delete the settings of a library that has no rows, whose next ingestion may choose others."""
+    (folder / "library.json").unlink(missing_ok=True)
 
 
 def model_name(model: str) -> str:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from chromadb.errors import NotFoundError
 
-from chroma_eddy import DocumentRow, ForeignCollection, Index
+from chroma_eddy import DocumentRow, Index
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.index import open_library
+from eddy_demo.library.rebuild import unfinished_rebuild
 from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, choose_settings, holds_library, read_settings
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
@@ -30,8 +31,6 @@ _CACHED_DOCUMENTS = 4
 """Number of documents whose vectors stay in memory."""
 _REPLACED = (NotFoundError, FingerprintMismatch, LibraryMismatch)
 """Errors of reading an index after another one has taken its place."""
-_ATTEMPTS = 10
-_RETRY_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -126,8 +125,8 @@ class LibraryReader:
         return Embedder(model, method=method, device=self.options.device)
 
     @property
-    def unfitted_embedder(self) -> Embedder:
-        """The embedder without the library's fitted post-processing."""
+    def embedder(self) -> Embedder:
+        """The embedder of the library's settings."""
         if self._embedder is None:
             raise RuntimeError("the model is not loaded yet")
         return self._embedder
@@ -161,14 +160,13 @@ class LibraryReader:
             before = self.index
             self._database_id = _database_id(self.folder)
             if holds_library(self.folder):
-                settings = read_settings(self.folder)
-                generator = self._generator_of(settings)
-                embedder = self._embedder_of(settings, generator)
-                opened = open_library(self.folder, embedder, settings)
-                # While its first documents are embedded, a library has settings and no index.
-                self.index = opened if opened.exists else None
-                self._write_mark = opened.version()[1]
-                self.settings, self.generator, self._embedder = settings, generator, embedder
+                following = unfinished_rebuild(self.folder)
+                try:
+                    self._open(read_settings(self.folder))
+                except LibraryMismatch:  # the new index is in place, its settings are not yet
+                    if following is None:
+                        raise
+                    self._open(following)
             else:
                 self.index = None
             if self._previous_index is not None:
@@ -177,9 +175,18 @@ class LibraryReader:
             if before is not None or self.index is not None:
                 self.mark_changed()
 
+    def _open(self, settings: LibrarySettings) -> None:
+        generator = self._generator_of(settings)
+        embedder = self._embedder_of(settings, generator)
+        opened = open_library(self.folder, embedder, settings)
+        # While its first documents are embedded, a library has settings and no index.
+        self.index = opened if opened.exists else None
+        self._write_mark = opened.version()[1]
+        self.settings, self.generator, self._embedder = settings, generator, embedder
+
     def _embedder_of(self, settings: LibrarySettings, generator: Generator | None) -> Embedder:
         """Return the embedder of settings, a loaded one if possible, else one that shares the generator's weights."""
-        for model, embedder in ((self.settings.model, self.unfitted_embedder), (self.next_model, self.next_embedder)):
+        for model, embedder in ((self.settings.model, self.embedder), (self.next_model, self.next_embedder)):
             if embedder is not None and (model, str(embedder.method)) == (settings.model, settings.method):
                 return embedder
         return self._new_embedder(settings.model, settings.method, generator)
@@ -207,57 +214,49 @@ class LibraryReader:
         if self.error:
             raise DemoError(self.error)
 
-    def read_consistently(self, read: Callable[[Index | None], T]) -> T:
-        """Read the library; call `read` again if this or another process has replaced the index meanwhile."""
-        for _ in range(_ATTEMPTS):
-            index = self.index
-            try:
-                return read(index)
-            except _REPLACED:
-                with self._open_lock:
-                    if self.index is index:
-                        try:
-                            self.open()
-                        except _REPLACED:  # the new index is in place, its settings are not yet
-                            time.sleep(_RETRY_SECONDS)
-        return read(self.index)
+    def read(self, action: Callable[[Index | None], T]) -> T:
+        """Read the library; if another index has taken its place meanwhile, open that and read once more."""
+        index = self.index
+        try:
+            return action(index)
+        except _REPLACED:
+            with self._open_lock:
+                if self.index is index:
+                    self.open()
+            return action(self.index)
 
     def entries(self) -> list[DocumentRow]:
         """Return the entries of all complete documents, sorted by name."""
-        entries = self.read_consistently(lambda index: {} if index is None else index.entries())
+        entries = self.read(lambda index: {} if index is None else index.read(index.entries))
         found = [entry for entry in entries.values() if entry.digest]
         return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
 
     def entry(self, key: str) -> DocumentRow | None:
         """Return the entry of a document, None if the library lacks it."""
-        return self.read_consistently(lambda index: None if index is None else find_entry(index, key))
+        return self.read(lambda index: None if index is None else find_entry(index, key))
 
     def document(self, key: str) -> LibraryDocument | None:
         """Return a document with its vectors, None if the library lacks it."""
-        return self.read_consistently(lambda index: None if index is None else self._document(index, key))
+        return self.read(lambda index: None if index is None else self._document(index, key))
 
     def _document(self, index: Index, key: str) -> LibraryDocument | None:
-        while (entry := find_entry(index, key)) is not None:
-            cache_key = (key, entry.digest, index.settings.fingerprint)
-            with self._documents_lock:
-                if cache_key in self._documents:
-                    self._documents.move_to_end(cache_key)
-                    return self._documents[cache_key]
-            try:
-                content = index.embedded(key)
-            except ForeignCollection:  # some of its rows are missing
-                if find_entry(index, key) == entry:
-                    raise
-                content = None
-            if content is None:  # it was removed or written again meanwhile
-                continue
-            document = LibraryDocument(entry, content, index.embedder)
-            with self._documents_lock:
-                self._documents[cache_key] = document
-                while len(self._documents) > _CACHED_DOCUMENTS:
-                    self._documents.popitem(last=False)
-            return document
-        return None
+        entry = find_entry(index, key)
+        if entry is None:
+            return None
+        cache_key = (key, entry.digest, index.settings.fingerprint)
+        with self._documents_lock:
+            if cache_key in self._documents:
+                self._documents.move_to_end(cache_key)
+                return self._documents[cache_key]
+        content = index.embedded(key)
+        if content is None:  # it was removed meanwhile
+            return None
+        document = LibraryDocument(entry, content, index.embedder)
+        with self._documents_lock:
+            self._documents[cache_key] = document
+            while len(self._documents) > _CACHED_DOCUMENTS:
+                self._documents.popitem(last=False)
+        return document
 
     def summary(self, entries: Sequence[DocumentRow]) -> dict[str, Any]:
         """Return what the page says about the library with these documents."""
@@ -272,7 +271,6 @@ class LibraryReader:
             "tokens": sum(entry.tokens for entry in entries),
             "model": self.settings.model,
             "method": self.settings.method,
-            "default": self.settings.default,
             "shared": shared,
         }
 
@@ -287,7 +285,7 @@ def _database_id(folder: Path) -> int | None:
 
 def find_entry(index: Index, key: str) -> DocumentRow | None:
     """Return the entry of a complete document, None if the index has none."""
-    entry = index.entries([key]).get(key)
+    entry = index.read(partial(index.entries, [key])).get(key)
     return entry if entry is not None and entry.digest else None
 
 

@@ -41,9 +41,9 @@ if TYPE_CHECKING:
 _NAMES = {
     "encoding.build": "open_model",
     "encoding.document": "LongDocument Part Passage PassageUnit Span heading_path",
-    "encoding.finalize": "VectorFinalizer unit",
+    "encoding.finalize": "unit",
     "encoding.validation": "PASSAGES check_count check_kind check_one check_options check_parts checked_text_list "
-    "checked_texts refuse_unknown",
+    "refuse_unknown",
     "integrations.document_ids": "document_identity is_random passage_id",
     "integrations.failures": "isolate_failures",
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
@@ -60,7 +60,7 @@ _NAMES = {
     "model.loading.sentence_transformers": "read_embedding_model",
     "model.view": "check_size",
     "parts.layout": "TextRole",
-    "parts.postprocess": "Fitted Post RunningCovariance fit",
+    "parts.postprocess": "Fitted",
     "text.sentences": "Segmenter",
     "text.tokenizer": "raise_on_surrogates",
     "utils.arrays": "Doubles Floats",

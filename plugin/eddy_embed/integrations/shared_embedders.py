@@ -108,18 +108,14 @@ class EmbedderOwner(EmbedderSettings):
         return self
 
     @classmethod
-    def from_embedder(cls: type[_H], embedder: Embedder | Callable[[], Embedder]) -> _H:
+    def from_embedder(cls: type[_H], embedder: Embedder) -> _H:
         """Embed with an existing embedder, its post-processing included.
 
         The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
-
-        Args:
-            embedder: The engine; or a function that gives it, such as an index's `current`, asked before each use.
         """
-        give = embedder if callable(embedder) else lambda: embedder
-        self, engine = cls.__new__(cls), give()
-        self._configure({"model_name": engine.model_name, "method": str(engine.method)})
-        self._live = give
+        self = cls.__new__(cls)
+        self._configure({"model_name": embedder.model_name, "method": str(embedder.method)})
+        self._live = embedder
         return self
 
     @property
@@ -128,8 +124,8 @@ class EmbedderOwner(EmbedderSettings):
 
         Loading it puts the method's full text into the configuration, in place of `recommended`.
         """
-        if callable(self._live):
-            given: Embedder = self._live()
+        if self._wraps_embedder:
+            given: Embedder = self._live
             return given
         if self._engine is None or self._engine_key != self.key():
             self._engine = open_embedder(self, self._live)
@@ -155,10 +151,8 @@ class EmbedderOwner(EmbedderSettings):
             InvalidParameter: The method has no post-processing, the object wraps an embedder that somebody else made,
                 or the texts have fewer than two sentences.
         """
-        if callable(self._live):
-            raise InvalidParameter(
-                "the embedder is not this object's own: fit it where it was made, or give its index documents"
-            )
+        if self._wraps_embedder:
+            raise InvalidParameter("the embedder is not this object's own: fit it where it was made")
         fitted = self.embedder.with_instructions()  # a copy: other objects share the embedder itself
         given = [library] if isinstance(library, str) else library
         texts = [each if isinstance(each, str) else self._text_of(each) for each in given]
@@ -212,6 +206,11 @@ class EmbedderOwner(EmbedderSettings):
                 f"{self.fingerprint}. Open it as it was saved, or embed the documents again."
             )
         return self
+
+    @property
+    def _wraps_embedder(self) -> bool:
+        """Whether `from_embedder` made the object."""
+        return self._live is not None and not isinstance(self._live, tuple)
 
     @property
     def _fitted_here(self) -> bool:

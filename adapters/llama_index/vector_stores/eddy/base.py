@@ -22,7 +22,7 @@ from llama_index.core.vector_stores.types import (
 
 from chroma_eddy import PIECE, Index, Row, open_index
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations import DOCUMENT, check_kind, in_worker, is_unfitted, refuse_unknown
+from eddy_embed.integrations import DOCUMENT, check_kind, in_worker, refuse_unknown
 from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece
@@ -50,8 +50,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     index's lock. Scores are cosines; of hybrid queries, standardised scores added. The store refuses vectors of another
     embedder in nodes and queries. Queries find documents that the index has split itself, too.
 
-    If the index has post-processing of its own, `embed_model` applies it as well: pass that to `VectorStoreIndex` and
-    to pipelines.
+    An index in a folder keeps fitted post-processing, and is opened again by the method's name alone; the store's
+    `embed_model` has it: pass that to `VectorStoreIndex` and to pipelines.
 
     Args:
         collection_name: Name of the index.
@@ -68,6 +68,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         InvalidParameter: An argument is wrong, or there is neither folder nor host.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
+        NotFitted: The model has post-processing that was fitted neither before nor for the index.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
@@ -110,8 +111,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         self._configure({**given, **others, **paths, "embed_model": model})
         self._given_model = model
         self._index = open_index(self._place(), collection_name, model.embedder, timeout=timeout)
-        if is_unfitted(model.embedder):  # what an index learns itself reaches nodes and questions only through it
-            self.embed_model = EddyEmbedding.from_embedder(self._index.current)
+        if self._index.embedder is not model.embedder:  # it is fitted as the index was
+            self.embed_model = EddyEmbedding.from_embedder(self._index.embedder)
 
     def _configure(self, values: dict[str, Any]) -> None:
         refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields, _HINTS)
@@ -129,14 +130,14 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
-        """Wrap an open index with an embedder; the store embeds as the index does, also after `refit`.
+        """Wrap an open index with an embedder; after `Index.reindex` with another one, wrap it again.
 
         Such a store cannot be copied to other processes.
         """
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
         folder = index.store.lock.folder
-        own = {"collection_name": index.name, "embed_model": EddyEmbedding.from_embedder(index.current)}
+        own = {"collection_name": index.name, "embed_model": EddyEmbedding.from_embedder(index.embedder)}
         self._configure({**own, "persist_dir": None if folder is None else str(folder)})
         self._given_model, self._index = self.embed_model, index
         return self
@@ -168,7 +169,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
         given = [to_piece(node, number) for number, node in enumerate(nodes)]
         if given:
-            embedder = self._index.current()
+            embedder = self._index.embedder
             check_vectors(embedder, nodes)
             self._index.put_pieces(given, embedder.fingerprint)
         return [piece.id for piece in given]

@@ -9,7 +9,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from chroma_eddy import PIECE, RESERVED, Piece, Row, user_metadata
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, END, FINGERPRINT, START, check_kind
+from eddy_embed.integrations import DOCUMENT, END, START, check_kind
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 """Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""
@@ -43,10 +43,7 @@ def to_node(row: Row) -> BaseNode:
     """Convert a row with its text to a node."""
     stored = row.metadata
     if all(key in stored for key in ("_node_content", NODE_TYPE)):
-        node = metadata_dict_to_node(dict(stored), text=row.text)
-        if FINGERPRINT in node.metadata:  # the index may have refitted its vectors meanwhile
-            node.metadata[FINGERPRINT] = stored[FINGERPRINT]
-        return node
+        return metadata_dict_to_node(dict(stored), text=row.text)
     metadata = user_metadata(stored)
     document = RelatedNodeInfo(node_id=str(stored[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
     place = {key: stored[key] for key in RESERVED if key in stored and key not in (START, END) and PIECE not in stored}

@@ -84,7 +84,7 @@ def query_vector(index: Index, query: VectorStoreQuery, fingerprint: str | None)
             raise InvalidParameter(
                 "the query has neither query_str nor query_embedding; get_nodes finds by filters alone"
             )
-        embedder = index.current()
+        embedder = index.embedder
         vector = embedder.encode_query(query.query_str, show_progress=False)
         return np.asarray(vector, np.float64), embedder.fingerprint
     made = fingerprint or getattr(given, "fingerprint", None)

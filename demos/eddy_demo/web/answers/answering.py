@@ -42,7 +42,7 @@ def answer_question(reader: LibraryReader, question: str, k: int, document: str 
     """
     reader.wait()
     documents = None if document is None else [document]
-    result = reader.read_consistently(lambda index: None if index is None else _search(index, question, k, documents))
+    result = reader.read(lambda index: None if index is None else _search(index, question, k, documents))
     if result is None:
         return []
     extract, hits = result

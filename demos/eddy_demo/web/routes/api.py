@@ -210,12 +210,12 @@ def _usable_models() -> list[inventory.FoundModel]:
 
 
 @api.post("/rebuild")
-def rebuild(request: Request, model: str | None = None) -> dict[str, Any]:
-    """Rebuild the library with the method recommended for its model, or for another one on this machine."""
+def rebuild(request: Request, model: str) -> dict[str, Any]:
+    """Rebuild the library with a model on this machine, and the method recommended for it."""
     state = server_state(request)
     if state.reader.index is None:
         raise RequestRefused(409, "there is no library yet that could be made anew")
-    if model is not None and model not in {each.name for each in _usable_models()}:
+    if model not in {each.name for each in _usable_models()}:
         raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
     state.jobs.rebuild(model)
     return {}

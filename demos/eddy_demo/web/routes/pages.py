@@ -13,7 +13,6 @@ from starlette.responses import HTMLResponse, Response
 
 from eddy_demo.display_text import printable
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.library.ingest import MIN_FIT_PASSAGES
 from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers.answering import checked_question
 from eddy_demo.web.answers.blocks import document_blocks
@@ -71,7 +70,6 @@ def library_page(request: Request) -> Response:
         "library.html",
         accept=",".join(DOCUMENT_SUFFIXES),
         megabytes=state.limits.file_bytes // 2**20,
-        few=MIN_FIT_PASSAGES,
     )
 
 

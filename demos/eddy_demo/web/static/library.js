@@ -7,7 +7,6 @@ const status = document.getElementById("status");
 const work = document.getElementById("work");
 const list = document.getElementById("jobs");
 const shelf = document.getElementById("documents");
-const notice = document.getElementById("notice");
 const sure = document.getElementById("sure");
 const stages = [["waiting", "waiting"], ["reading", "reading"], ["embedding", "embedding"], ["writing", "writing"]];
 const sending = new Map();
@@ -214,16 +213,8 @@ async function showDocuments() {
   document.getElementById("totals").textContent = documents.length ? `${plural(documents.length, "document")}, ${plural(library.passages, "passage")}, ${plural(library.tokens, "token")}` : "";
   document.getElementById("settings").hidden = !documents.length;
   document.getElementById("model").textContent = library.model;
-  notice.hidden = !library.default || library.default === library.method || library.passages < Number(notice.dataset.few);
 }
 
-document.getElementById("rebuild").addEventListener("click", () => {
-  notice.hidden = true;
-  call("/api/rebuild", { method: "POST" }).catch((error) => {
-    notice.hidden = false;
-    failed(error);
-  });
-});
 const models = document.getElementById("models");
 document.getElementById("other").addEventListener("toggle", async (event) => {
   if (!event.target.open) return;

@@ -26,7 +26,7 @@ class JobQueue:
         self.uploads = StoredUploads(library)
         self.stopping = False
         self.rebuild_requested = False
-        self.rebuild_model: str | None = None  # of the rebuild; None: the library's own
+        self.rebuild_model: str | None = None  # of the rebuild; None: as the interrupted one
         self._max_files, self._signal = max_files, changes
         self._jobs: dict[str, UploadJob] = {}
         self._receiving = 0
@@ -123,7 +123,7 @@ class JobQueue:
             return set(self._removals)
 
     def rebuild(self, model: str | None = None) -> None:
-        """Request a rebuild of the library with the method recommended for a model; None: for its own."""
+        """Request a rebuild of the library with the method recommended for a model; None: finish an interrupted one."""
         self.rebuild_requested, self.rebuild_model = True, model
         self.notify()
 

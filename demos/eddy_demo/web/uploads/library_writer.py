@@ -22,7 +22,7 @@ from eddy_demo.web.uploads.job_queue import JobQueue, known_as
 from eddy_demo.web.uploads.upload_job import UploadJob
 
 BATCH = 64
-"""Maximum number of files written together; none for a new library, whose first batch fits its post-processing."""
+"""Maximum number of files written together."""
 _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""
 
@@ -110,7 +110,7 @@ class LibraryWriter:
         elif self.jobs.rebuild_requested:
             self._rebuild()
         else:
-            self._ingest(self.jobs.waiting(BATCH if holds_library(self.reader.folder) else None))
+            self._ingest(self.jobs.waiting(BATCH))
         self.jobs.notify()
 
     @contextmanager
@@ -176,7 +176,7 @@ class LibraryWriter:
             with self._locked():
                 reader = self.reader
                 documents = [job.content for job in ready if job.content is not None]
-                ingest(reader.folder, reader.settings, reader.unfitted_embedder, documents, report_progress)
+                ingest(reader.folder, reader.settings, reader.embedder, documents, report_progress)
         except (_Interrupted, IndexInUse):
             self.jobs.put_back()
             raise

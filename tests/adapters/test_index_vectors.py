@@ -1,0 +1,233 @@
+"""Chroma's files of vectors: whatever happens to them, they are made anew from the vectors beside them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import chromadb
+import numpy as np
+import pytest
+from chromadb.api.shared_system_client import SharedSystemClient
+from filelock import FileLock
+from tests.adapters.indexes import apart, assert_same, documents, rows
+from tests.adapters.killing import SAVED_OFTEN
+
+from chroma_eddy import Document, Index, StorageError, open_index, reindex
+from chroma_eddy.storage import collection_pair, connection
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, ROW_LOCK, VECTORS
+from chroma_eddy.storage.vectors import StoredVectors, VectorFile
+from eddy_embed import Embedder
+
+Harm = Callable[[Path], None]
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def scribble(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[::7] = b"\xab" * len(content[::7])
+    path.write_bytes(content)
+
+
+def remove_folder(path: Path) -> None:
+    shutil.rmtree(path.parent)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> tuple[Path, dict[str, Any]]:
+    """The folder of an index that is left alone, and its rows."""
+    place = Path(tmp_path_factory.mktemp("whole")) / "db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+        with opened(place, embedder) as index:
+            index.upsert(documents(8))
+            return place, rows(index)
+
+
+@pytest.fixture
+def place(whole: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
+    return Path(shutil.copytree(whole[0], tmp_path / "db"))
+
+
+def opened(place: Path, embedder: Embedder) -> Index:
+    return open_index(place, "notes", embedder, passage_size=24)
+
+
+def saved_files(place: Path, name: str) -> list[Path]:
+    """Files of a name in the collections that Chroma has saved."""
+    found = [path.with_name(name) for path in place.glob("*-*/index_metadata.pickle")]
+    assert len(found) == 2
+    return found
+
+
+def record_of(place: Path) -> Path:
+    (record,) = place.glob(f"{VECTORS}/*/hnsw.json")
+    return record
+
+
+def check_all_is_there(place: Path, embedder: Embedder, expected: dict[str, Any]) -> None:
+    texts = embedder.counts.texts
+    with opened(place, embedder) as index:
+        assert_same(rows(index), expected, atol=0)
+        assert len(index.query("When do boats leave?", 100)) == len(expected[MAIN])
+        assert index.check(full=True) == {}
+    assert embedder.counts.texts == texts + 1, "vectors were made by the model"
+
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [("length.bin", cut), ("data_level0.bin", cut), ("index_metadata.pickle", Path.unlink), ("x", remove_folder)],
+)
+@pytest.mark.parametrize("killed", [False, True])
+def test_files_that_are_not_those_that_were_recorded_are_made_anew(name, harm, killed, place, whole, embedder, caplog):
+    """Also of a writer that was killed, which has taken the record away."""
+    for path in saved_files(place, name):
+        harm(path)
+    if killed:
+        record_of(place).unlink()
+    check_all_is_there(place, embedder, whole[1])
+    assert caplog.text.count("are made anew") == 1
+
+
+@pytest.mark.parametrize("name", ["data_level0.bin", "index_metadata.pickle"])
+def test_damage_that_leaves_sizes_alone_is_found_in_reading_or_by_a_full_check(name, place, whole, embedder):
+    for path in saved_files(place, name):
+        scribble(path) if name.endswith("pickle") else path.write_bytes(bytes(path.stat().st_size))
+    with opened(place, embedder) as index:
+        assert index.check(full=True) == {}
+    check_all_is_there(place, embedder, whole[1])
+
+
+@pytest.mark.parametrize("harm", [Path.unlink, lambda path: path.write_bytes(bytes(path.stat().st_size)), cut])
+def test_our_own_vectors_are_read_from_chroma_if_they_are_damaged(harm, place, whole, embedder):
+    (path,) = place.glob(f"{VECTORS}/*/rows.f32")
+    harm(path)
+    with opened(place, embedder) as index:
+        assert index.check(full=True) == {}
+    check_all_is_there(place, embedder, whole[1])
+
+
+def test_a_copy_without_our_vectors_finds_them_in_chroma(place, whole, embedder):
+    for path in place.glob(f"{VECTORS}/*/*"):
+        if path.name != "sentences.f16":
+            path.unlink()
+    check_all_is_there(place, embedder, whole[1])
+
+
+def test_without_any_vectors_texts_are_embedded_again(place, whole, embedder):
+    shutil.rmtree(place / VECTORS)
+    for path in saved_files(place, "index_metadata.pickle"):
+        scribble(path)
+    for _ in range(2):
+        with pytest.raises(StorageError, match=r"texts are there.*chroma_eddy\.reindex\(place, name, embedder\)"):
+            opened(place, embedder)
+    assert reindex(place, "notes", embedder).written == 8
+    with opened(place, embedder) as index:
+        assert_same(rows(index), whole[1])
+
+
+def test_collections_of_others_keep_their_vectors(tmp_path, embedder):
+    stock = chromadb.PersistentClient(str(tmp_path)).create_collection("stock", configuration=dict(SAVED_OFTEN))
+    vectors = np.eye(12, dtype=np.float32)
+    for number, vector in enumerate(vectors):
+        stock.add(ids=[str(number)], embeddings=[vector], documents=[f"text {number}"])
+    SharedSystemClient.clear_system_cache()
+    with opened(tmp_path, embedder) as index:
+        index.upsert(documents(2))
+    record_of(tmp_path).unlink()
+    with opened(tmp_path, embedder) as index:
+        assert index.query("ferry", 1)
+    SharedSystemClient.clear_system_cache()
+    stock = chromadb.PersistentClient(str(tmp_path)).get_collection("stock")
+    found = stock.query(query_embeddings=vectors, n_results=1)["ids"]
+    assert [ids[0] for ids in found] == [str(number) for number in range(12)]
+
+
+def test_plain_chroma_reads_the_vectors(place, whole):
+    SharedSystemClient.clear_system_cache()
+    found = chromadb.PersistentClient(str(place)).get_collection("notes").get(include=["embeddings", "documents"])
+    for id_, vector, text in zip(found["ids"], found["embeddings"], found["documents"], strict=True):
+        np.testing.assert_array_equal(vector, whole[1][MAIN][id_][0])
+        assert text == whole[1][MAIN][id_][2]
+
+
+def test_a_row_is_on_the_disk_before_anything_names_it(embedder, tmp_path, monkeypatch):
+    """A power failure loses what was not synced: Chroma's files of vectors, never ours, and the record with them."""
+    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+    record, images = StoredVectors.record, list[Path]()
+
+    def lose_power(self: StoredVectors, *given: Any) -> None:
+        image = tmp_path / f"image-{len(images)}"
+        shutil.copytree(tmp_path / "db", image)
+        for number, path in enumerate(sorted(image.glob("*-*/*"))):
+            path.write_bytes(bytes(path.stat().st_size if number % 2 else 0))
+        images.append(image)
+        record(self, *given)
+
+    with opened(tmp_path / "db", embedder) as index:
+        index.upsert(documents(1))
+        stored = rows(index)
+        monkeypatch.setattr(StoredVectors, "record", lose_power)
+        index.upsert(documents(6))
+        index.upsert(documents(8))
+        monkeypatch.setattr(StoredVectors, "record", record)
+        expected = rows(index)
+    assert len(images) >= 2
+    for image in images:
+        with apart(), opened(image, embedder) as index:
+            found = rows(index)
+            for kind in (MAIN, DOCUMENTS):
+                assert_same({kind: {id_: found[kind][id_] for id_ in stored[kind]}}, {kind: stored[kind]}, atol=0)
+            index.upsert(documents(8))
+            assert_same(rows(index), expected)
+            assert index.check(full=True) == {}
+
+
+def test_a_file_of_vectors_grows_by_whole_rows(tmp_path):
+    file = VectorFile(tmp_path / "rows", 3, np.float32)
+    assert len(file) == 0 and file.read([]).shape == (0, 3)
+    first = np.arange(6, dtype=np.float32).reshape(2, 3)
+    assert list(file.append(first)) == [0, 1] and list(file.append(first[:0])) == []
+    with file.path.open("ab") as end:
+        end.write(b"torn")  # of a row that was being written
+    assert len(file) == 2 and list(file.append(first + 10)) == [2, 3]
+    np.testing.assert_array_equal(file.read([3, 0]), [first[1] + 10, first[0]])
+    with pytest.raises(StorageError, match="has 4 rows, and lacks row 4"):
+        file.read([4])
+
+
+def test_a_document_of_one_passage_has_its_stored_vector(tmp_path, embedder):
+    lines = [Document("a", "The ferry leaves at noon."), Document("b", "Dogs travel for free.")]
+    with opened(tmp_path, embedder) as index:
+        index.upsert(lines)
+        assert index.store.vectors is not None and len(index.store.vectors.rows) == 2
+        held = rows(index)
+        for vector, row, _ in held[MAIN].values():
+            np.testing.assert_array_equal(vector, held[DOCUMENTS][row["eddy_document"]][0])
+        index.upsert([replace(lines[0], text="The ferry leaves at one.")])
+        assert len(index.store.vectors.rows) == 3 and index.check(full=True) == {}
+
+
+def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder, caplog):
+    """Ctrl-C comes between two calls of Chroma's; a failure inside one leaves nobody knows what."""
+    for error, times in ((KeyboardInterrupt, 0), (OSError, 1)):
+        with opened(place, embedder) as index:
+            with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index.changing({}):
+                index.store.update_documents({"papers/1": {"number": 1}})
+                raise error
+        with apart():
+            check_all_is_there(place, embedder, whole[1])
+        assert caplog.text.count("are made anew") == times
+
+
+def test_who_waits_for_a_writer_that_does_not_go_on_is_told(place, embedder, monkeypatch):
+    monkeypatch.setattr(connection, "_PATIENCE", 0.2)
+    with FileLock(place / ROW_LOCK), pytest.raises(StorageError, match=r"changing rows of .* stop it"):
+        opened(place, embedder)
