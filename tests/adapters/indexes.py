@@ -75,7 +75,7 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
             np.testing.assert_allclose(kept.rows.read(numbers), vectors, rtol=1e-6, atol=1e-6)
         for id_, row in zip(got["ids"], own, strict=True):
             more = json.loads(row.pop(FIELDS, "{}"))
-            if (first := more.pop("vectors", None)) is not None:
+            if (first := more.pop("vectors", None)) is not None and kept is not None:
                 lines = kept.sentences.read(range(first, first + len(more["sentences"].split())))
                 lines /= np.linalg.norm(lines, axis=1, keepdims=True)
                 stored = {f"{id_}/{at}": (vector, {}, "") for at, vector in enumerate(lines)}

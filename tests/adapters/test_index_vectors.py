@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
 from filelock import FileLock
-from tests.adapters.indexes import apart, assert_same, documents, rows
+from tests.adapters.indexes import apart, assert_same, documents, rows, served
 from tests.adapters.killing import SAVED_OFTEN
 
 from chroma_eddy import Document, Index, StorageError, open_index, reindex
@@ -56,7 +56,7 @@ def place(whole: tuple[Path, dict[str, Any]], tmp_path: Path) -> Path:
     return Path(shutil.copytree(whole[0], tmp_path / "db"))
 
 
-def opened(place: Path, embedder: Embedder) -> Index:
+def opened(place: Path | str, embedder: Embedder) -> Index:
     return open_index(place, "notes", embedder, passage_size=24)
 
 
@@ -231,3 +231,22 @@ def test_who_waits_for_a_writer_that_does_not_go_on_is_told(place, embedder, mon
     monkeypatch.setattr(connection, "_PATIENCE", 0.2)
     with FileLock(place / ROW_LOCK), pytest.raises(StorageError, match=r"changing rows of .* stop it"):
         opened(place, embedder)
+
+
+def test_what_a_server_has_written_to_a_folder_is_found_there(place, whole, embedder, tmp_path):
+    """Rows without a number in our file, and a whole index without one."""
+    with served(place) as server:
+        with opened(server.url, embedder) as index:
+            assert index.upsert(documents(10)).written == 2
+            expected = rows(index)
+        with open_index(server.url, "other", embedder, passage_size=24) as other:
+            other.upsert(documents(3))
+            others = rows(other)
+    with opened(place, embedder) as index, open_index(place, "other", embedder) as other:
+        for found, wanted in ((index, expected), (other, others)):
+            held = rows(found)
+            assert_same(
+                {kind: held[kind] for kind in (MAIN, DOCUMENTS)}, {k: wanted[k] for k in (MAIN, DOCUMENTS)}, 1e-7
+            )
+            assert found.upsert([]).written == 0 and found.check(full=True) == {}
+            assert len(found.query("When do boats leave?", 100)) == len(held[MAIN])

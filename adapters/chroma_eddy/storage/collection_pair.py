@@ -6,7 +6,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400}}
+_UNNUMBERED = "eddy_unnumbered"
+"""Metadata of the main collection: whether rows were written through a server, and have no number in a file."""
 
 
 class CollectionPair:
@@ -109,13 +111,16 @@ class CollectionPair:
         """Create the collections, the main one last, for vectors of a width and with Chroma's embedding function."""
         identity, folder, lock = str(uuid.uuid4()), self.connection.folder, self.connection.row_lock
         with translated_errors(self.place):
-            self._refuse_foreign(DOCUMENTS)
+            left = self.look_up(DOCUMENTS)
+            if left is not None and "eddy_format" not in (left.metadata or {}):
+                raise self._foreign(left)
             self._delete(self.name + DOCUMENTS)  # left by an index whose main collection somebody deleted
             documents = self._create(DOCUMENTS, {"eddy_format": FORMAT, "eddy_kind": DOCUMENTS})
             if folder is not None and lock is not None:
                 StoredVectors(folder, identity, width, lock).create()
             token = uuid.uuid4().hex
             own = {"eddy_id": identity, "eddy_documents": str(documents.id), "eddy_dimension": width}
+            own[_UNNUMBERED] = folder is None
             main = self._create(MAIN, {**settings.metadata, **own, "eddy_written": token}, function)
         if (main.metadata or {}).get("eddy_id") != identity:
             raise self._foreign(main)
@@ -129,11 +134,6 @@ class CollectionPair:
             configuration=dict(_COSINE_CONFIG),  # type: ignore[arg-type]  # a copy: Chroma writes the function into it
             metadata=dict(metadata),
         )
-
-    def _refuse_foreign(self, kind: str) -> None:
-        collection = self.look_up(kind)
-        if collection is not None and "eddy_format" not in (collection.metadata or {}):
-            raise self._foreign(collection)
 
     def _foreign(self, collection: Collection) -> ForeignCollection:
         return ForeignCollection(
@@ -151,10 +151,8 @@ class CollectionPair:
         self.forget()
 
     def _delete(self, name: str) -> None:
-        try:
+        with suppress(NotFoundError):
             self.client.delete_collection(name)
-        except NotFoundError:
-            return
 
     def rename(self, collection: Collection, name: str) -> None:
         """Rename a collection."""
@@ -253,6 +251,8 @@ class CollectionPair:
     def mark_written(self, **values: Any) -> None:
         """Tell readers that rows have changed, with further values of the main collection's metadata."""
         token = uuid.uuid4().hex
+        if self.connection.folder is None:
+            values[_UNNUMBERED] = True
         self.update_metadata(eddy_written=token, **values)
         self.connection.state.tokens[str(self.metadata().get("eddy_id"))] = token
 
@@ -300,7 +300,7 @@ class CollectionPair:
             return
         segments = self._segments(main)
         try:
-            if vectors.are_whole(segments):
+            if vectors.are_whole(segments) and not (main.metadata or {}).get(_UNNUMBERED):
                 with vectors.changing(segments):
                     collection.count()
                 self.connection.state.loaded.add(collection.id)
@@ -320,16 +320,18 @@ class CollectionPair:
         if main is None or vectors is None or self.connection.row_lock is None:
             return
         identities, segments = (main.id, uuid.UUID((main.metadata or {})["eddy_documents"])), self._segments(main)
+        unnumbered = bool((main.metadata or {}).get(_UNNUMBERED))
         with self.connection.row_lock:
-            if vectors.are_whole(segments) and not also_whole:  # another process has written, or made them anew
+            if vectors.are_whole(segments) and not (also_whole or unnumbered):  # another process has made them anew
                 return
             logging.getLogger(__name__).warning("the files of vectors of %s are made anew", self.name)
-            if not vectors.rows.path.exists():
+            if unnumbered or not vectors.rows.path.exists():
                 vectors.folder.mkdir(parents=True, exist_ok=True)
                 # The words name vectors by their numbers, too, and are read anew by the next writer.
                 shutil.rmtree(self.connection.folder / WORDS / vectors.folder.name, ignore_errors=True)  # type: ignore[operator]
+                known = len(vectors.rows)
                 for identity in identities:
-                    vectors.rescue(self.client.get_collection_by_id(identity, embedding_function=None))
+                    vectors.rescue(self.client.get_collection_by_id(identity, embedding_function=None), known)
             vectors.forget_record()
             for segment in segments:
                 vectors.delete_files(segment)
@@ -338,7 +340,7 @@ class CollectionPair:
                 vectors.put_back(self.client.get_collection_by_id(identity, embedding_function=None))
                 self.connection.state.loaded.add(identity)
             vectors.record(segments, {})
-            self.mark_written()
+            self.mark_written(**{_UNNUMBERED: False})
 
     @contextmanager
     def changing(self) -> Iterator[None]:

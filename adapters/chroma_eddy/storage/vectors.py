@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from chroma_eddy.errors import StorageError
 from chroma_eddy.storage.names import VECTORS
-from chroma_eddy.storage.pages import pages
+from chroma_eddy.storage.pages import Rows, pages
 from eddy_embed.integrations import atomic_write, sync
 
 ROW = "eddy_vector"
@@ -153,18 +153,20 @@ class StoredVectors:
         """The rows' numbers in the file; -1 for a row without, as others write."""
         return [int(row.get(ROW, -1)) for row in metadatas]
 
-    def rescue(self, collection: Collection, ids: Sequence[str] | None = None) -> None:
-        """Append vectors that the file lacks, of some rows or of all, as far as Chroma can read its own.
+    def rescue(self, collection: Collection, known: int, ids: Sequence[str] | None = None) -> None:
+        """Append vectors as Chroma has them, of rows by their ids, or of all without a number below `known`.
 
         Raises:
-            StorageError: Chroma cannot.
+            StorageError: Chroma cannot read them.
         """
         try:
-            for rows in pages(collection, ids=ids, metadatas=True, embeddings=True):
-                own = [at for at, number in enumerate(self.numbers(rows.metadatas)) if number >= 0]
+            for rows in pages(collection, ids=ids, metadatas=True):
+                numbers = self.numbers(rows.metadatas)
+                own = [at for at, number in enumerate(numbers) if ids or not 0 <= number < known]
+                got = Rows.parse(collection.get(ids=[rows.ids[at] for at in own], include=["embeddings"]))
                 if own:
-                    numbers = self.rows.append(rows.vectors[own])
-                    collection.update(ids=[rows.ids[at] for at in own], metadatas=[{ROW: each} for each in numbers])
+                    appended = self.rows.append(got.vectors)
+                    collection.update(ids=got.ids, metadatas=[{ROW: number} for number in appended])
         except ChromaError as error:
             raise StorageError(
                 f"vectors of {collection.name!r} are lost: {self.rows.path} lacks them, and Chroma cannot read its own "

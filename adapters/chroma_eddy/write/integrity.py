@@ -137,7 +137,7 @@ def check_vectors(index: IndexCore, *, full: bool = False) -> None:
                 sound &= np.abs(lengths - 1) <= _TOLERANCE
             if broken := sorted({*own.tolist()} - {*there[sound].tolist()}):
                 with translated_errors(store.place):
-                    vectors.rescue(store.collection(kind), [rows.ids[at] for at in broken])
+                    vectors.rescue(store.collection(kind), 0, [rows.ids[at] for at in broken])
                 index.words.rebuild()  # they name the vectors by their numbers, too
             lost = lost or not _are_found(store.collection(kind), held[sound])
     if lost:
