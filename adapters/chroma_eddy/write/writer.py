@@ -28,9 +28,9 @@ from chroma_eddy.types import Document, check_document
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_by_size
 
-GROUP_CHARACTERS = 100_000
+GROUP_CHARACTERS = 200_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""
-GROUP_DOCUMENTS = 64
+GROUP_DOCUMENTS = 256
 """Most documents in a group."""
 
 Progress = Callable[[float, int], None]

@@ -133,8 +133,7 @@ class Pipeline:
         """Vectors of spans of each text's characters, which may overlap, each of shape (spans, width)."""
         planned = self.planner.plan(texts, "document")
         self.counts.add(planned)
-        # A division of its own for each: the spans of a division are ordered and disjoint, words need not be.
-        divisions = [[np.array([span], np.int64) for span in own] for own in spans]
+        divisions = [_divided(own) for own in spans]
         found = []
         for number, sums in enumerate(self._run(planned, divisions, bar)):
             for index in np.flatnonzero(np.concatenate([*sums.sizes, [1]]) == 0).tolist():
@@ -194,6 +193,13 @@ class Pipeline:
             sizes = np.array([plan.tokens for _, plan in own], np.int64)
             vectors.append((self.finish(raw, first + number).astype(np.float32), sizes))
         return vectors
+
+
+def _divided(spans: Seq[tuple[int, int]]) -> list[Ints]:
+    """Spans as divisions of a text, which are ordered and disjoint: as one if they are so, else each by itself."""
+    bounds = [bound for span in spans for bound in span]
+    parts = [list(spans)] if bounds == sorted(bounds) and spans else [[span] for span in spans]
+    return [np.array(part, np.int64) for part in parts]
 
 
 def _passages(plan: TextPlan, size: int, unit: PassageUnit) -> list[tuple[int, int]]:
