@@ -276,7 +276,7 @@ class Index(IndexCore):
             ids: The documents' ids.
             erase: Erase the texts of these and of all documents that were removed or replaced before from the files,
                 which Chroma only marks as deleted. It rewrites the database, which needs time and as much room again.
-                Chroma's vector files keep ids and vectors, without texts, until `reindex`.
+                The files of vectors keep ids and vectors, without texts, until `reindex`.
 
         Raises:
             InvalidParameter: `erase` is asked of a server, or while a reindexing is unfinished.

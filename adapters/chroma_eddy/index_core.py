@@ -177,7 +177,8 @@ class IndexCore:
     def hidden_versions(self) -> set[str]:
         """Versions whose rows queries leave out: they are being written or removed."""
         pending = self._pending()
-        found = {digest for digests in pending.values() for digest in digests}
+        # A damaged document has no version, as a piece has none.
+        found = {digest for digests in pending.values() for digest in digests if digest}
         named = {row.digest for row in self.entries(sorted(pending)).values()} if found else set()
         return found - named
 
@@ -274,10 +275,12 @@ class IndexCore:
         Queries find a version if its document's row names it; another is left out, and deleted by the next writer.
         """
         pending = json.dumps({id_: list(digests) for id_, digests in versions.items()})
-        self.store.update_metadata(**{_PENDING: pending})
-        with self.store.changing():
-            yield
-        self.store.mark_written(**{_PENDING: ""})
+        with translated_errors(self.store.place), self.store.connection.row_lock or nullcontext():
+            self.store.refresh()  # a reader may have made the files of vectors anew since the last change
+            self.store.update_metadata(**{_PENDING: pending})
+            with self.store.changing():
+                yield
+            self.store.mark_written(**{_PENDING: ""})
 
     def put_rows(self, rows: Rows) -> Rows:
         """Write rows of the main collection, and then their words; return them as they are stored."""

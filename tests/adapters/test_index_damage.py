@@ -8,7 +8,7 @@ import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import ForeignCollection, Index
+from chroma_eddy import ForeignCollection, Index, Piece
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.store import Store
 from eddy_embed.integrations.metadata_names import DOCUMENT
@@ -81,3 +81,19 @@ def test_rows_that_belong_to_no_version_of_a_document_end_queries_until_they_are
     assert set(index.check()) == {"papers/2", "papers/5"} and index.check() == {}
     assert index.upsert(documents()).written == 1
     assert_same(rows(index), before)
+
+
+@pytest.mark.parametrize("change", ["upsert", "remove"])
+def test_a_damaged_document_takes_no_piece_with_it(change, index, before, monkeypatch):
+    """Neither has a version."""
+    text = "A piece that a framework has cut."
+    index.put_pieces([Piece("mine", "book", text, index.embedder.encode_document(text))], index.embedder.fingerprint)
+    victims = [id_ for id_, row in before[MAIN].items() if row[1]["eddy_document"] == "papers/4"]
+    index.collection.delete(ids=victims)
+    assert list(index.check()) == ["papers/4"]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 1, Index, "delete_rows")
+        index.upsert(documents()) if change == "upsert" else index.remove(["papers/4"])
+    assert "mine" in {hit.id for hit in index.query(text, 100)}
+    index.upsert(documents())
+    assert "mine" in {hit.id for hit in index.query(text, 100)} and index.check() == {}

@@ -237,8 +237,12 @@ def test_what_a_server_has_written_to_a_folder_is_found_there(place, whole, embe
     """Rows without a number in our file, and a whole index without one."""
     with served(place) as server:
         with opened(server.url, embedder) as index:
-            assert index.upsert(documents(10)).written == 2
+            changed, relabelled = documents(8, version=2)[0], replace(documents(8)[1], metadata={"shelf": "c"})
+            report = index.upsert([changed, relabelled, *documents(10)[2:]])
+            assert (report.written, report.relabelled) == (3, 1)
             expected = rows(index)
+        with open_index(server.url, "other", embedder, passage_size=24) as other:
+            other.upsert(documents(1))
         with open_index(server.url, "other", embedder, passage_size=24) as other:
             other.upsert(documents(3))
             others = rows(other)

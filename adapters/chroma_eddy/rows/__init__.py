@@ -1,1 +1,1 @@
-"""Rows of an index: metadata, documents read back, post-processing and BM25."""
+"""Rows of an index: metadata, and documents read back."""

@@ -1,1 +1,1 @@
-"""The Chroma database: clients, locks, backups, collections and pages of rows."""
+"""The Chroma database: clients, locks, vectors, collections and pages of rows."""

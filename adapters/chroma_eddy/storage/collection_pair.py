@@ -307,23 +307,23 @@ class CollectionPair:
                 return
         except (InternalError, StorageError) as error:
             logging.getLogger(__name__).warning("%s cannot be read: %s", collection.name, error)
-        self.remake()
+        if not self.remake():  # another process has made them anew, or is done with its change
+            self._load(self.look_up() or main, collection)
 
-    def remake(self, *, also_whole: bool = False) -> None:
-        """Make Chroma's files of vectors anew, if they are not whole, or in any case (`also_whole`).
+    def remake(self, *, also_whole: bool = False) -> bool:
+        """Make Chroma's files of vectors anew, if they are not whole, or in any case (`also_whole`); whether it did.
 
         Raises:
             StorageError: Vectors are missing in the file that they are made from.
         """
         main = None if self._texts_only else self.look_up()
-        vectors = None if main is None else self._vectors(main)
-        if main is None or vectors is None or self.connection.row_lock is None:
-            return
+        if main is None or (vectors := self._vectors(main)) is None or self.connection.row_lock is None:
+            return False
         identities, segments = (main.id, uuid.UUID((main.metadata or {})["eddy_documents"])), self._segments(main)
         unnumbered = bool((main.metadata or {}).get(_UNNUMBERED))
         with self.connection.row_lock:
             if vectors.are_whole(segments) and not (also_whole or unnumbered):  # another process has made them anew
-                return
+                return False
             logging.getLogger(__name__).warning("the files of vectors of %s are made anew", self.name)
             if unnumbered or not vectors.rows.path.exists():
                 vectors.folder.mkdir(parents=True, exist_ok=True)
@@ -341,6 +341,7 @@ class CollectionPair:
                 self.connection.state.loaded.add(identity)
             vectors.record(segments, {})
             self.mark_written(**{_UNNUMBERED: False})
+        return True
 
     @contextmanager
     def changing(self) -> Iterator[None]:

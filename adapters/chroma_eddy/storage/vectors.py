@@ -163,8 +163,8 @@ class StoredVectors:
             for rows in pages(collection, ids=ids, metadatas=True):
                 numbers = self.numbers(rows.metadatas)
                 own = [at for at, number in enumerate(numbers) if ids or not 0 <= number < known]
-                got = Rows.parse(collection.get(ids=[rows.ids[at] for at in own], include=["embeddings"]))
                 if own:
+                    got = Rows.parse(collection.get(ids=[rows.ids[at] for at in own], include=["embeddings"]))
                     appended = self.rows.append(got.vectors)
                     collection.update(ids=got.ids, metadatas=[{ROW: number} for number in appended])
         except ChromaError as error:

@@ -29,7 +29,7 @@ class WordIndex:
 
     @property
     def on_disk(self) -> bool:
-        """Whether the words of all passages are on disk; not on a server, nor if an earlier version wrote the index."""
+        """Whether the words of all passages are on disk; not on a server."""
         folder = self._store.words_folder
         return folder is not None and Bm25Pair.is_complete(folder)
 

@@ -15,7 +15,6 @@ from chromadb.errors import InternalError
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.rows.documents import join_text
 from chroma_eddy.rows.schema import DIGEST, DocumentRow, fields, user_metadata
-from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from chroma_eddy.storage.pages import Rows
 from eddy_embed.errors import InvalidParameter
@@ -121,7 +120,7 @@ def check_vectors(index: IndexCore, *, full: bool = False) -> None:
     Raises:
         StorageError: Both are damaged.
     """
-    store, vectors, lost = index.store, index.store.vectors, False
+    store, vectors, lost, mended = index.store, index.store.vectors, False, False
     if vectors is None:
         return
     for kind in (MAIN, DOCUMENTS):
@@ -136,12 +135,17 @@ def check_vectors(index: IndexCore, *, full: bool = False) -> None:
             if index.settings.embedder["normalize"]:
                 sound &= np.abs(lengths - 1) <= _TOLERANCE
             if broken := sorted({*own.tolist()} - {*there[sound].tolist()}):
-                with translated_errors(store.place):
+                with store.changing():
                     vectors.rescue(store.collection(kind), 0, [rows.ids[at] for at in broken])
-                index.words.rebuild()  # they name the vectors by their numbers, too
+                mended = True
             lost = lost or not _are_found(store.collection(kind), held[sound])
+    if mended:
+        index.words.rebuild()  # they name the vectors by their numbers, too
+        store.mark_written()
     if lost:
         store.remake(also_whole=True)
+    if (lost or mended) and not full:  # a sample that is damaged says nothing of the others
+        check_vectors(index, full=True)
 
 
 def _are_found(collection: Collection, vectors: Floats) -> bool:

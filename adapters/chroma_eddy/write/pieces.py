@@ -12,9 +12,10 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import PIECES, IndexCore
-from chroma_eddy.rows.schema import DIGEST, PIECE
+from chroma_eddy.rows.schema import DIGEST, FIELDS, PIECE
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
+from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import is_storable_number
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
@@ -101,7 +102,7 @@ def _piece_metadata(piece: Piece) -> dict[str, Any]:
     for what, text in (("id", piece.id), ("text", piece.text), ("document", piece.document)):
         raise_on_surrogates(text, f"the {what} of piece {piece.id!r:.80}")
     for key, value in piece.metadata.items():
-        if not isinstance(key, str) or not key or key.startswith("chroma:"):
+        if not isinstance(key, str) or not key or key.startswith("chroma:") or key in (ROW, FIELDS):
             raise InvalidParameter(f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}")
         raise_on_surrogates(key, f"metadata {key!r:.60} of piece {piece.id!r:.80}")
         if not _is_storable(value):

@@ -24,6 +24,7 @@ from chroma_eddy.rows.schema import (
 )
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.pages import Rows
+from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import Document, check_document
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_by_size
@@ -186,7 +187,7 @@ class Writer:
             versions[id_].append(row.digest)
             # Chroma keeps entries that an update does not name, so those that are gone are named with None.
             metadata = rows.metadatas[rows.ids.index(id_)]
-            metadata.update(dict.fromkeys(set(row.metadata) - set(metadata)))
+            metadata.update(dict.fromkeys({*row.metadata, ROW} - set(metadata)))
         with index.changing(versions):
             share_vectors(rows, index.put_rows(passages))
             index.store.upsert(DOCUMENTS, rows)
