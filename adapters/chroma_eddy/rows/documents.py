@@ -63,8 +63,13 @@ def rows_by_digest(store: Store, digests: Sequence[str]) -> dict[str, Rows]:
     by_digest: dict[str, list[int]] = {digest: [] for digest in digests}
     for at, metadata in enumerate(rows.metadatas):
         by_digest[metadata[DIGEST]].append(at)
-    places = [fields(metadata)["index"] for metadata in rows.metadatas]
-    return {digest: rows.take(sorted(own, key=places.__getitem__)) for digest, own in by_digest.items()}
+    return {digest: in_order(rows.take(own)) for digest, own in by_digest.items()}
+
+
+def in_order(passages: Rows) -> Rows:
+    """The passages of one version as they follow each other in the document."""
+    places = [fields(metadata)["index"] for metadata in passages.metadatas]
+    return passages.take(sorted(range(len(places)), key=places.__getitem__))
 
 
 def read_embedded(store: Store, id_: str, sentences_of: Callable[[Rows], Sequence[Floats]]) -> LongDocument | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.settings import IndexSettings
-from chroma_eddy.storage.vectors import ROW
+from chroma_eddy.storage.vectors import ROW, are_alike
 from chroma_eddy.types import PREFIX, RESERVED, Document
 from eddy_embed.integrations import (
     DOCUMENT,
@@ -30,8 +30,6 @@ PIECE = "eddy_piece"
 """Marks a piece: a row that a framework cut and embedded itself; it belongs to no version of a document."""
 FIELDS = "eddy_row"
 """Metadata of documents and passages that nobody searches by, as JSON: each entry of its own takes a hundred bytes."""
-_ROUNDING = 1e-6
-"""Largest difference between entries of two vectors that rounding alone may make."""
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of pieces from which LlamaIndex makes its nodes again."""
@@ -168,7 +166,7 @@ def share_vectors(documents: Rows, passages: Rows) -> None:
     for at, id_ in enumerate(documents.ids):
         first, *others = by_document[id_]
         stored = passages.metadatas[first].get(ROW)
-        near = np.allclose(documents.vectors[at], passages.vectors[first], rtol=_ROUNDING, atol=_ROUNDING)
+        near = are_alike(documents.vectors[at], passages.vectors[first])
         if stored is not None and not others and near:
             documents.metadatas[at][ROW] = stored
             documents.vectors[at] = passages.vectors[first]

@@ -225,8 +225,8 @@ class CollectionPair:
             ForeignCollection: The name belongs to another collection.
             OutdatedIndex: An earlier version of this library wrote the index.
         """
-        metadata = self.metadata()
-        return None if self.identity is None else IndexSettings.parse(self.name, metadata, outdated=self._texts_only)
+        main = self.look_up()
+        return None if main is None else IndexSettings.parse(self.name, main.metadata or {}, outdated=self._texts_only)
 
     # --- Changes of this process and of others
 

@@ -16,15 +16,13 @@ from chroma_eddy.storage.database_file import erase_texts
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS
 from chroma_eddy.storage.pages import Rows, pages, slices
-from chroma_eddy.storage.vectors import ROW
+from chroma_eddy.storage.vectors import ROW, are_alike
 from eddy_embed.integrations import grouped_by_size
 
 _STRETCHES = 10
 """Number of places from which a sample of a large collection is read."""
 BATCH_BYTES = 8 * 2**20
 """Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
-_ROUNDING = 1e-6
-"""Largest difference between entries of a vector and of what is stored of it, relative to entries above 1."""
 
 
 class Store(CollectionPair):
@@ -86,7 +84,7 @@ class Store(CollectionPair):
             own = known.get(rows.ids[at])
             if own is None or (rows.texts and rows.texts[at] != present.texts[own]):
                 return False
-            return bool(np.allclose(rows.vectors[at], held[own], rtol=_ROUNDING, atol=_ROUNDING))
+            return are_alike(rows.vectors[at], held[own])
 
         same = [at for at in range(len(rows.ids)) if is_same(at)]
         other = sorted(set(range(len(rows.ids))) - set(same))

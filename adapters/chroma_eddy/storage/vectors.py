@@ -31,8 +31,15 @@ ROW = "eddy_vector"
 """Metadata of a row: the number of its vector in the file."""
 
 
+_ROUNDING = 1e-6
+"""Largest difference between entries of two vectors that rounding alone may make, relative to entries above 1."""
 AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library reindex` for a library"
 """What to do where vectors are lost."""
+
+
+def are_alike(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
+    """Whether two vectors, shape (width,), differ by rounding alone."""
+    return bool(np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING))
 
 
 class VectorFile:

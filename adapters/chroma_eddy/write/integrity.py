@@ -13,7 +13,7 @@ from chromadb.api.models.Collection import Collection
 from chromadb.errors import InternalError
 
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.rows.documents import join_text
+from chroma_eddy.rows.documents import in_order, join_text
 from chroma_eddy.rows.schema import DIGEST, DocumentRow, fields, user_metadata
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from chroma_eddy.storage.pages import Rows
@@ -30,7 +30,7 @@ def remove_documents(index: IndexCore, ids: Sequence[str], *, erase: bool = Fals
     """Remove documents as `Index.remove` says; return the number of documents that existed."""
     if erase and index.store.connection.folder is None:
         raise InvalidParameter("erase=True needs an index in a folder: a server's files cannot be reached from here")
-    if erase and index.store.with_suffix(NEXT).find() is not None:
+    if erase and index.store.with_suffix(NEXT).look_up() is not None:
         raise InvalidParameter(
             f"a reindexing of {index.name!r} is unfinished, whose files hold the texts too: finish it before you erase"
         )
@@ -97,8 +97,7 @@ class _Scan:
                     self._wrong[digest] = self._compared(Rows.concatenate(parts.pop(digest)), row)
 
     def _compared(self, passages: Rows, row: Mapping[str, Any]) -> str:
-        places = [fields(metadata)["index"] for metadata in passages.metadatas]
-        text = join_text(passages.take(sorted(range(len(places)), key=places.__getitem__)), row)
+        text = join_text(in_order(passages), row)
         if hashlib.sha256(text.encode()).hexdigest()[:32] != fields(row)["text"]:
             return f"another text in {self._name} than it was written with"
         if any(user_metadata(metadata) != user_metadata(row) for metadata in passages.metadatas):

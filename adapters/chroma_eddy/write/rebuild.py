@@ -11,6 +11,7 @@ from chroma_eddy.index_core import IndexCore
 from chroma_eddy.storage.database_file import let_purge_log
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import NEXT
+from chroma_eddy.storage.settings import EARLIER_FORMATS
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap
 from chroma_eddy.write.integrity import remove_documents
@@ -70,7 +71,7 @@ def _forget_earlier_version(store: Store) -> None:
     if folder is None or not (folder / _SAVED).exists():
         return
     with translated_errors(store.place):
-        if any((each.metadata or {}).get("eddy_format") == 2 for each in store.client.list_collections()):
+        if any((each.metadata or {}).get("eddy_format") in EARLIER_FORMATS for each in store.client.list_collections()):
             return
         shutil.rmtree(folder / _SAVED)
         (folder / _BEGUN).unlink(missing_ok=True)
