@@ -14,6 +14,7 @@ WORDINGS = ["prompteol", "cot", "knowledge", "metaeol", "echo", "kv"]
 """Each brings a template; kv also entries."""
 PLACED = ["tp", "htp"]
 POSTS = ["centre", "abtt", "whiten"]
+STAND_INS = ["recommended", "best", "fast"]
 WHOLE = ["plain", *WORDINGS, *PLACED, "reba"]
 """Each brings a readout."""
 TWO = "both set readout"
@@ -27,7 +28,6 @@ PAIRS = {
     frozenset({"truncate"}): "both set post",
     frozenset({"sif"}): "both set weights",
     frozenset({"filter"}): "both set filter",
-    frozenset({"recommended"}): "both set recommended",
     frozenset({"readout"}): TWO,
     frozenset({"readout", "reba"}): "a readout of its own",
     frozenset({"htp", "echo"}): "divide a text that stands there once",
@@ -40,9 +40,10 @@ PAIRS = {
 def reason(one: str, other: str) -> str | None:
     """Why two methods do not join; None where they do."""
     pair = {one, other}
-    for group, both in ((POSTS, "both set post"), (WORDINGS, "both set template"), (PLACED, "both set placeholders")):
+    both_set = {"post": POSTS, "template": WORDINGS, "placeholders": PLACED, "recommended": STAND_INS}
+    for part, group in both_set.items():
         if pair <= {*group}:
-            return both
+            return f"both set {part}"
     if frozenset(pair) in PAIRS:
         return PAIRS[frozenset(pair)]
     if not pair <= {*WHOLE}:
@@ -53,7 +54,7 @@ def reason(one: str, other: str) -> str | None:
 def test_the_table_knows_every_method() -> None:
     joined = {"truncate", "tempscale", "reroute", "start", "sif", "filter", "readout", "last2avg"}
     # What is recommended is not known before there is a model: until then it joins all but itself.
-    assert {*WHOLE, *POSTS, *joined, "recommended"} == set(methods.names())
+    assert {*WHOLE, *POSTS, *joined, *STAND_INS} == set(methods.names())
 
 
 @pytest.mark.parametrize("one", methods.names())

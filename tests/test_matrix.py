@@ -42,6 +42,6 @@ def test_every_registered_method_has_a_column() -> None:
     assert set(matrix.COLUMNS.values()) <= METHODS.keys()
     # Readouts, weights and the start token are shared, what is fitted touches no model, and what is recommended is one
     # of the others.
-    shared = {"recommended", "start", "sif", "filter", "readout", "last2avg"}
+    shared = {"recommended", "best", "fast", "start", "sif", "filter", "readout", "last2avg"}
     running = {name for name in methods.names() if methods.parse(name).post is None} - shared
     assert running == {name for column in matrix.COLUMNS for name in column.split(", ")}

@@ -48,6 +48,8 @@ def done(capsys, monkeypatch, *arguments: str) -> tuple[str, str]:
     ("model", "text", "meant"),
     [
         (SMOLLM2, "recommended", "plain:exit=0+sif+filter"),
+        (SMOLLM2, "best", "plain:exit=0+sif+filter"),
+        (SMOLLM2, "fast", "plain:exit=0+sif+filter"),
         (SMOLLM2, "recommended:use=similarity", "prompteol:exit=-2"),
         (GEMMA, "recommended", "plain:exit=0+sif+filter"),
         (GEMMA, "recommended:use=similarity+whiten", "echo:exit=-2+whiten"),
@@ -76,7 +78,7 @@ def test_methods_by_hand_join_it_too() -> None:
 def test_what_does_not_go_with_it_is_refused_once_the_model_is_known() -> None:
     with pytest.raises(IncompatibleMethods, match=r"plain:exit=0\+sif\+filter and cot both set readout"):
         methods.resolve(methods.parse("recommended+cot"), SMOLLM2)
-    with pytest.raises(InvalidParameter, match="use='search' is unknown; choose one of retrieval, similarity"):
+    with pytest.raises(InvalidParameter, match="use='search' is unknown; choose one of retrieval, fast, similarity"):
         methods.recommended("search")
 
 
@@ -87,7 +89,7 @@ def test_every_entry_runs_on_its_shape(shape: tuple[str, int, int, int]) -> None
         for text in (chosen.method, chosen.baseline, chosen.fitted):
             methods.resolve(methods.parse(text), backbone)
         method = methods.parse(chosen.method)
-        assert method.post is None and (use != "retrieval" or method.can_embed_spans)
+        assert method.post is None and (use == "similarity" or method.can_embed_spans)
 
 
 RESULTS = {"smollm2": SMOLLM2, "gemma-3-270m": GEMMA}
@@ -110,7 +112,8 @@ def test_the_bundled_model_needs_no_entry_of_its_own(root: Path) -> None:
     whole = Embedder("eddy-tiny", method="plain")
     for part in ("weights", "tokenizer"):
         assert told[part] == whole.settings[part], "run benchmarks/results.py --model eddy-tiny again"
-    measures = {"retrieval": ("cranfield", "ndcg@10"), "similarity": ("stsb_dev", "spearman")}
+    retrieval = "cranfield", "ndcg@10"
+    measures = {"retrieval": retrieval, "fast": retrieval, "similarity": ("stsb_dev", "spearman")}
     for use, chosen in methods.entry_for(whole.backbone).uses.items():
         task, metric = measures[use]
         scores = {row["system"]: row["scores"][metric][0] for row in told["outcomes"] if row["task"] == task}
@@ -156,7 +159,7 @@ def test_adapters_without_a_method_hold_the_full_text(kind: type, monkeypatch) -
     assert kind.from_model(model, tokenizer).method == "plain:exit=0+sif+filter"
     # Another table changes what is new, and nothing that is there.
     packed, copied = pickle.dumps(own), own.__copy__()
-    entry = table.Entry("for this test", Recommendation("plain"), Recommendation("plain"))
+    entry = table.Entry("for this test", *[Recommendation("plain")] * 3)
     monkeypatch.setitem(table._OWN, ("llama", 8, 320, 8192), entry)
     again = pickle.loads(packed)
     assert again.method == copied.method == TINY and again.fingerprint == copied.fingerprint == own.fingerprint
@@ -222,6 +225,8 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     out, _ = done(capsys, monkeypatch, "methods", str(tmp_path))
     assert out.splitlines() == [
         "retrieval: plain:exit=0+sif+filter (chosen for this model)",
+        "  cranfield, ndcg@10: plain:exit=0+sif+filter 0.320, plain:exit=1 0.200",
+        "fast: plain:exit=0+sif+filter (chosen for this model)",
         "  cranfield, ndcg@10: plain:exit=0+sif+filter 0.320, plain:exit=1 0.200",
         "similarity: prompteol:exit=-2 (chosen for this model)",
         "  stsb_dev, spearman: prompteol:exit=-2+whiten:power=0.5 0.803, plain:exit=1+whiten:power=0.5 0.784",

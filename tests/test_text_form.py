@@ -29,7 +29,7 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "exit": st.one_of(st.none(), st.integers(-500, 500)),
     "seed": st.integers(0, 2**40),
-    "recommended.use": st.sampled_from(["retrieval", "similarity"]),
+    "recommended.use": st.sampled_from(["retrieval", "fast", "similarity"]),
     "tp.prompt": st.sampled_from(
         ["plain", "prompteol", "cot", "knowledge", "metaeol", "echo", '"{text}"{placeholder} is']
     ),
@@ -170,7 +170,7 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:k=2 ,exit=1", InvalidParameter, "expected ',' or '\\+' at character 7"),
         ("htp:k=1,k=2", InvalidParameter, "'k' is given twice"),
         ('htp:pool="mean', InvalidParameter, "unfinished quotation at character 9"),
-        ("hpt", UnknownMethod, "unknown method 'hpt'; choose one of recommended, plain"),
+        ("hpt", UnknownMethod, "unknown method 'hpt'; choose one of recommended, best, fast, plain"),
         ("htp:kk=2", InvalidParameter, "htp has no parameter 'kk'; it takes k, range"),
         ("htp:k=two", InvalidParameter, "htp: k='two' must be a whole number"),
         ("htp:k=true", InvalidParameter, "htp: k=True must be a whole number"),

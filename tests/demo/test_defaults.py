@@ -27,7 +27,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recommendation], None]:
     """Another entry of the bundled model in the table; the function puts a further one in its place."""
 
     def put(chosen: Recommendation) -> None:
-        entry = recommended.Entry("for this test", chosen, Recommendation("plain"))
+        entry = recommended.Entry("for this test", chosen, Recommendation("plain:exit=0"), Recommendation("plain"))
         monkeypatch.setitem(recommended._OWN, ("llama", 8, 320, 8192), entry)
 
     put(Recommendation(BEST, post="whiten"))

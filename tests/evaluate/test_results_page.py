@@ -99,7 +99,7 @@ def test_every_method_is_measured(results: ModuleType) -> None:
     """All that are registered, except parts that others hold and an alias."""
     texts = [results.own_text(text, "eddy-tiny") for text in results.SYSTEMS]
     used = {term.name for text in texts for term in methods.parse(text).terms}
-    left_out = {"readout", "reroute", "last2avg", "centre", "abtt", "truncate", "recommended"}
+    left_out = {"readout", "reroute", "last2avg", "centre", "abtt", "truncate", "recommended", "best", "fast"}
     assert set(registry._REGISTRY) - used == left_out
 
 

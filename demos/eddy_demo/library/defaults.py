@@ -21,7 +21,7 @@ def default_method(model: str) -> str:
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
-    return str(methods.parse(methods.entry_for(read_backbone(model)).retrieval.method))
+    return str(methods.parse(methods.entry_for(read_backbone(model)).best.method))
 
 
 def method_in_full(model: str, method: str) -> str:

@@ -39,7 +39,7 @@ class Recommended:
     """Stands for the method recommended for a model, until the method is resolved for one.
 
     Attributes:
-        use: What the vectors are for: "retrieval" or "similarity".
+        use: What the vectors are for: "retrieval", "fast" (retrieval without a layer) or "similarity".
     """
 
     use: str = "retrieval"

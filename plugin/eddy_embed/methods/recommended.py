@@ -39,25 +39,39 @@ class Recommendation:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is recommended for models of a kind: for each use, and on what grounds."""
+    """What is recommended for models of a kind, and on what grounds.
+
+    Attributes:
+        grounds: Why, in words.
+        best: For retrieval, by layers of the model where that finds more.
+        fast: For retrieval, without a layer.
+        similarity: For the similarity of sentences.
+    """
 
     grounds: str
-    retrieval: Recommendation
+    best: Recommendation
+    fast: Recommendation
     similarity: Recommendation
 
     @property
     def uses(self) -> dict[str, Recommendation]:
         """The recommendations, by use."""
-        return {"retrieval": self.retrieval, "similarity": self.similarity}
+        return {"retrieval": self.best, "fast": self.fast, "similarity": self.similarity}
 
 
-USES = ("retrieval", "similarity")
+USES = ("retrieval", "fast", "similarity")
 _CHOSEN = "chosen for this model"
+_FAST = Recommendation(
+    "plain:exit=0+sif+filter",
+    {"cranfield, ndcg@10, SmolLM2-135M": (0.320, 0.267), "cranfield, ndcg@10, Gemma 3 270M": (0.302, 0.256)},
+    baseline="plain:exit=0+sif",
+)
 _OWN: dict[_Shape, Entry] = {
     # SmolLM2-135M
     ("llama", 30, 576, 49152): Entry(
         _CHOSEN,
-        retrieval=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
+        best=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
+        fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
         similarity=Recommendation(
             "prompteol:exit=-2", {"stsb_dev, spearman": (0.803, 0.784)}, "plain:exit=1", "whiten:power=0.5"
         ),
@@ -65,7 +79,8 @@ _OWN: dict[_Shape, Entry] = {
     # Gemma 3 270M
     ("gemma3_text", 18, 640, 262144): Entry(
         _CHOSEN,
-        retrieval=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
+        best=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
+        fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
         similarity=Recommendation(
             "echo:exit=-2", {"stsb_dev, spearman": (0.811, 0.758)}, "prompteol:exit=-2", "whiten:power=0.5"
         ),
@@ -74,11 +89,8 @@ _OWN: dict[_Shape, Entry] = {
 """By (architecture, layers, hidden, vocabulary) of the full model."""
 _GENERIC = Entry(
     "for models without an entry of their own",
-    retrieval=Recommendation(
-        "plain:exit=0+sif+filter",
-        {"cranfield, ndcg@10, SmolLM2-135M": (0.320, 0.267), "cranfield, ndcg@10, Gemma 3 270M": (0.302, 0.256)},
-        baseline="plain:exit=0+sif",
-    ),
+    best=_FAST,
+    fast=_FAST,
     similarity=Recommendation(
         "plain:exit=0+sif+filter",
         {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
@@ -86,10 +98,13 @@ _GENERIC = Entry(
     ),
 )
 _ENCODER = Entry(
-    "for models that read in both directions", Recommendation("plain:exit=0+sif"), similarity=Recommendation("plain")
+    "for models that read in both directions",
+    best=Recommendation("plain:exit=0+sif"),
+    fast=Recommendation("plain:exit=0+sif"),
+    similarity=Recommendation("plain"),
 )
 """A prompt has no use there, and `filter` needs token embeddings as wide as the states."""
-_TRAINED = Entry("as the model was trained", Recommendation("plain"), Recommendation("plain"))
+_TRAINED = Entry("as the model was trained", *[Recommendation("plain")] * 3)
 
 
 @register
@@ -97,7 +112,7 @@ def recommended(use: str = "retrieval") -> Method:
     """The method recommended for the model; `eddy methods MODEL` shows it, with the scores it was chosen by.
 
     Args:
-        use: What the vectors are for: "retrieval", or "similarity" of sentences.
+        use: What the vectors are for: "retrieval"; "fast", retrieval without a layer; or "similarity" of sentences.
 
     Raises:
         InvalidParameter: The use is unknown.
@@ -105,6 +120,21 @@ def recommended(use: str = "retrieval") -> Method:
     if use not in USES:
         raise InvalidParameter(f"recommended: use={use!r} is unknown; choose one of {', '.join(USES)}")
     return build(recommended, {"use": use}, recommended=Recommended(use))
+
+
+@register
+def best() -> Method:
+    """What is recommended for retrieval with the model, by its layers where they find more: `recommended`."""
+    return build(best, {}, recommended=Recommended("retrieval"))
+
+
+@register
+def fast() -> Method:
+    """What is recommended for retrieval with the model without running a layer: `recommended:use=fast`."""
+    return build(fast, {}, recommended=Recommended("fast"))
+
+
+_STAND_INS = [function.__name__ for function in (recommended, best, fast)]
 
 
 def entry_for(backbone: Backbone) -> Entry:
@@ -116,13 +146,13 @@ def entry_for(backbone: Backbone) -> Entry:
 
 
 def with_recommended(method: Method, use: str, backbone: Backbone) -> Method:
-    """A method with the one recommended for a use of a model in place of `recommended`.
+    """A method with the one recommended for a use of a model in place of the name that stands for it.
 
     Raises:
-        IncompatibleMethods: What `recommended` was joined to does not go with that one.
+        IncompatibleMethods: What that name was joined to does not go with that one.
     """
     chosen = parse(entry_for(backbone).uses[use].method)
-    others = tuple(term for term in method.terms if term.name != recommended.__name__)
+    others = tuple(term for term in method.terms if term.name not in _STAND_INS)
     joined = chosen | replace(method, recommended=None, terms=others)
-    terms = (chosen.terms if term.name == recommended.__name__ else (term,) for term in method.terms)
+    terms = (chosen.terms if term.name in _STAND_INS else (term,) for term in method.terms)
     return replace(joined, terms=tuple(term for some in terms for term in some))
