@@ -303,7 +303,7 @@ class Index(IndexCore):
         Args:
             embedder: The new embedder.
             passage_size: Most tokens in a passage; None: as before.
-            late: Whether to pool passages from the pass over their document; None: as before, if the method allows it.
+            late: Whether to pool passages from the pass over their document; None: where no layer runs.
             sentence_vectors: Whether sentences' vectors are stored; None: as before.
             restart: Discard an unfinished reindexing and start again.
             progress: Called with the number of characters embedded and of documents written so far.
@@ -316,7 +316,7 @@ class Index(IndexCore):
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-        sizes = {**self.settings.sizes, "late": self.settings.late and own.can_embed_spans, **_given(chosen)}
+        sizes = {**self.settings.sizes, "late": own.reads_late, **_given(chosen)}
         return reindex_core(self, embedder, sizes, progress, restart)
 
     def close(self) -> None:

@@ -50,7 +50,6 @@ class EddyChroma(VectorStore):
         InvalidParameter: An argument is wrong, or there is more than one database.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
-        NotFitted: The embeddings have post-processing that was fitted neither before nor for the index.
     """
 
     def __init__(

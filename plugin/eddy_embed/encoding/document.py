@@ -64,7 +64,8 @@ class LongDocument:
 
     Attributes:
         text: The document.
-        vector: Of the whole, the same as `encode_document` gives, shape (dimension,); (0,) if not requested.
+        vector: Of the whole, shape (dimension,); (0,) if not requested. Late, the same as `encode_document` gives; else
+            the mean of its passages', before any post-processing, each by its tokens.
         passages: In order; they cover every sentence. Empty if not requested.
         sentences: In order; between two of them there is only white space. Empty if not requested.
         n_tokens: Tokens of the text, without prompt and placeholders.
@@ -163,13 +164,11 @@ def assemble(
     groups: Seq[tuple[int, int]],
     sentences: SpanVectors | None,
     passages: SpanVectors | None,
-    vector: Floats | None,
+    whole: Floats,
     parts: Collection[Part],
 ) -> LongDocument:
     """A document out of the vectors of its parts and their token counts; None for parts that were not made."""
     spans = np.zeros((0, 2), np.int64) if plan.spans is None else plan.spans
-    empty = np.zeros(0, np.float32)
-    whole = empty if vector is None else vector
     made: list[Passage] = []
     passage_of = np.zeros(len(spans), np.int64)
     levels = [] if plan.levels is None else plan.levels.tolist()
@@ -186,7 +185,7 @@ def assemble(
         lines = [Span(a, b, size, own if size else made[passage].vector) for (a, b), size, own, passage in rows]
     return LongDocument(
         text=text,
-        vector=whole if "document" in parts else empty,
+        vector=whole if "document" in parts else np.zeros(0, np.float32),
         passages=made if "passages" in parts else [],
         sentences=lines,
         n_tokens=plan.tokens,

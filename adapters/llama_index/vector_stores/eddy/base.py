@@ -68,7 +68,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         InvalidParameter: An argument is wrong, or there is neither folder nor host.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
-        NotFitted: The model has post-processing that was fitted neither before nor for the index.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
