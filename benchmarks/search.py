@@ -142,8 +142,19 @@ def of_files(documents: Path, questions: Path) -> Collection:
 
 def measure(collection: Collection, model: str) -> dict[str, Any]:
     """By set: scores of every way to rank, the differences of both to words and to meaning, and what vectors cost."""
+    about, values = answered(collection, model)
+    return {name: {**about, **scored(name, values, positions)} for name, positions in collection.sets.items()}
+
+
+def answered(
+    collection: Collection, model: str, method: str | None = None
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """What was measured and at which cost, and the score of every question by way to rank.
+
+    The method is by default the one recommended for the model.
+    """
     with Embedder(model) as embedder:
-        method = methods.entry_for(embedder.backbone).retrieval.fitted
+        method = method or methods.entry_for(embedder.backbone).retrieval.fitted
         late = collection.whole or embedder.backbone.pooling is None
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -159,8 +170,7 @@ def measure(collection: Collection, model: str) -> dict[str, Any]:
         nearest = [index.query(each, 5 * CANDIDATES, hybrid=False) for each in collection.questions]
     ranked = {name: [by_score(hits, ranking(hits)) for hits in asked] for name, ranking in RANKINGS.items()}
     ranked[MEANING] = nearest
-    values = {name: [collection.judge(at, hits) for at, hits in enumerate(each)] for name, each in ranked.items()}
-    return {name: {**about, **scored(name, values, positions)} for name, positions in collection.sets.items()}
+    return about, {name: [collection.judge(at, hits) for at, hits in enumerate(each)] for name, each in ranked.items()}
 
 
 def cost(embedder: Embedder, collection: Collection, late: bool) -> dict[str, float]:
