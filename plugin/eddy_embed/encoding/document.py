@@ -21,6 +21,8 @@ SpanVectors = tuple[Floats, Ints]
 
 Part = Literal["document", "passages", "sentences"]
 PassageUnit = Literal["tokens", "sentences"]
+FRONT = 200
+"""Most characters of the headings that are read ahead of a passage, which few paths exceed."""
 ROWS, SHOWN = 20, 200
 """Passages of a document, and characters of each, that a notebook shows."""
 
@@ -138,6 +140,16 @@ def paths(text: str, spans: Ints, levels: Seq[int], groups: Seq[tuple[int, int]]
 def heading_path(headings: Seq[str]) -> str:
     """Headings as one line of metadata, such as "Part One > Chapter 2 > The boat"."""
     return " > ".join(headings)
+
+
+def front(headings: Seq[str]) -> str:
+    """The headings above a passage as they are read ahead of it: the last of them that fit into `FRONT` characters."""
+    kept: list[str] = []
+    for heading in reversed(headings):
+        if sum(map(len, kept)) + len(heading) > FRONT:
+            break
+        kept.insert(0, heading)
+    return f"{heading_path(kept)}\n" if kept else ""
 
 
 def positions_by_span(window: Window, spans: Ints) -> tuple[Ints, list[Ints]]:

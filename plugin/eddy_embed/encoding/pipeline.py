@@ -9,7 +9,7 @@ from typing import cast
 
 import numpy as np
 
-from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, group_sentences
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, front, group_sentences, paths
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.planner import Planner, TextPlan
 from eddy_embed.encoding.runner import PooledSums, Runner
@@ -171,8 +171,8 @@ class Pipeline:
     ) -> Iterator[PooledSums]:
         """Sums of each text whose passages, the last of its divisions, are each embedded by themselves.
 
-        Sentences, the first of two, are read out of their passages, or embedded by themselves if the method reads one
-        token.
+        A passage is read after the headings above it, whose tokens are in no mean. Sentences, the first of two
+        divisions, are read out of their passages, or embedded by themselves if the method reads one token.
         """
         inside = self.open_runner.reads_spans
         for begin, group in chunks(texts, ALONE_CHARACTERS):
@@ -183,31 +183,49 @@ class Pipeline:
             wholes = [own[-1] for own in divisions[rows]]
             sentences = [own[0] for own in divisions[rows] if len(own) > 1]
             within = [np.split(own, first[1:]) for own, first in zip(sentences, firsts, strict=False)] if inside else []
-            sums = self._each(group, wholes, tokens, within, bar)
+            fronts = [self._fronts(*row) for row in zip(group, planned[rows], groups[rows], strict=True)]
+            sums = self._each(group, wholes, tokens, within, fronts, bar)
             if sentences and not inside:
-                for own, apart in zip(sums, self._each(group, sentences, sizes, [], bar), strict=True):
+                none = [[""] * len(own) for own in sentences]
+                for own, apart in zip(sums, self._each(group, sentences, sizes, [], none, bar), strict=True):
                     own.put_first(apart)
             yield from sums
 
+    def _fronts(self, text: str, plan: TextPlan, passages: list[tuple[int, int]]) -> list[str]:
+        """What is read ahead of each passage: the headings above it, but not by a model that was trained to embed."""
+        if self.planner.closed:
+            return [""] * len(passages)
+        above = paths(text, cast("Ints", plan.spans), cast("Ints", plan.levels).tolist(), passages)
+        return [front(headings) for headings in above]
+
     def _each(
-        self, texts: list[str], spans: list[Ints], sizes: list[Ints], within: list[list[Ints]], bar: Progress | None
+        self,
+        texts: list[str],
+        spans: list[Ints],
+        sizes: list[Ints],
+        within: list[list[Ints]],
+        fronts: list[list[str]],
+        bar: Progress | None,
     ) -> list[PooledSums]:
         """Sums of texts whose spans, of these sizes in tokens, are embedded by themselves; a size of 0 is left out.
 
         `within` holds the spans of the text that are wanted of each span's own pass; empty for none.
         """
-        pieces, inner = [], []
+        pieces, inner, after = [], [], []
         for number, text in enumerate(texts):
-            for at, (start, end) in enumerate(spans[number].tolist()):
-                pieces.append(text[start:end])
-                inner.append([within[number][at] - start] if within else [])
+            for at, ((start, end), ahead) in enumerate(zip(spans[number].tolist(), fronts[number], strict=True)):
+                pieces.append(ahead + text[start:end])
+                inner.append([within[number][at] - start + len(ahead)] if within else [])
+                after.append(len(ahead) if self.open_runner.reads_spans else 0)
         counted = np.flatnonzero(np.concatenate(sizes)).tolist()
         planned = self.planner.plan([pieces[at] for at in counted], "document")
+        own = [np.array([[start, len(piece)]], np.int64) for start, piece in zip(after, pieces, strict=True)]
+        wanted = [[*inner[at], own[at]] if after[at] else inner[at] for at in counted]
         read = [PooledSums.zero(self.open_runner.width, own) for own in inner]
-        for at, sums in zip(counted, self._run(planned, [inner[at] for at in counted], bar), strict=True):
-            read[at] = sums
         tokens = np.zeros(len(pieces), np.int64)
-        tokens[counted] = [plan.tokens for plan in planned]
+        for at, plan, sums in zip(counted, planned, self._run(planned, wanted, bar), strict=True):
+            tokens[at] = sums.keep_last() if after[at] else plan.tokens
+            read[at] = sums
         ends = np.cumsum([len(own) for own in spans])
         bounds = zip([0, *ends.tolist()], ends.tolist(), strict=False)
         return [PooledSums.of_pieces(read[start:end], tokens[start:end]) for start, end in bounds]
