@@ -67,6 +67,11 @@ _FAST = Recommendation(
     {"cranfield, ndcg@10, SmolLM2-135M": (0.320, 0.267), "cranfield, ndcg@10, Gemma 3 270M": (0.302, 0.256)},
     baseline="plain:exit=0+sif",
 )
+_SIMILARITY = Recommendation(
+    "plain:exit=0+sif+filter",
+    {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
+    baseline="prompteol:exit=-2",
+)
 _OWN: dict[_Shape, Entry] = {
     # SmolLM2-135M
     ("llama", 30, 576, 49152): Entry(
@@ -86,17 +91,15 @@ _OWN: dict[_Shape, Entry] = {
             "echo:exit=-2", {"stsb_dev, spearman": (0.811, 0.758)}, "prompteol:exit=-2", "whiten:power=0.5"
         ),
     ),
+    # eddy-tiny
+    ("llama", 8, 320, 8192): Entry(_CHOSEN, best=_FAST, fast=_FAST, similarity=_SIMILARITY),
 }
 """By (architecture, layers, hidden, vocabulary) of the full model."""
 _GENERIC = Entry(
     "for models without an entry of their own",
     best=_BEST,
     fast=_FAST,
-    similarity=Recommendation(
-        "plain:exit=0+sif+filter",
-        {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
-        baseline="prompteol:exit=-2",
-    ),
+    similarity=_SIMILARITY,
 )
 _ENCODER = Entry(
     "for models that read in both directions",
