@@ -47,7 +47,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     """Stores nodes in the main collection of an index that knows its embedder.
 
     Adding a node of a known id replaces it. The store writes nodes in batches that the database accepts, under the
-    index's lock. Scores are cosines; of hybrid queries, standardised scores added. The store refuses vectors of another
+    index's lock. Scores are cosines; of hybrid queries, sums for meaning and words. The store refuses vectors of another
     embedder in nodes and queries. Queries find documents that the index has split itself, too.
 
     An index in a folder keeps fitted post-processing, and is opened again by the method's name alone; the store's
