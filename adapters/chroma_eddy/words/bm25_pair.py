@@ -114,6 +114,7 @@ class Bm25Pair:
         passages = self.passages.scores(terms, ids)
         digests = {own.digest for own in passages.values() if own.digest}
         wholes = self.documents.scores(terms, sorted(digests))
+        # Where all documents have the words, or none, a document's say nothing about it.
         to_passages = self.passages.spread(terms) / (self.documents.spread(terms) or math.inf)
         information = self.passages.information(terms) or math.inf
         found = {}
