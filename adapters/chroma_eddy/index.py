@@ -119,9 +119,10 @@ class Index(IndexCore):
             hybrid: Sort passages by cosine and BM25 together. None: where words are kept on disk, as every index in a
                 folder has them. For an index on a server, True reads all passages, at the first query and after
                 changes.
-            fusion: How: by "scores", each standardised for the question over the library's passages, or by "ranks",
-                reciprocal rank fusion, which measured lower.
-            alpha: Weight of meaning among scores, from 0, words alone, to 1, meaning alone.
+            fusion: How: by "scores", the cosine in standard deviations over the library's passages and the share that a
+                passage has of what the question's words tell, or by "ranks", reciprocal rank fusion.
+            alpha: Weight of meaning among scores, from 0, words alone, to 1, meaning alone; the default serves language
+                models and trained encoders.
             mmr: Choose hits that differ from each other, by maximal marginal relevance.
             fetch_k: Number of rows that each of meaning and words contributes to `hybrid`, and that `mmr` chooses
                 from; None: 100 and 20.

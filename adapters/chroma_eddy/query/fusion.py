@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.hits import Candidates
-from chroma_eddy.query.options import Filter, Query, conjunction
+from chroma_eddy.query.options import WORDS_SCALE, Filter, Query, conjunction
 from chroma_eddy.query.ranking import Standardiser, cosines, reciprocal_rank_fusion
 from chroma_eddy.rows.schema import DIGEST
 from chroma_eddy.storage.failures import translated_errors
@@ -22,6 +24,8 @@ from chroma_eddy.words.bm25 import Restriction
 from chroma_eddy.words.bm25_pair import WordScore
 from eddy_embed.integrations import DOCUMENT, Doubles
 
+Numbers = TypeVar("Numbers", float, Doubles)
+
 
 class Fusion:
     """One question's scores by meaning and by words; the question's vector has the shape (dimension,)."""
@@ -32,6 +36,10 @@ class Fusion:
         self._words = index.words.current()
         self._terms = self._words.terms.of_question(question)
         self._weights = {term: self._words.passages.weight(term) for term in self._terms}
+        information = self._words.passages.information(self._terms)
+        self._shares = {
+            term: repeats * self._weights[term] / information for term, repeats in Counter(self._terms).items()
+        }
         self._near = Standardiser.of(index.sample_vectors() @ vector / np.linalg.norm(vector))
 
     def candidates(self, nearest: Sequence[str], filters: Sequence[Filter]) -> Candidates:
@@ -48,13 +56,13 @@ class Fusion:
             return Candidates([])
         ids, own = list(found), list(found.values())
         near = self._near(cosines(self._vector, self._vectors_of(ids, [each.vector for each in own])))
-        bm25, worded = np.array([each.bm25 for each in own]), np.array([each.standardised for each in own])
+        bm25, worded = np.array([each.bm25 for each in own]), np.array([each.relative for each in own])
         if query.fusion == "ranks":
             by_meaning = [ids[at] for at in np.argsort(-near, kind="stable") if ids[at] in set(nearest)]
             ranks = reciprocal_rank_fusion([by_meaning, [id_ for id_ in by_words if id_ in found]])
             joined = np.array([ranks[id_] for id_ in ids])
         else:
-            joined = query.alpha * near + (1 - query.alpha) * worded
+            joined = self._joined(near, worded)
         order = np.argsort(-joined, kind="stable").tolist()
         pieces = frozenset(id_ for id_, each in found.items() if each.is_piece)
         return Candidates([ids[at] for at in order], joined[order], bm25[order], near[order], pieces)
@@ -79,7 +87,6 @@ class Fusion:
 
     def with_matches(self, hits: Sequence[Hit]) -> list[Hit]:
         """Add the places of the question's words, and their share of its information."""
-        total = sum(self._weights.values())
         found = []
         for hit in hits:
             matches = tuple(
@@ -87,20 +94,26 @@ class Fusion:
                 for term in self._words.terms(hit.text)
                 if term.text in self._weights
             )
-            coverage = _information(matches) / total if total else 0.0
-            found.append(replace(hit, matches=matches, coverage=coverage))
+            found.append(replace(hit, matches=matches, coverage=self._coverage(matches)))
         return found
 
     def with_scored_sentences(self, hits: Sequence[Hit]) -> list[Hit]:
         """Score the sentences of hits as passages are: by their cosine and the words that they share."""
-        alpha, spread = self._query.alpha, self._words.passages.spread(self._terms) or 1.0
 
         def scored(sentence: Highlight, hit: Hit) -> Highlight:
             own = [match for match in hit.matches if sentence.start <= match.start < sentence.end]
             near = float(self._near(np.array([sentence.cosine]))[0])
-            return replace(sentence, score=alpha * near + (1 - alpha) * _information(own) / spread)
+            return replace(sentence, score=self._joined(near, self._coverage(own)))
 
         return [replace(hit, sentences=tuple(scored(each, hit) for each in hit.sentences)) for hit in hits]
+
+    def _joined(self, near: Numbers, words: Numbers) -> Numbers:
+        """What meaning, in standard deviations, and words, relative to the question's information, give together."""
+        return self._query.alpha * near + (1 - self._query.alpha) * WORDS_SCALE * words
+
+    def _coverage(self, matches: Iterable[WordMatch]) -> float:
+        """Share of the question's information that different terms have."""
+        return sum(self._shares[term] for term in dict.fromkeys(match.term for match in matches))
 
     def _restrictions(self, filters: Sequence[Filter]) -> list[Restriction]:
         """Chroma's conditions for the words: those on documents and versions as they are, others by the rows' ids."""
@@ -130,8 +143,3 @@ def _values(condition: Filter, name: str, operator: str) -> Sequence[str] | None
     """The values of a condition that says nothing but `{name: {operator: values}}`; None for another."""
     values: Sequence[str] | None = condition[name].get(operator) if isinstance(condition.get(name), dict) else None
     return values if condition == {name: {operator: values}} else None
-
-
-def _information(matches: Sequence[WordMatch]) -> float:
-    """Sum of the weights of different terms."""
-    return sum({match.term: match.weight for match in matches}.values())
