@@ -169,14 +169,15 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
     spreads = naive_spread(passages, terms), naive_spread(wholes, terms)
     information = sum(naive_weight(passages, term) for term in terms)
     scores = {}
-    for id_, (_, row, _) in held.items():
+    for id_, (_, row, text) in held.items():
+        typed = [word in text.lower() for word in question.lower().split()]
         worded = (own[id_] / spreads[0] + about[row["eddy_document"]] / spreads[1]) / 2
-        words = 6 * worded * spreads[0] / information
+        words = 5 * worded * spreads[0] / information + 4 * (sum(typed) / len(typed)) ** 8
         scores[id_] = alpha * (near[id_] - mean) / deviation + (1 - alpha) * words
     for hit in index.query(question, 1000, sentences=True, hybrid=False):
         for mark in hit.sentences:
             held_terms = {term.text for term in analyzer(mark.text)}
-            words = 6 * sum(naive_weight(passages, term) for term in terms if term in held_terms) / information
+            words = 5 * sum(naive_weight(passages, term) for term in terms if term in held_terms) / information
             meant = (mark.cosine - mean) / deviation
             scores[f"{hit.document} {mark.start}"] = alpha * meant + (1 - alpha) * words
     return scores
@@ -338,9 +339,9 @@ def test_conditions_of_the_caller_that_look_like_the_index_s_own(shelf: Index) -
 
 def test_a_sample_is_of_the_whole_collection(shelf: Index) -> None:
     count = shelf.status().passages
-    whole = np.concatenate([rows.vectors for rows in shelf.store.sample(MAIN, count, embeddings=True)])
-    some = np.concatenate([rows.vectors for rows in shelf.store.sample(MAIN, 10, embeddings=True)])
+    whole = [id_ for rows in shelf.store.sample(MAIN, count) for id_ in rows.ids]
+    some = [id_ for rows in shelf.store.sample(MAIN, 10) for id_ in rows.ids]
     assert len(whole) == count > 15 and len(some) == 10
     assert [len(rows.ids) for rows in shelf.store.sample(MAIN, 3)] == [1, 1, 1]
-    places = [int(np.flatnonzero((whole == vector).all(1))[0]) for vector in some]
+    places = [whole.index(id_) for id_ in some]
     assert places == sorted(set(places)) and places[-1] > 0.8 * count

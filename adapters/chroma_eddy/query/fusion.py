@@ -12,7 +12,7 @@ import numpy as np
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.hits import Candidates
-from chroma_eddy.query.options import WORDS_SCALE, Filter, Query, conjunction
+from chroma_eddy.query.options import TYPED_AMONG, TYPED_POWER, TYPED_SCALE, WORDS_SCALE, Filter, Query, conjunction
 from chroma_eddy.query.ranking import Standardiser, cosines, reciprocal_rank_fusion
 from chroma_eddy.rows.schema import DIGEST
 from chroma_eddy.storage.failures import translated_errors
@@ -32,7 +32,7 @@ class Fusion:
 
     def __init__(self, index: IndexCore, vector: Doubles, question: str, query: Query) -> None:
         """Read what the words and a sample of the vectors say about the whole library."""
-        self._index, self._vector, self._query = index, vector, query
+        self._index, self._vector, self._query, self._typed = index, vector, query, question.casefold().split()
         self._words = index.words.current()
         self._terms = self._words.terms.of_question(question)
         self._weights = {term: self._words.passages.weight(term) for term in self._terms}
@@ -63,7 +63,12 @@ class Fusion:
             joined = np.array([ranks[id_] for id_ in ids])
         else:
             joined = self._joined(near, worded)
-        order = np.argsort(-joined, kind="stable").tolist()
+        order = np.argsort(-joined, kind="stable")
+        if query.fusion == "scores":
+            first = order[: max(TYPED_AMONG, query.chosen_from)]
+            joined[first] += self._as_typed([ids[at] for at in first])
+            order = np.argsort(-joined, kind="stable")
+        order = order.tolist()
         pieces = frozenset(id_ for id_, each in found.items() if each.is_piece)
         return Candidates([ids[at] for at in order], joined[order], bm25[order], near[order], pieces)
 
@@ -110,6 +115,18 @@ class Fusion:
     def _joined(self, near: Numbers, words: Numbers) -> Numbers:
         """What meaning, in standard deviations, and words, relative to the question's information, give together."""
         return self._query.alpha * near + (1 - self._query.alpha) * WORDS_SCALE * words
+
+    def _as_typed(self, ids: Sequence[str]) -> Doubles:
+        """What passages gain by the share of the question's words that stand there as they were typed.
+
+        Terms are cut at signs and reduced to stems, which loses what names such as `--assume-clean` and `?LAST` say.
+        """
+        if not self._typed or self._query.alpha == 1:
+            return np.zeros(len(ids))
+        rows = self._index.store.get(MAIN, ids=ids, documents=True)
+        texts = {id_: text.casefold() for id_, text in zip(rows.ids, rows.texts, strict=True)}
+        shares = [np.mean([word in texts.get(id_, "") for word in self._typed]) for id_ in ids]
+        return (1 - self._query.alpha) * TYPED_SCALE * np.array(shares) ** TYPED_POWER
 
     def _coverage(self, matches: Iterable[WordMatch]) -> float:
         """Share of the question's information that different terms have."""
