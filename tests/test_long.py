@@ -16,7 +16,7 @@ from tests.selection import each_once, mostly_slow, turns
 
 from eddy_embed import Embedder
 from eddy_embed.encoding import planner, runner, windows
-from eddy_embed.encoding.document import Part
+from eddy_embed.encoding.document import Part, Passage
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 from eddy_embed.text.sequence import Window as EngineWindow
 
@@ -134,7 +134,7 @@ def test_spans_equal_the_reference(family: str, method: str, max_length: int) ->
     else:
         name, parameters = METHODS[method]
         done = passes(name, parameters, *loaded(family), TEXT, [(0, len(TEXT))], sentences=sentences_of(TEXT))
-    document = e.encode_long(TEXT, passage_size=40)
+    document = e.encode_long(TEXT, passage_size=40, late=True)
     assert len(document.passages) > 2
     for span in [*document.sentences, *document.passages]:
         assert np.abs(span.vector - span_vector(done, (span.start, span.end))).max() <= 1e-5
@@ -149,7 +149,8 @@ def test_passages_know_what_came_before_and_what_follows_where_the_method_says_s
     first, middle, last = "The river rose.", "Nobody asked the miller.", "Salt was dear in those years."
     texts = [f"{first} {middle} {last}", f"Bread rose. {middle} {last}", f"{first} {middle} The bell rang at once."]
     usual, other_first, other_last = (
-        [p.vector for p in d.passages] for d in e.encode_long(texts, passage_size=1, passage_unit="sentences")
+        [p.vector for p in d.passages]
+        for d in e.encode_long(texts, passage_size=1, passage_unit="sentences", late=True)
     )
     assert np.abs(usual[2] - other_first[2]).max() > 1e-4, "what came before"
     assert (np.abs(usual[0] - other_last[0]).max() > 1e-4) == ahead, "what follows"
@@ -179,11 +180,16 @@ def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_len
 
 
 @pytest.mark.parametrize(
-    ("parts", "late"),
-    each_once([("document",), ("passages",), ("sentences",), ("document", "sentences")], [True, False]),
+    ("parts", "late", "method"),
+    [
+        *each_once([("document",), ("passages",), ("sentences",), ("document", "sentences")], [True, False], ["htp"]),
+        *each_once([("document",), ("passages",), ("sentences",)], [False], ["prompteol"]),
+    ],
 )
-def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, parts: tuple[Part, ...]) -> None:
-    e, every = (embedder("llama", "htp", max_length=WINDOW) for _ in range(2))
+def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(
+    late: bool, parts: tuple[Part, ...], method: str
+) -> None:
+    e, every = (embedder("llama", method, max_length=WINDOW) for _ in range(2))
     before = e.counts.positions
     some = e.encode_long(TEXT, passage_size=40, late=late, parts=parts)
     ran = e.counts.positions - before
@@ -196,12 +202,9 @@ def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, par
             assert np.abs(a.vector - b.vector).max() <= 1e-6
     assert np.array_equal(some.vector, whole.vector if "document" in parts else np.zeros(0))
     planner = e._pipeline.planner.plan
-    alone = {
-        "document": [TEXT],
-        "passages": [TEXT[p.start : p.end] for p in whole.passages],
-        "sentences": [TEXT[s.start : s.end] for s in whole.sentences],
-    }
-    wanted = alone["document"] if late else [text for name in parts for text in alone[name]]
+    # The passages make all of the others, but the sentences of a method that reads one token.
+    alone = whole.passages + (whole.sentences if method == "prompteol" and "sentences" in parts else [])
+    wanted = [TEXT] if late else [TEXT[part.start : part.end] for part in alone]
     assert ran == sum(len(job.sequence) for planned in planner(wanted, "document") for job in planned.windows)
 
 
@@ -211,20 +214,22 @@ def test_unknown_parts_are_refused(parts: Any) -> None:
         embedder("llama", "htp").encode_long(TEXT, parts=parts)
 
 
-def test_a_passage_of_all_sentences_is_the_document() -> None:
+@pytest.mark.parametrize("late", [True, False])
+def test_a_passage_of_all_sentences_is_the_document(late: bool) -> None:
     # No blank between sentences is a token of its own here, so the passage has all of the document's tokens.
     text = "The river rose at night. By morning the bridge was gone!"
-    document = embedder("qwen3", "htp").encode_long(text)
+    document = embedder("qwen3", "htp").encode_long(text, late=late)
     assert len(document.passages) == 1 and document.passages[0].n_tokens == document.n_tokens
     assert np.abs(document.passages[0].vector - document.vector).max() <= 1e-6
 
 
-def test_several_documents_come_in_order_and_each_as_if_alone() -> None:
+@pytest.mark.parametrize("late", [True, False])
+def test_several_documents_come_in_order_and_each_as_if_alone(late: bool) -> None:
     e = embedder("llama", "htp", max_length=WINDOW)
     texts = [TEXT, "Salt.", TEXT[::-1]]
-    documents = e.encode_long(text for text in texts)
+    documents = e.encode_long((text for text in texts), late=late)
     for text, document in zip(texts, documents, strict=True):
-        alone = e.encode_long(text)
+        alone = e.encode_long(text, late=late)
         assert document.text == text
         assert np.abs(document.vector - alone.vector).max() <= 1e-5
         for span, other in zip(document.sentences, alone.sentences, strict=True):
@@ -232,26 +237,108 @@ def test_several_documents_come_in_order_and_each_as_if_alone() -> None:
     assert e.encode_long([]) == []
 
 
-@pytest.mark.parametrize("method", ["htp", "prompteol", "plain:pool=last", "plain:pool=weighted"])
-def test_without_late_each_part_is_embedded_by_itself(method: str) -> None:
-    e = embedder("llama", method, max_length=WINDOW)
+def read_alone(family: str, method: str, text: str) -> list[Window]:
+    """The reference's only pass over a text."""
+    name, parameters = METHODS[method]
+    return passes(name, parameters, *loaded(family), text, [(0, len(text))], sentences=sentences_of(text))
+
+
+def mean_by_tokens(passages: list[Passage], raw: np.ndarray) -> np.ndarray:
+    """The vector of a document out of its passages' pooled states, shape (passages, width)."""
+    total, tokens = np.zeros(raw.shape[1]), 0
+    for passage, state in zip(passages, raw, strict=True):
+        total, tokens = total + passage.n_tokens * state, tokens + passage.n_tokens
+    return unit(total / tokens)
+
+
+ALONE = [*SPANS, "prompteol", "plain:pool=last", "plain:pool=hybrid,exit=3", "reba"]
+
+
+@pytest.mark.parametrize(("family", "method"), each_once(THREE, ALONE))
+def test_without_late_a_passage_is_a_text_of_its_own(family: str, method: str) -> None:
+    e, raw = (embedder(family, method, normalize=normal) for normal in (True, False))
     document = e.encode_long(TEXT, passage_size=40, late=False)
-    parts = [*document.passages, *document.sentences]
-    alone = e.encode_document([TEXT[part.start : part.end] for part in parts])
-    assert np.abs(np.stack([part.vector for part in parts]) - alone).max() <= 1e-5
-    assert np.array_equal(document.vector, e.encode_document(TEXT))
+    texts = [TEXT[passage.start : passage.end] for passage in document.passages]
+    assert len(texts) > 2
+    alone = e.encode_document(texts)
+    assert np.abs(np.stack([passage.vector for passage in document.passages]) - alone).max() <= 1e-5
+    assert [passage.n_tokens for passage in document.passages] == [e.explain(text).text_tokens for text in texts]
+    whole = mean_by_tokens(document.passages, raw.encode_document(texts).astype(np.float64))
+    assert np.abs(document.vector - whole).max() <= 1e-5
+    for passage, text in zip(document.passages, texts, strict=True):
+        held = document.sentences[passage.first_sentence : passage.last_sentence + 1]
+        for sentence in held:
+            if e.can_embed_spans:
+                inside = (sentence.start - passage.start, sentence.end - passage.start)
+                expected = span_vector(read_alone(family, method, text), inside)
+            else:
+                expected = e.encode_document(TEXT[sentence.start : sentence.end])
+            assert np.abs(sentence.vector - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["plain", "reba:k=3,pool=mean,exit=4"])  # htp divides a sentence anew
+def test_a_passage_of_more_than_a_window_is_read_in_windows(method: str) -> None:
+    e = embedder("llama", method, max_length=WINDOW)
+    text = "Salt rose. " + f"{TEXT[:-1]}, {TEXT}".replace(". ", ", ").replace("! ", ", ").replace("? ", ", ")
+    document = e.encode_long(text, passage_size=40, late=False)
+    long = max(document.passages, key=lambda passage: passage.n_tokens)
+    own = text[long.start : long.end]
+    assert e.explain(own).windows > 1 and len(document.passages) > 1
+    assert np.abs(long.vector - e.encode_document(own)).max() <= 1e-5
+    read = passes_of(e, "llama", method, own)
+    sentence = document.sentences[long.first_sentence]
+    inside = (sentence.start - long.start, sentence.end - long.start)
+    assert np.abs(sentence.vector - span_vector(read, inside)).max() <= 1e-5
+
+
+TITLED = "# Tides\n\nThe moon pulls the water.\n\n## Staffs\n\nPut a staff into the ground. Read it twice a day."
+AHEAD = "Tides > Staffs\n"
+
+
+@pytest.mark.parametrize("method", ["plain", "htp", "plain:pool=last", "prompteol", "reba:k=3,pool=mean,exit=4"])
+def test_a_passage_is_read_after_its_headings_which_are_in_no_mean(method: str) -> None:
+    e = embedder("llama", method)
+    document = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False)
+    passage = document.passages[-1]
+    own = TITLED[passage.start : passage.end]
+    assert own == "Read it twice a day." and passage.headings == ("Tides", "Staffs")
+    if e.can_embed_spans:
+        (read,) = read_alone("llama", method, AHEAD + own)
+        assert passage.n_tokens == sum(start >= len(AHEAD) for start, _ in read.spans) < len(read.spans)
+        expected = span_vector([read], (len(AHEAD), len(AHEAD + own)))
+        assert np.abs(document.sentences[-1].vector - expected).max() <= 1e-5
+    else:
+        expected = e.encode_document(AHEAD + own)
+        assert np.abs(document.sentences[-1].vector - e.encode_document(own)).max() <= 1e-5
+    assert np.abs(passage.vector - expected).max() <= 1e-5
+    assert np.abs(passage.vector - e.encode_document(own)).max() > 1e-4
+
+
+@pytest.mark.parametrize(("method", "late"), [("plain:exit=0", True), ("plain:exit=1", False), ("htp", False)])
+def test_layers_read_passages_by_themselves_and_token_embeddings_need_not(method: str, late: bool) -> None:
+    e = embedder("llama", method)
+    usual, asked = e.encode_long(TEXT, passage_size=40), e.encode_long(TEXT, passage_size=40, late=late)
+    assert e.reads_late is late
+    pairs = [(usual, asked), *zip(usual.passages + usual.sentences, asked.passages + asked.sentences, strict=True)]
+    assert all(np.array_equal(one.vector, other.vector) for one, other in pairs)
+
+
+@pytest.mark.parametrize("method", ["prompteol", "plain:pool=last"])
+def test_methods_that_read_one_token_read_passages_by_themselves_if_nobody_says(method: str) -> None:
+    e = embedder("llama", method)
+    assert not e.reads_late and len(e.encode_long(TEXT, passage_size=40).passages) > 2
 
 
 @pytest.mark.parametrize("method", ["prompteol", "tp:prompt=prompteol", "plain:pool=last", "plain:pool=hybrid"])
 def test_methods_that_read_one_token_have_no_spans(method: str) -> None:
     with pytest.raises(IncompatibleMethods, match="late=False"):
-        embedder("llama", method).encode_long(TEXT)
+        embedder("llama", method).encode_long(TEXT, late=True)
 
 
 def test_unnormalised_spans_are_plain_means() -> None:
     e = embedder("llama", "htp", max_length=WINDOW, normalize=False)
-    raw = e.encode_long(TEXT, passage_size=40)
-    normal = embedder("llama", "htp", max_length=WINDOW).encode_long(TEXT, passage_size=40)
+    raw = e.encode_long(TEXT, passage_size=40, late=True)
+    normal = embedder("llama", "htp", max_length=WINDOW).encode_long(TEXT, passage_size=40, late=True)
     for passage in raw.passages:
         held = raw.sentences[passage.first_sentence : passage.last_sentence + 1]
         if passage.n_tokens == sum(sentence.n_tokens for sentence in held):
@@ -287,12 +374,15 @@ def test_truncation_keeps_what_fits_and_counts_the_rest(method: str) -> None:
 
 def test_truncated_long_documents_say_so() -> None:
     e = embedder("llama", "htp", max_length=WINDOW, overflow="truncate")
-    document = e.encode_long(TEXT, passage_size=30)
-    assert document.n_truncated > 0 and document.n_windows == 1
-    end = max(sentence.end for sentence in document.sentences)
-    assert end < len(TEXT)
-    assert document.passages[-1].end == end
-    assert np.array_equal(document.vector, e.encode_document(TEXT))
+    late, alone = (e.encode_long(TEXT, passage_size=30, late=late) for late in (True, False))
+    for document in (late, alone):
+        assert document.n_truncated > 0 and document.n_windows == 1
+        end = max(sentence.end for sentence in document.sentences)
+        assert end < len(TEXT)
+        assert document.passages[-1].end == end
+    assert np.array_equal(late.vector, e.encode_document(TEXT))
+    texts = [TEXT[passage.start : passage.end] for passage in alone.passages]
+    assert np.abs(np.stack([passage.vector for passage in alone.passages]) - e.encode_document(texts)).max() <= 1e-5
 
 
 @pytest.mark.parametrize("overflow", ["window", "truncate"])
