@@ -28,6 +28,7 @@ METHODS = (
         "reba:pool=mean",
     ),
     *("plain+tempscale:tau=0.9", "tp:prompt=cot+tempscale:tau=0.8", "htp+last2avg"),
+    "plain:exit=-2+sif+firstlastavg",
 )
 TEXTS = (
     "Eddies form behind rocks.",
@@ -40,7 +41,7 @@ def measure(method: str) -> tuple[str, np.ndarray]:
     with Embedder("eddy-tiny", method=method, dtype="float32", device="cpu") as embedder:
         rows = [embedder.encode_document(list(TEXTS)), embedder.encode_query(TEXTS[:1])]
         if embedder.can_embed_spans:
-            document = embedder.encode_long(" ".join(TEXTS), passage_size=20)
+            document = embedder.encode_long(" ".join(TEXTS), passage_size=20, late=True)
             rows += [np.stack([part.vector for part in (*document.passages, *document.sentences)])]
         return digest(embedder.settings["method"]), np.concatenate(rows)
 
