@@ -249,7 +249,7 @@ def test_without_late_each_passage_is_read_by_itself(method: str) -> None:
         else:
             expected = e.encode_document([TEXT[s.start : s.end] for s in held])
         assert np.abs(np.stack([sentence.vector for sentence in held]) - expected).max() <= 1e-5
-        assert passage.n_tokens == e.count_tokens(text)
+        assert not e.can_embed_spans or passage.n_tokens == e.count_tokens(text)
     weights = np.array([passage.n_tokens for passage in document.passages], float)
     if "sif" in method:
         table, tokenizer = e._pipeline.open_runner.token_weights, e._pipeline.planner.tokenizer
@@ -261,15 +261,18 @@ def test_without_late_each_passage_is_read_by_itself(method: str) -> None:
 def test_a_passage_is_read_after_the_headings_above_it() -> None:
     text = "# Ferries\n\n## Dogs\n\nThey travel free. They must be on a lead.\n\n## Bread\n\nIt is baked at sea."
     e = embedder("llama", "plain:exit=3")
-    document = e.encode_long(text, passage_size=3, passage_unit="sentences")
-    assert [passage.headings for passage in document.passages] == [("Ferries", "Dogs"), ("Ferries", "Bread")]
-    for passage, ahead in zip(document.passages, ["Ferries > Dogs\n", "Ferries > Bread\n"], strict=True):
+    document = e.encode_long(text, passage_size=1, passage_unit="sentences")
+    paths = [passage.headings for passage in document.passages]
+    assert paths == [("Ferries", "Dogs"), ("Ferries", "Dogs"), ("Ferries", "Bread")]
+    for passage, headings in zip(document.passages, paths, strict=True):
+        ahead = f"{' > '.join(headings)}\n"
         read = ahead + text[passage.start : passage.end]
         assert np.abs(passage.vector - e.encode_words(read, [(len(ahead), len(read))])[0]).max() <= 1e-5
         assert np.abs(passage.vector - e.encode_document(text[passage.start : passage.end])).max() > 1e-3
-        assert passage.n_tokens == e.count_tokens(text[passage.start : passage.end])
+        # A token may hold the new line and the passage's first sign, and belongs to the headings then.
+        assert 0 <= e.count_tokens(text[passage.start : passage.end]) - passage.n_tokens <= 1
     assert front(["x" * 150, "y" * 60, "z" * 60]) == f"{'y' * 60} > {'z' * 60}\n" and front(["x" * 201]) == ""
-    last = embedder("llama", "plain:pool=last").encode_long(text, passage_size=3, passage_unit="sentences")
+    last = embedder("llama", "plain:pool=last").encode_long(text, passage_size=1, passage_unit="sentences")
     read = f"Ferries > Dogs\n{text[last.passages[0].start : last.passages[0].end]}"
     assert np.abs(last.passages[0].vector - embedder("llama", "plain:pool=last").encode_document(read)).max() <= 1e-5
 
