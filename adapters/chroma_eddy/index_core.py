@@ -18,7 +18,7 @@ from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
 from chroma_eddy.rows.documents import group_ids, read_documents
 from chroma_eddy.rows.schema import DIGEST, DocumentRow
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.settings import IndexSettings, json_settings
 from chroma_eddy.storage.store import Store
@@ -164,10 +164,11 @@ class IndexCore:
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, DocumentRow]:
         """The documents' rows by id; None: of all documents."""
-        if not self.exists:
-            return {}
-        rows = self.store.get(DOCUMENTS, metadatas=True, ids=ids)
-        return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+        return _entries(self.store, ids)
+
+    def rebuilt(self) -> dict[str, DocumentRow]:
+        """Rows of the documents that an unfinished reindexing has done, by id; none without one."""
+        return _entries(self.store.with_suffix(NEXT))
 
     def incomplete(self) -> list[str]:
         """Ids of the documents that are being written or removed, or were when a writer was killed, or are damaged."""
@@ -321,3 +322,10 @@ class IndexCore:
         if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
             return self._function
         return EddyEmbeddingFunction.from_embedder(self._embedder)
+
+
+def _entries(store: Store, ids: Sequence[str] | None = None) -> dict[str, DocumentRow]:
+    if store.find() is None:
+        return {}
+    rows = store.get(DOCUMENTS, metadatas=True, ids=ids)
+    return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}

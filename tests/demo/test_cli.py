@@ -80,11 +80,11 @@ def test_page_shows_everything(library: Path, run: Run) -> None:
 
 
 def test_methods_that_read_one_token_embed_passages_by_themselves(documents: Path, tmp_path: Path, run: Run) -> None:
-    refused = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol")
+    refused = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol", "--late")
     assert refused.code == 1
     assert "late=False" in refused.err
     assert not (tmp_path / "lib").exists()
-    made = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol", "--separate")
+    made = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol")
     assert made.code == 0, made.err
     assert len(json.loads(run("ask", QUESTION, "--library", tmp_path / "lib", "--json").out)) == 3
 

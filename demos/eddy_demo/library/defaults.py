@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import CATALOG
 
@@ -16,12 +18,13 @@ def default_model() -> str:
     return PREFERRED_MODEL if any(CATALOG[PREFERRED_MODEL].places()) else BUNDLED_MODEL
 
 
-def default_method(model: str) -> str:
-    """Return the method recommended for retrieval with a model, without post-processing that has to be fitted."""
+def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
+    """Return what is recommended for retrieval with a model, without post-processing that has to be fitted."""
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
-    return str(methods.parse(methods.entry_for(read_backbone(model)).best.method))
+    entry = methods.entry_for(read_backbone(model))
+    return str(methods.parse({"best": entry.best, "fast": entry.fast}[which].method))
 
 
 def method_in_full(model: str, method: str) -> str:
