@@ -68,22 +68,10 @@ class LibraryWriter:
             "jobs": jobs,
             "left": max(left, default=None),
             "busy": self.busy,
-            "rebuilding": self._rebuild_data(),
+            "rebuilding": None if self.rebuilding is None else rebuild_data(self.rebuilding, self.deepening),
             "ready": self.reader.ready,
             "error": self.reader.error,
             "library": self.reader.version,
-        }
-
-    def _rebuild_data(self) -> dict[str, Any] | None:
-        progress = self.rebuilding
-        if progress is None:
-            return None
-        speed, left = progress.speed, progress.left
-        return {
-            "done": round(progress.done, 4),
-            "left": None if left is None else round(left, 1),
-            "speed": None if speed is None else round(speed),
-            "deepening": self.deepening,
         }
 
     # --- The thread
@@ -291,3 +279,14 @@ class LibraryWriter:
         """Interrupt the work in progress if something more urgent waits."""
         if self.jobs.put_back_if_interrupted():
             raise _Interrupted
+
+
+def rebuild_data(progress: RebuildProgress, deepening: bool) -> dict[str, Any]:
+    """Return what the page shows of a rebuild."""
+    speed, left = progress.speed, progress.left
+    return {
+        "done": round(progress.done, 4),
+        "left": None if left is None else round(left, 1),
+        "speed": None if speed is None else round(speed),
+        "deepening": deepening,
+    }
