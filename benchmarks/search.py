@@ -3,9 +3,9 @@
     python benchmarks/search.py --model smollm2 --model all-MiniLM-L6-v2 --data $EDDY_EVAL_DATA \
         --documents FOLDER --questions questions.jsonl
 
-Each model writes each collection into an index in a temporary folder, with the method recommended for it, and answers
-every question once. An encoder reads the passages of long documents by themselves, as it was trained. In the
-collections of `--data` a document is found by its best passage. The files of `--documents` are read as `eddy-demo
+Each model writes each collection into an index in a temporary folder, a language model twice, with `best` and with
+`fast`, and answers every question by words, by meaning and by both. In the collections of `--data` a document is found
+by its best passage. The files of `--documents` are read as `eddy-demo
 ingest` reads them; a passage answers a question, a row {"text", "needle", "kind"}, if the regular expression `needle`
 is found in it.
 
@@ -28,35 +28,30 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from output import RESULTS, ROOT, put, say
 
 from chroma_eddy import Document, Hit, open_index
-from chroma_eddy.query.options import ALPHA
 from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
 from eddy_demo.readers.documents import read_documents
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate.metrics import ndcg, reciprocal_rank
 from eddy_embed.analysis.evaluate.results import Cost, TaskResult
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 
-Doubles = NDArray[np.float64]
 FILE = RESULTS / "search.json"
 TASKS = {"cranfield": "Cranfield", "cisi": "CISI", "squality": "SQuALITY"}
 """Collections of `--data`, and their names on the page."""
-ABSTRACTS = ("cranfield", "cisi")
-"""Those whose documents are short."""
 DEV = "cranfield"
-"""The collection on which the weight of meaning was chosen: `ALPHA`, and the encoder's own."""
+"""The collection among them on which defaults were chosen."""
 KINDS = {"paraphrase": "paraphrases", "keyword": "keywords", "term": "keywords"}
 """Kinds of questions over the files, and the set that they belong to."""
 OWN, TRAINED = "smollm2", "all-MiniLM-L6-v2"
 """Models of the README's table."""
-LABELS = {OWN: "SmolLM2", "gemma-3-270m": "Gemma 3 270M", TRAINED: f"{TRAINED}, trained"}
-"""Models of the page, and their names there."""
+FAST = "fast"
+LABELS = {OWN: "SmolLM2", f"{OWN} {FAST}": "SmolLM2 `fast`", TRAINED: f"{TRAINED}, trained"}
+"""Models of the page, with the setting that is not the default, and their names there."""
 CANDIDATES = 100
-ALPHAS = (0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 0.8, 0.9)
 WORDS, MEANING, BOTH = "words", "meaning", "both"
 TIMED, LENGTH = 50, 5_000
 """Texts at most whose embedding is timed, and so many of their first characters."""
@@ -70,7 +65,6 @@ class Collection:
         sets: The positions of the questions of each named set.
         metric: Name of the score.
         passage_size: Most tokens in a passage.
-        whole: Whether documents are so short that nearly all are one passage.
     """
 
     documents: list[Document]
@@ -79,7 +73,6 @@ class Collection:
     sets: dict[str, list[int]]
     metric: str
     passage_size: int = 256
-    whole: bool = False
 
 
 def main(given: list[str] | None = None) -> None:
@@ -92,11 +85,15 @@ def main(given: list[str] | None = None) -> None:
     options = command.parse_args(given)
     measured: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
     for model in options.model:
-        found = measured.setdefault(Path(model).name, {})
-        for collection in collections(options):
-            if set(collection.sets) - set(found):
-                found |= measure(collection, model)
-                FILE.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
+        with Embedder(model) as embedder:
+            trained = embedder.backbone.pooling is not None
+        for setting in ("best",) if trained else ("best", FAST):
+            name = Path(model).name + f" {FAST}" * (setting == FAST)
+            found = measured.setdefault(name, {})
+            for collection in collections(options):
+                if set(collection.sets) - set(found):
+                    found |= measure(collection, model, setting)
+                    FILE.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
     put(ROOT / "README.md", "numbers", short(measured))
     put(ROOT / "docs" / "search.md", "search", table(measured))
     say("written: README.md, docs/search.md")
@@ -122,7 +119,7 @@ def of_task(task: Retrieval) -> Collection:
         return float(ndcg(np.array([grades.get(id_, 0.0) for id_ in first]), np.array(list(grades.values()))))
 
     every = list(range(len(task.queries)))
-    return Collection(given, task.queries, judge, {task.name: every}, "nDCG@10", whole=task.name in ABSTRACTS)
+    return Collection(given, task.queries, judge, {task.name: every}, "nDCG@10")
 
 
 def of_files(documents: Path, questions: Path) -> Collection:
@@ -140,36 +137,43 @@ def of_files(documents: Path, questions: Path) -> Collection:
     return Collection(given, [row["text"] for row in rows], judge, sets, "MRR@10", DEFAULT_PASSAGE_SIZE)
 
 
-def measure(collection: Collection, model: str) -> dict[str, Any]:
+def measure(collection: Collection, model: str, method: str) -> dict[str, Any]:
     """By set: scores of every way to rank, the differences of both to words and to meaning, and what vectors cost."""
-    with Embedder(model) as embedder:
-        method = methods.entry_for(embedder.backbone).retrieval.fitted
-        late = collection.whole or embedder.backbone.pooling is None
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        Embedder(model, method=method) as embedder,
-        open_index(
-            folder, "library", embedder, passage_size=collection.passage_size, late=late, sentence_vectors=False
-        ) as index,
-    ):
-        about = {"method": method, "metric": collection.metric, "cost": cost(embedder, collection, late)}
-        index.upsert(collection.documents)
-        say(f"{Path(model).name}: {', '.join(collection.sets)}: {method}: {index.status().passages} passages")
-        asked = [index.query(each, 2 * CANDIDATES, fetch_k=CANDIDATES) for each in collection.questions]
-        nearest = [index.query(each, 5 * CANDIDATES, hybrid=False) for each in collection.questions]
-    ranked = {name: [by_score(hits, ranking(hits)) for hits in asked] for name, ranking in RANKINGS.items()}
-    ranked[MEANING] = nearest
-    values = {name: [collection.judge(at, hits) for at, hits in enumerate(each)] for name, each in ranked.items()}
+    about, values = answered(collection, model, method)
     return {name: {**about, **scored(name, values, positions)} for name, positions in collection.sets.items()}
 
 
-def cost(embedder: Embedder, collection: Collection, late: bool) -> dict[str, float]:
+def answered(
+    collection: Collection, model: str, method: str | None = None
+) -> tuple[dict[str, Any], dict[str, list[float]]]:
+    """What was measured and at which cost, and the score of every question by way to rank.
+
+    The method is by default the one recommended for the model.
+    """
+    sides: dict[str, dict[str, Any]] = {WORDS: {"alpha": 0.0}, MEANING: {"hybrid": False}, BOTH: {}}
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Embedder(model, method=method) as embedder,
+        open_index(folder, "library", embedder, passage_size=collection.passage_size, sentence_vectors=False) as index,
+    ):
+        method = str(embedder.method)
+        about = {"method": method, "metric": collection.metric, "cost": cost(embedder, collection)}
+        index.upsert(collection.documents)
+        say(f"{Path(model).name}: {', '.join(collection.sets)}: {method}: {index.status().passages} passages")
+        ranked = {
+            side: [index.query(each, CANDIDATES, **options) for each in collection.questions]
+            for side, options in sides.items()
+        }
+    return about, {name: [collection.judge(at, hits) for at, hits in enumerate(each)] for name, each in ranked.items()}
+
+
+def cost(embedder: Embedder, collection: Collection) -> dict[str, float]:
     """Bytes of weights in memory, and a processor's seconds for the vectors of 1,000 passages."""
     texts = [document.text[:LENGTH] for document in collection.documents[:TIMED]]
     held = embedder.explain(collection.questions[0]).bytes
     embedder.encode_long(texts[0])  # what a process loads once does not count
     begun = time.process_time()
-    found = embedder.encode_long(texts, passage_size=collection.passage_size, late=late, parts=("passages",))
+    found = embedder.encode_long(texts, passage_size=collection.passage_size, parts=("passages",))
     spent = time.process_time() - begun
     return {"bytes": held, "seconds": round(1000 * spent / sum(len(each.passages) for each in found), 2)}
 
@@ -186,35 +190,6 @@ def scored(name: str, values: dict[str, list[float]], positions: list[int]) -> d
     }
     say(f"{name}: {json.dumps(found)}")
     return found
-
-
-# --- Ways to rank the candidates of a question
-
-
-def _words(hits: Sequence[Hit]) -> Doubles:
-    """The part of the scores that words gave, before it was weighed."""
-    return np.array([(hit.score - ALPHA * (hit.deviation or 0)) / (1 - ALPHA) for hit in hits])
-
-
-def _weighed(alpha: float) -> Callable[[Sequence[Hit]], Doubles]:
-    return lambda hits: alpha * np.array([hit.deviation or 0.0 for hit in hits]) + (1 - alpha) * _words(hits)
-
-
-def _only_words(hits: Sequence[Hit]) -> Doubles:
-    return np.where([bool(hit.bm25) for hit in hits], _words(hits), -np.inf)
-
-
-RANKINGS: dict[str, Callable[[Sequence[Hit]], Doubles]] = {
-    WORDS: _only_words,
-    BOTH: _weighed(ALPHA),
-    **{f"alpha={alpha}": _weighed(alpha) for alpha in ALPHAS},
-}
-
-
-def by_score(hits: Sequence[Hit], scores: Doubles) -> list[Hit]:
-    """Hits by descending score, without those at minus infinity."""
-    order = np.argsort(-scores, kind="stable")
-    return [hits[at] for at in order if scores[at] > -np.inf]
 
 
 # --- The pages
@@ -240,15 +215,16 @@ def table(measured: dict[str, Any]) -> str:
 
 
 def short(measured: dict[str, Any]) -> str:
-    """The README's table: words, a language model's vectors, both, and the same of a trained encoder."""
-    own, trained = measured[OWN], measured[TRAINED]
-    best = max(ALPHAS, key=lambda alpha: trained[DEV]["scores"][f"alpha={alpha}"][0])
+    """The README's table: words, a language model's two settings, and a trained encoder, each alone and with words."""
+    own = LABELS[OWN]
     rows = [
-        ("words alone (BM25)", own, WORDS, None),
-        ("SmolLM2's recommended vectors alone", own, MEANING, own),
-        ("**an Eddy index, as it comes: words and SmolLM2's vectors**", own, BOTH, own),
-        (f"{TRAINED} alone", trained, MEANING, trained),
-        (f"{TRAINED} and words, {best:g} to {1 - best:.1g}", trained, f"alpha={best}", trained),
+        ("words alone (BM25)", OWN, WORDS, False),
+        (f"{own} `fast`, no layer, alone", f"{OWN} {FAST}", MEANING, True),
+        (f"{own} `fast` and words", f"{OWN} {FAST}", BOTH, True),
+        (f"{own} `best`, its layers, alone", OWN, MEANING, True),
+        (f"**{own} `best` and words: an Eddy index as it comes**", OWN, BOTH, True),
+        (f"{TRAINED} alone", TRAINED, MEANING, True),
+        (f"{TRAINED} and words, in an Eddy index", TRAINED, BOTH, True),
     ]
     heads = {"paraphrases": "manuals: paraphrases", "keywords": "manuals: keywords"}
     heads |= {"cisi": "CISI", "squality": "SQuALITY"}
@@ -256,9 +232,10 @@ def short(measured: dict[str, Any]) -> str:
         f"| search by | {' | '.join(heads.values())} | weights | 1,000 passages |",
         f"|---|{'---:|' * (len(heads) + 2)}",
     ]
-    for label, sets, ranking, costing in rows:
+    for label, model, ranking, costing in rows:
+        sets = measured.get(model, {})
         cells = [_cell(sets[name]["scores"][ranking]) if name in sets else "–" for name in heads]
-        spent = costing["cisi"]["cost"] if costing else None
+        spent = sets["cisi"]["cost"] if costing and "cisi" in sets else None
         cells += [f"{spent['bytes'] / 1e6:.0f} MB", f"{spent['seconds']:.1f} s"] if spent else ["–", "–"]
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)

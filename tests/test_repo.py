@@ -348,6 +348,7 @@ def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None
         *(f"{tiny}/{name}.json" for name in ("config", "tokenizer", "tokenizer_config")),
         f"{tiny}/model.safetensors",
         *(f"{package.replace('.', '/')}/__init__.py" for package in packages),
+        "eddy_embed/text/general_text.json",
         "mteb_eddy/instructions.json",
         *(f"eddy_demo/web/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*.*") if path.suffix != ".pyc"),
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),

@@ -20,7 +20,6 @@ from eddy_embed.integrations import (
     name_of,
     open_embedder,
     put,
-    raise_if_unfitted,
 )
 
 if TYPE_CHECKING:
@@ -123,7 +122,6 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
                     "or, if it belongs to an index, take open_index(place, name, embedder).collection."
                 )
             embedder = open_embedder(self.settings, self._live)
-            raise_if_unfitted(embedder)
             if self._expected is not None:
                 # Kept even on a mismatch, so that a second call does not load it again.
                 _loaded_embedders[self.settings.key()] = embedder

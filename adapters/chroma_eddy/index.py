@@ -119,9 +119,10 @@ class Index(IndexCore):
             hybrid: Sort passages by cosine and BM25 together. None: where words are kept on disk, as every index in a
                 folder has them. For an index on a server, True reads all passages, at the first query and after
                 changes.
-            fusion: How: by "scores", each standardised for the question over the library's passages, or by "ranks",
-                reciprocal rank fusion, which measured lower.
-            alpha: Weight of meaning among scores, from 0, words alone, to 1, meaning alone.
+            fusion: How: by "scores", the cosine in standard deviations over the library's passages and the share that a
+                passage has of what the question's words tell, or by "ranks", reciprocal rank fusion.
+            alpha: Weight of meaning among scores, from 0, words alone, to 1, meaning alone; the default serves language
+                models and trained encoders.
             mmr: Choose hits that differ from each other, by maximal marginal relevance.
             fetch_k: Number of rows that each of meaning and words contributes to `hybrid`, and that `mmr` chooses
                 from; None: 100 and 20.
@@ -303,7 +304,7 @@ class Index(IndexCore):
         Args:
             embedder: The new embedder.
             passage_size: Most tokens in a passage; None: as before.
-            late: Whether to pool passages from the pass over their document; None: as before, if the method allows it.
+            late: Whether to pool passages from the pass over their document; None: where no layer runs.
             sentence_vectors: Whether sentences' vectors are stored; None: as before.
             restart: Discard an unfinished reindexing and start again.
             progress: Called with the number of characters embedded and of documents written so far.
@@ -316,7 +317,7 @@ class Index(IndexCore):
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
         chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-        sizes = {**self.settings.sizes, "late": self.settings.late and own.can_embed_spans, **_given(chosen)}
+        sizes = {**self.settings.sizes, "late": own.reads_late, **_given(chosen)}
         return reindex_core(self, embedder, sizes, progress, restart)
 
     def discard_rebuilt(self) -> None:

@@ -32,8 +32,6 @@ from eddy_embed.integrations import (
     Doubles,
     Fitted,
     contrast,
-    is_unfitted,
-    raise_if_unfitted,
     unit,
 )
 
@@ -208,7 +206,6 @@ class IndexCore:
             FingerprintMismatch: They differ.
             NoIndex: The index does not exist, and there is no embedder.
             NotFoundError: The index was closed.
-            NotFitted: The embedder's post-processing was fitted neither here nor for the index.
             OutdatedIndex: An earlier version of this library wrote the index.
         """
         self.store.connection.check_open()
@@ -218,16 +215,14 @@ class IndexCore:
             wait_for_swap(self.store)
             stored = self.store.settings()
         identity = self.store.identity
-        if given is not None and is_unfitted(given):
-            vectors = self.store.vectors
-            if vectors is None or not vectors.fit.exists():
-                raise_if_unfitted(given, "fit(texts) before you open an index")
-            else:
-                given = given.with_post(Fitted.load(vectors.fit))
+        vectors = self.store.vectors
+        if given is not None and not given.is_fitted and vectors is not None and vectors.fit.exists():
+            kept = Fitted.load(vectors.fit)
+            given = given.with_post(kept) if kept.post == given.method.post else given
         if stored is None:
             if given is None:
                 raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
-            self.settings = IndexSettings(json_settings(given), **{"late": given.can_embed_spans, **self._sizes})
+            self.settings = IndexSettings(json_settings(given), **{"late": given.reads_late, **self._sizes})
         else:
             settings = dict(stored.embedder) if given is None else json_settings(given)
             made = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
@@ -303,7 +298,7 @@ class IndexCore:
         """Create the collections if they do not exist, and keep the embedder's fitted post-processing beside them."""
         if self.exists:
             return
-        post = self.embedder.post
+        post = self.embedder.post if self.embedder.is_fitted else None
         self.store.create(self.settings, self.embedder.dimension, self._as_function())
         if post is not None and self.store.vectors is not None:
             post.save(self.store.vectors.fit)

@@ -34,7 +34,7 @@ def open_index(
         embedder: Embeds documents and questions. None: the index must exist, and embeds no texts.
         passage_size: Most tokens in a passage, which holds whole sentences; None: the index's own, 256 in a new one.
         late: Whether passages are pooled from the pass over their whole document (True) or embedded one by one; None:
-            the index's own; in a new one, True where the method allows it.
+            the index's own; in a new one, True where no layer runs.
         sentence_vectors: Whether sentences' vectors are stored, if the method runs layers, so that a passage's best
             sentence is found without the model; None: the index's own, True in a new one.
         timeout: Seconds to wait while another process writes.
@@ -44,7 +44,6 @@ def open_index(
             field, and what to do.
         ForeignCollection: Something else made a collection of that name.
         NoIndex: There is none, and no embedder to make one with.
-        NotFitted: The embedder has post-processing that was not fitted.
         OutdatedIndex: An earlier version of this library wrote the index; `reindex` writes it anew.
         InvalidParameter: An argument has the wrong type.
         StorageError: The folder cannot be used, or the server does not answer.

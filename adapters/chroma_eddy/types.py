@@ -153,8 +153,8 @@ class Hit:
         sentences: Sentences of a passage, in order, if the query asked for them.
         bm25: Of a hybrid query: BM25 of the passage; 0 if it shares no word with the question.
         deviation: Of a hybrid query: standard deviations of the cosine above the mean of the library's passages.
-        coverage: Of a hybrid query: share of the question's words in the passage, weighed by their inverse document
-            frequency, from 0 to 1.
+        coverage: Of a hybrid query: share of the question's words that are in the passage, however often, weighed by
+            their inverse document frequency and as often as the question has them, from 0 to 1.
         matches: Of a hybrid query: the question's words in the passage, in order.
         row: Metadata of the row, as stored.
     """

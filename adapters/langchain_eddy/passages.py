@@ -29,7 +29,6 @@ from eddy_embed.integrations import (
     joined_pages,
     pages_by_file,
     passage_id,
-    raise_if_unfitted,
     with_text,
 )
 from langchain_eddy.embeddings import EddyEmbeddings
@@ -86,9 +85,9 @@ def embed_passages(
     *,
     passage_size: int = 256,
     passage_unit: PassageUnit = "tokens",
-    late: bool = True,
+    late: bool | None = None,
 ) -> Iterator[EmbeddedPassage]:
-    """Split documents at sentence boundaries and embed each passage in the context of its whole document.
+    """Split documents at sentence boundaries and embed each passage.
 
     Documents without text give no passage, and a warning names them.
 
@@ -105,13 +104,11 @@ def embed_passages(
     Raises:
         InvalidParameter: An argument, or one of the documents, is wrong.
         InvalidText: A document's text is not valid Unicode; the message names the document.
-        NotFitted: The method has post-processing that is not fitted yet: call `embeddings.fit(documents)` once.
     """
     check_kind("documents", documents, Iterable, "a list of LangChain's documents")
     check_kind("embeddings", embeddings, EddyEmbeddings, "an EddyEmbeddings")
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
-    # Fitting on these documents would make vectors that those of a later call do not match.
-    raise_if_unfitted(engine, "embeddings.fit(documents) once, with the whole library")
+    late = engine.reads_late if late is None else late
     copies: Counter[tuple[str, str]] = Counter()
     checked = _checked(_with_progress(documents, embeddings.show_progress))
     with_content = with_text(checked, lambda document: document.page_content, display_name, "passage")

@@ -50,7 +50,6 @@ class EddyChroma(VectorStore):
         InvalidParameter: An argument is wrong, or there is more than one database.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
-        NotFitted: The embeddings have post-processing that was fitted neither before nor for the index.
     """
 
     def __init__(
@@ -227,7 +226,7 @@ class EddyChroma(VectorStore):
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[tuple[Document, float]]:
-        """As `similarity_search`, with cosines; with `hybrid`, with standardised scores added."""
+        """As `similarity_search`, with cosines; with `hybrid`, with sums for meaning and words."""
         refuse_unknown("EddyChroma", kwargs, _SEARCH)
         hits = self.index.query(query, k, where=filter, **{"hybrid": False, **kwargs})
         return list(zip(hit_documents(hits), (hit.score for hit in hits), strict=True))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import digest, raise_if_unfitted
+from eddy_embed.integrations import digest
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,6 @@ class EddyEncoder(AbsEncoder):
 
         Raises:
             InvalidParameter: An embedder with settings, or an unknown similarity.
-            NotFitted: The method has post-processing that is not fitted.
         """
         if similarity not in _SIMILARITIES:
             raise InvalidParameter(f"similarity={similarity!r} is unknown; choose one of {', '.join(_SIMILARITIES)}")
@@ -72,7 +71,6 @@ class EddyEncoder(AbsEncoder):
         if isinstance(model, Embedder) and settings:
             raise InvalidParameter(f"{', '.join(settings)}: an embedder has its own; leave this out")
         self.embedder = model if isinstance(model, Embedder) else Embedder(model, **settings)
-        raise_if_unfitted(self.embedder)
         self.model = self.embedder
         self.instructions = dict(instructions or {})
         self._given = (model, {**settings, "instructions": instructions, "similarity": similarity})

@@ -61,8 +61,7 @@ def create_app(
         wait: Maximum time in seconds that an idle server waits for further requests.
 
     Raises:
-        NotFitted: A method's post-processing was not fitted.
-        EddyError: Any other error of an embedder.
+        EddyError: Any error of an embedder.
     """
     limits = limits or Limits()
     budget = batch_tokens or min(each.batch_tokens for each in embedders.values())

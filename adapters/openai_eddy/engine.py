@@ -18,7 +18,7 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
-from eddy_embed.integrations import TextRole, isolate_failures, open_embedder, open_model, raise_if_unfitted
+from eddy_embed.integrations import TextRole, isolate_failures, open_embedder, open_model
 from eddy_embed.integrations.settings import EmbedderSettings
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
@@ -83,7 +83,7 @@ class Engine:
                 f"'dimensions' is {request.dimensions}; the vectors of this model have {embedder.dimension}.",
                 "dimensions",
             )
-        late = embedder.can_embed_spans if request.late is None else request.late
+        late = embedder.reads_late if request.late is None else request.late
         if late and request.unit != "document" and not embedder.can_embed_spans:
             raise invalid_request(
                 f"'late': {method} reads one token for the whole text, so parts have no vectors in the pass over it; "
@@ -136,7 +136,6 @@ def open_embedders(
 
     Raises:
         InvalidParameter: Several methods for a model with a pooling of its own, or `post` without a method to use it.
-        NotFitted: A method has post-processing, and there is no `post`.
         EddyError: Any other error of `Embedder`.
     """
     parsed = {text: methods.parse(text) for text in dict.fromkeys(method_texts)}  # misspelt: fails before loading
@@ -161,10 +160,7 @@ def open_embedders(
     settings = {
         text: EmbedderSettings(model_name=model, method=text, **options, **posts.get(text, {})) for text in parsed
     }
-    embedders = {text: open_embedder(each, live) for text, each in settings.items()}
-    for embedder in embedders.values():
-        raise_if_unfitted(embedder)
-    return embedders
+    return {text: open_embedder(each, live) for text, each in settings.items()}
 
 
 def to_api_error(error: BaseException | None, index: int) -> ApiError:

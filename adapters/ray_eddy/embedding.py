@@ -32,7 +32,7 @@ class EddyEmbed:
         model_name: As for `Embedder`; every machine must have the model.
         parts: What gets vectors: "document", "passages", "sentences", all from one forward pass.
         passage_size: Maximum number of tokens in a passage of several sentences.
-        late: Whether to pool parts from the pass over their whole document; None: wherever the method allows it.
+        late: Whether to pool parts from the pass over their whole document; None: where no layer runs.
         text_column: Column of the texts: strings, or bytes of files in UTF-8.
         id_column: Column that names a row in messages; it need not exist.
         errors: "raise" to end the run at a text that cannot be embedded; "column" to give it a row without a vector
@@ -59,7 +59,7 @@ class EddyEmbed:
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
         refuse_unknown("EddyEmbed", settings, ENGINE_SETTINGS)
         self.embedder = Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
-        late = self.embedder.can_embed_spans if late is None else late
+        late = self.embedder.reads_late if late is None else late
         self._options: dict[str, Any] = {"passage_size": passage_size, "late": late, "parts": parts}
         self.embedder.encode_long([], **self._options)  # refuses what is wrong among them
         self._text, self._id, self._raises = text_column, id_column, errors == "raise"

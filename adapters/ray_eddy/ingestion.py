@@ -58,7 +58,6 @@ def ingest(
     Raises:
         FingerprintMismatch: The index has vectors of another embedder, or a machine has another model or library.
         InvalidParameter: An argument is wrong.
-        NotFitted: The method has post-processing that was fitted neither before nor for the index.
         StorageError: The database failed; complete documents are kept.
     """
     sizes = {size: settings.pop(size, None) for size in ("passage_size", "late", "sentence_vectors")}

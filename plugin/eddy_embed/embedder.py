@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
@@ -15,15 +14,16 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
-from eddy_embed.encoding.build import assemble, finish_for, first_finish, open_model
+from eddy_embed.encoding.build import assemble, finish_for, first_finish, made_by, open_model, settings_of
+from eddy_embed.encoding.calibration import calibrated, fitted_on
 from eddy_embed.encoding.collapse import warn_of_collapse
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit
 from eddy_embed.encoding.explain import Explanation, explain
-from eddy_embed.encoding.finalize import unit
-from eddy_embed.encoding.pipeline import Counts
+from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.planner import Overflow
 from eddy_embed.encoding.validation import (
     PARTS,
+    PASSAGE_SIZE,
     check_kind,
     check_one,
     check_options,
@@ -37,16 +37,12 @@ from eddy_embed.encoding.validation import (
 )
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.model.fingerprint import digest, weights_digest
+from eddy_embed.model.fingerprint import digest
 from eddy_embed.parts.layout import TextRole
-from eddy_embed.parts.postprocess import Fitted, RunningCovariance, fit
+from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.text.general import general_text
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.progress import Progress
-
-_MADE_BY = (
-    *("architecture", "config", "weights", "tokenizer", "start", "text_instruction", "query_instruction"),
-    *("head", "query_attached", "text_attached"),  # of embedding models alone
-)
 
 
 class Embedder:
@@ -101,7 +97,8 @@ class Embedder:
             query_instruction: Put before queries. None: the model's own prompt, if its folder has one.
             text_instruction: Put before documents. None: likewise.
             normalize: Whether vectors have length 1.
-            fitted: For a method with post-processing: what an earlier fit learned, or its file.
+            fitted: For a method with post-processing: what an earlier fit learned, or its file. None: the model's
+                calibration, fitted on general text when it is first needed, and kept in the cache.
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most and elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
@@ -151,8 +148,7 @@ class Embedder:
         )
         self.max_length, self.show_progress = self._pipeline.planner.max_length, show_progress
         self._settings: dict[str, Any] | None = None
-        if self.post is not None:
-            self.post.check_made_by(self.made_by)
+        self._check_fitted()
         if check:
             warn_of_collapse(self._pipeline, self.method, self.model_name)
 
@@ -184,9 +180,9 @@ class Embedder:
         self,
         texts: str,
         *,
-        passage_size: int = 256,
+        passage_size: int = PASSAGE_SIZE,
         passage_unit: PassageUnit = "tokens",
-        late: bool = True,
+        late: bool | None = None,
         parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
@@ -196,9 +192,9 @@ class Embedder:
         self,
         texts: list[str] | tuple[str, ...],
         *,
-        passage_size: int = 256,
+        passage_size: int = PASSAGE_SIZE,
         passage_unit: PassageUnit = "tokens",
-        late: bool = True,
+        late: bool | None = None,
         parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
@@ -207,9 +203,9 @@ class Embedder:
         self,
         texts: str | Iterable[str],
         *,
-        passage_size: int = 256,
+        passage_size: int = PASSAGE_SIZE,
         passage_unit: PassageUnit = "tokens",
-        late: bool = True,
+        late: bool | None = None,
         parts: Collection[Part] = PARTS,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
@@ -221,7 +217,8 @@ class Embedder:
             passage_size: Most tokens in a passage, which holds whole sentences, at least one, with their headings.
             passage_unit: "sentences" to count these instead.
             late: Passages and sentences are read out of the pass over the whole document, so that they have context
-                (late chunking). False: each is embedded by itself.
+                (late chunking). False: each passage is embedded by itself, sentences are read out of its pass if the
+                method averages, and the document's vector is made of its passages. None: as `reads_late`.
             parts: Which vectors are wanted: "document", "passages", "sentences". Others cost nothing.
             show_progress: Show a bar; None: as the embedder was set.
             progress: Called with the number of windows done, their total, and "embed".
@@ -238,13 +235,14 @@ class Embedder:
         """
         check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late, "progress": progress})
         check_parts(parts)
+        late = self.reads_late if late is None else late
         if late and not self.can_embed_spans:
             raise IncompatibleMethods(
                 f"{self.method} gives no vectors for parts of a text; use late=False, or a method such as htp:pool=mean"
             )
         checked = checked_texts(texts)
         with self._bar(show_progress, progress) as bar:
-            documents = list(self._pipeline.documents(checked, passage_size, late, bar, parts, passage_unit))
+            documents = list(self._calibrated.documents(checked, passage_size, late, bar, parts, passage_unit))
         return documents[0] if isinstance(texts, str) else documents
 
     @overload
@@ -275,7 +273,7 @@ class Embedder:
         if isinstance(text, str):
             return self.encode_words([text], [spans])[0]
         texts = checked_texts(text)
-        return self._pipeline.words(texts, checked_span_lists(texts, spans))
+        return self._calibrated.words(texts, checked_span_lists(texts, spans))
 
     def fit(
         self,
@@ -284,36 +282,30 @@ class Embedder:
         *,
         show_progress: bool | None = None,
     ) -> Fitted:
-        """Fit the method's post-processing on the sentences of texts; a few hundred sentences are enough to be useful.
-
-        A method that gives no vectors for parts of a text is fitted on passages, each embedded by itself.
+        """Fit the method's post-processing on texts of yours, in place of its calibration on general text.
 
         Args:
-            texts: The library, or a sample of it.
-            queries: Typical questions, a few dozen or more: queries then lose their own mean instead of the library's.
-                None: they are treated as documents.
+            texts: The library, or a sample of it: its passages, each embedded by itself; a hundred are enough for
+                `standardise` and `centre`, thousands for `whiten`.
+            queries: Typical questions, a few dozen or more, which lose their own mean instead of the passages'. None:
+                the general ones that Eddy ships.
             show_progress: Show a bar; None: as the embedder was set.
 
         Returns:
             What was learned; its `save` writes a file for `fitted=`.
 
         Raises:
-            InvalidParameter: The method has no post-processing, or the texts have fewer than two sentences.
+            InvalidParameter: The method has no post-processing, or the texts have fewer than two passages.
         """
-        if self.method.post is None or not self.method.post.learns:
+        post = self.method.post
+        if post is None or not post.learns:
             raise InvalidParameter(
-                f"{self.method} has no post-processing to fit; join one, as in '{self.method}+whiten'"
+                f"{self.method} has no post-processing to fit; join one, as in '{self.method}+standardise'"
             )
-        plain, moments = self.with_post(None), RunningCovariance(self.width)
-        for _, chunk in chunks(checked_texts(texts)):
-            parts: list[Part] = ["sentences" if self.can_embed_spans else "passages"]
-            documents = plain.encode_long(chunk, late=self.can_embed_spans, parts=parts, show_progress=show_progress)
-            moments.add(unit(np.stack([part.vector for document in documents for part in document.finest])))
-        query_moments = None
-        if queries is not None:
-            vectors = plain.encode_query(checked_texts(queries), show_progress=show_progress)
-            query_moments = RunningCovariance.of(unit(vectors.astype(np.float64)))
-        fitted = replace(fit(self.method.post, moments, query_moments), made_by=self.made_by)
+        questions = general_text().questions if queries is None else checked_texts(queries)
+        with self._bar(show_progress) as bar:
+            passages = self._pipeline.passages(checked_texts(texts), PASSAGE_SIZE)
+            fitted = replace(fitted_on(self._pipeline, post, passages, questions, bar), made_by=self.made_by)
         self._pipeline.finish = replace(self._pipeline.finish, fitted=fitted)
         self._settings = None
         return fitted
@@ -332,8 +324,7 @@ class Embedder:
         if fitted is not None:
             fitted.check_made_by(self.made_by)
         method = methods.with_post(self.method, None if fitted is None else fitted.post)
-        finish = finish_for(method, self.width, fitted, self._pipeline.finish)
-        other = self._copy(finish=finish)
+        other = self._copy(finish=finish_for(method, self.width, fitted, self._pipeline.finish))
         other.method = method
         return other
 
@@ -346,16 +337,16 @@ class Embedder:
 
         Raises:
             InvalidParameter: One is no string.
-            FingerprintMismatch: There is post-processing, which was learned with the old ones.
+            FingerprintMismatch: There is post-processing that was fitted with the old ones.
         """
         check_options({"query_instruction": query, "text_instruction": text})
         roles: dict[TextRole, str | None] = {"query": query, "document": text}
         new = {role: instruction for role, instruction in roles.items() if instruction is not None}
         planner = self._pipeline.planner
         instructions, attached = {**planner.instructions, **new}, planner.attached - new.keys()
-        other = self._copy(planner=replace(planner, instructions=instructions, attached=attached))
-        if other.post is not None:
-            other.post.check_made_by(other.made_by)
+        finish = self._pipeline.finish if self.is_fitted else replace(self._pipeline.finish, fitted=None)
+        other = self._copy(planner=replace(planner, instructions=instructions, attached=attached), finish=finish)
+        other._check_fitted()
         return other
 
     @overload
@@ -426,8 +417,6 @@ class Embedder:
     @property
     def dimension(self) -> int:
         """Width of the vectors."""
-        if self._pipeline.finish.fitted is not None:
-            return self._pipeline.finish.fitted.dimension
         post = self.method.post
         return self.width if post is None else post.dimension(self.width)
 
@@ -467,44 +456,36 @@ class Embedder:
         return self._pipeline.finish.normalize
 
     @property
+    def reads_late(self) -> bool:
+        """Whether `encode_long` reads passages out of the pass over their document if nobody says.
+
+        Only where no layer runs: token embeddings have no context, and one pass gives what several would. Read out of
+        a long pass, states lose or tie against passages read by themselves (docs/long-documents.md).
+        """
+        return self.can_embed_spans and self.method.exit_layer == 0
+
+    @property
     def post(self) -> Fitted | None:
-        """What the post-processing learned, None if there is none or it has not been fitted."""
-        return self._pipeline.finish.fitted
+        """What the post-processing learned, of general text if it was not fitted otherwise; None if there is none."""
+        return self._calibrated.finish.fitted
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether post-processing was fitted on a user's texts, by `fit` or as given."""
+        fitted = self._pipeline.finish.fitted
+        return fitted is not None and not fitted.general
 
     @property
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values."""
         if self._settings is None:
-            planner, host, head = self._pipeline.planner, self._pipeline.open_runner.host, self._pipeline.finish.head
-            self._settings = {
-                "format": 1,
-                "architecture": self.backbone.architecture,
-                "config": host.settings,
-                "weights": weights_digest(host.tensors()),
-                "tokenizer": planner.tokenizer.digest,
-                "method": self.method.settings,
-                "segmenter": planner.segmenter.fingerprint,
-                "max_length": self.max_length,
-                "overflow": planner.overflow,
-                "query_instruction": planner.instructions["query"],
-                "text_instruction": planner.instructions["document"],
-                "normalize": self.normalize,
-                "post": None if self.post is None else self.post.digest,
-            }
-            if planner.prefix.tolist() != planner.tokenizer.prefix.tolist():
-                self._settings["start"] = planner.prefix.tolist()
-            if self.backbone.pooling is not None:
-                self._settings["head"] = None if head is None else head.digest
-                self._settings["query_attached"] = "query" in planner.attached
-                self._settings["text_attached"] = "document" in planner.attached
+            self._settings = settings_of(self._pipeline, self.backbone, self.method)
         return self._settings
 
     @property
     def made_by(self) -> dict[str, Any]:
         """What decides the vectors that post-processing is fitted on and applied to, as plain values."""
-        method = {part: value for part, value in self.settings["method"].items() if part != "post"}
-        others = {name: self.settings[name] for name in _MADE_BY if name in self.settings}
-        return cast("dict[str, Any]", json.loads(json.dumps({**others, "method": method})))
+        return made_by(self.settings)
 
     @property
     def fingerprint(self) -> str:
@@ -528,6 +509,20 @@ class Embedder:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self.close()
 
+    @property
+    def _calibrated(self) -> Pipeline:
+        """The pipeline, its post-processing calibrated on general text if it was not fitted otherwise."""
+        finish = self._pipeline.finish
+        if finish.post is not None and finish.post.learns and finish.fitted is None:
+            with self._bar(None) as bar:
+                fitted = calibrated(self._pipeline, finish.post, self.made_by, self.dtype, bar)
+            self._pipeline.finish = replace(finish, fitted=fitted)
+        return self._pipeline
+
+    def _check_fitted(self) -> None:
+        if self.is_fitted and self.post is not None:
+            self.post.check_made_by(self.made_by)
+
     def _copy(self, **changes: Any) -> Embedder:
         """The same embedder with another planner or finish in its pipeline, and its own counts."""
         other = copy.copy(self)
@@ -545,6 +540,6 @@ class Embedder:
         checked = checked_texts(texts)
         vectors = np.empty((len(checked), self.dimension), np.float32)
         with self._bar(show_progress) as bar:
-            for index, vector in self._pipeline.vectors(checked, role, bar):
+            for index, vector in self._calibrated.vectors(checked, role, bar):
                 vectors[index] = vector
         return cast("Floats", vectors[0]) if isinstance(texts, str) else vectors

@@ -55,9 +55,5 @@ class MissingExtra(EddyError, ImportError):
     """A class or command needs packages of an extra that is not installed."""
 
 
-class NotFitted(EddyError):
-    """Post-processing was asked for before it was fitted on a library."""
-
-
 class FingerprintMismatch(EddyError):
     """Stored vectors were made by another model, method or setting than the one now in use."""

@@ -83,12 +83,16 @@ def naive_bm25(texts: dict[str, list[str]], question: list[str]) -> dict[str, fl
     return scores
 
 
+def naive_weight(texts: dict[str, list[str]], term: str) -> float:
+    having = sum(term in terms for terms in texts.values())
+    return math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
+
+
 def naive_spread(texts: dict[str, list[str]], question: list[str]) -> float:
     variance = 0.0
     for term, repeats in Counter(question).items():
-        having = sum(term in terms for terms in texts.values())
-        share = having / len(texts)
-        variance += share * (1 - share) * (repeats * math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))) ** 2
+        share = sum(term in terms for terms in texts.values()) / len(texts)
+        variance += share * (1 - share) * (repeats * naive_weight(texts, term)) ** 2
     return math.sqrt(variance)
 
 
@@ -109,6 +113,7 @@ def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
         order = sorted((id_ for id_ in expected if expected[id_]), key=lambda id_: -expected[id_])
         assert list(best.values()) == pytest.approx([expected[id_] for id_ in order[:10]], rel=1e-5)
         assert index.spread(question) == pytest.approx(naive_spread(texts, question))
+        assert index.information(question) == pytest.approx(sum(naive_weight(texts, term) for term in question))
         only = index.best(question, 99, [Restriction("document", ["d1", "d2"]), Restriction("digest", ["v2"], True)])
         assert set(only) == {id_ for id_ in order if id_[-1] == "1"}
         assert set(index.best(question, 99, [Restriction("id", ["t1", "t2"])])) == {"t1", "t2"} & set(order)
@@ -148,7 +153,7 @@ def test_a_damaged_folder_is_a_failure_of_the_disk(folder: Path, embedder: Embed
 
 
 def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
-    """Every passage by both true scores, in loops."""
+    """Every passage by both true scores, in loops; a sentence's by its document and start."""
     held = rows(index)[MAIN]
     analyzer = TermAnalyzer("en")
     terms = analyzer.of_question(question)
@@ -162,19 +167,31 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
         wholes.setdefault(row["eddy_document"], []).extend(passages[id_])
     own, about = naive_bm25(passages, terms), naive_bm25(wholes, terms)
     spreads = naive_spread(passages, terms), naive_spread(wholes, terms)
-    return {
-        id_: alpha * (near[id_] - mean) / deviation
-        + (1 - alpha) * (own[id_] / spreads[0] + about[row["eddy_document"]] / spreads[1]) / 2
-        for id_, (_, row, _) in held.items()
-    }
+    information = sum(naive_weight(passages, term) for term in terms)
+    scores = {}
+    for id_, (_, row, text) in held.items():
+        typed = [word in text.lower() for word in question.lower().split()]
+        worded = (own[id_] / spreads[0] + about[row["eddy_document"]] / spreads[1]) / 2
+        words = 5 * worded * spreads[0] / information + 4 * (sum(typed) / len(typed)) ** 8
+        scores[id_] = alpha * (near[id_] - mean) / deviation + (1 - alpha) * words
+    for hit in index.query(question, 1000, sentences=True, hybrid=False):
+        for mark in hit.sentences:
+            held_terms = {term.text for term in analyzer(mark.text)}
+            words = 5 * sum(naive_weight(passages, term) for term in terms if term in held_terms) / information
+            meant = (mark.cosine - mean) / deviation
+            scores[f"{hit.document} {mark.start}"] = alpha * meant + (1 - alpha) * words
+    return scores
 
 
-@pytest.mark.parametrize("alpha", [0.1, ALPHA, 0.5, 1.0])
-def test_words_and_meaning_are_fused_by_scores(shelf: Index, alpha: float) -> None:
+@pytest.mark.parametrize("asked", [ASKED, "Keel, keel: deep granite and a zeppelin"])
+@pytest.mark.parametrize("alpha", [0.1, ALPHA, 0.8, 1.0])
+def test_words_and_meaning_are_fused_by_scores(shelf: Index, asked: str, alpha: float) -> None:
     """And are so by default, which one argument turns off."""
-    expected = naive_fusion(shelf, ASKED, alpha)
-    hits = shelf.query(ASKED, 1000, alpha=alpha, sentences=True)
-    assert {hit.id: hit.score for hit in hits} == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    expected = naive_fusion(shelf, asked, alpha)
+    hits = shelf.query(asked, 1000, alpha=alpha, sentences=True)
+    found = {hit.id: hit.score for hit in hits}
+    found |= {f"{hit.document} {mark.start}": mark.score for hit in hits for mark in hit.sentences}
+    assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
     assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
     texts = {document.id: document.text for document in documents()}
     for hit in hits:
@@ -183,10 +200,44 @@ def test_words_and_meaning_are_fused_by_scores(shelf: Index, alpha: float) -> No
         assert all(word.startswith(match.term[:4]) for word, match in zip(words, hit.matches, strict=True))
         assert (hit.bm25 == 0) == (hit.coverage == 0) == (not hit.matches)
     if alpha == ALPHA:
-        assert hits == shelf.query(ASKED, 1000, sentences=True) == shelf.query(ASKED, 1000, hybrid=True, sentences=True)
-    meant = shelf.query(ASKED, 3, hybrid=False)
+        assert hits == shelf.query(asked, 1000, sentences=True) == shelf.query(asked, 1000, hybrid=True, sentences=True)
+    meant = shelf.query(asked, 3, hybrid=False)
     assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
-    assert shelf.query(ASKED, 3, unit="document")[0].bm25 is None
+    assert shelf.query(asked, 3, unit="document")[0].bm25 is None
+
+
+def test_alpha_leads_from_words_alone_to_meaning_alone(shelf: Index) -> None:
+    meant = {hit.id: hit.deviation for hit in shelf.query(ASKED, 1000, alpha=1)}
+    worded = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=0)}
+    assert 0 < len(worded) < len(meant)  # words alone find only what shares one
+    assert list(worded.values()) == sorted(worded.values(), reverse=True) and min(worded.values()) > 0
+    for alpha in (0.25, ALPHA, 0.75, 1):
+        both = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=alpha)}
+        assert set(both) == set(meant)
+        for id_, words in worded.items():
+            assert both[id_] == pytest.approx(alpha * meant[id_] + (1 - alpha) * words)
+
+
+@pytest.mark.parametrize("asked", ["?!", "zeppelins above glaciers", "zeppelin zeppelin"])
+def test_a_question_whose_words_are_nowhere_is_answered_by_meaning(shelf: Index, asked: str) -> None:
+    hits = shelf.query(asked, 1000, sentences=True)
+    near = shelf.query(asked, 1000, hybrid=False)
+    assert [hit.cosine for hit in hits] == pytest.approx([hit.cosine for hit in near]) and len(hits) == len(near)
+    for hit in hits:
+        assert hit.score == ALPHA * hit.deviation and hit.bm25 == hit.coverage == 0 and not hit.matches
+    assert not shelf.query(asked, 1000, alpha=0)
+
+
+def test_coverage_is_the_share_of_the_question_s_information(shelf: Index) -> None:
+    """A word that the question repeats counts again, as in BM25."""
+    passages = {
+        id_: [term.text for term in TermAnalyzer("en")(text)] for id_, (_, _, text) in rows(shelf)[MAIN].items()
+    }
+    keel, granite = naive_weight(passages, "keel"), naive_weight(passages, "granit")
+    for hit in shelf.query("keel granite keel", 1000):
+        own = passages[hit.id]
+        part = 2 * keel * ("keel" in own) + granite * ("granit" in own)
+        assert hit.coverage == pytest.approx(part / (2 * keel + granite))
 
 
 def test_filters_hold_for_words_too(shelf: Index) -> None:
@@ -288,9 +339,9 @@ def test_conditions_of_the_caller_that_look_like_the_index_s_own(shelf: Index) -
 
 def test_a_sample_is_of_the_whole_collection(shelf: Index) -> None:
     count = shelf.status().passages
-    whole = np.concatenate([rows.vectors for rows in shelf.store.sample(MAIN, count, embeddings=True)])
-    some = np.concatenate([rows.vectors for rows in shelf.store.sample(MAIN, 10, embeddings=True)])
+    whole = [id_ for rows in shelf.store.sample(MAIN, count) for id_ in rows.ids]
+    some = [id_ for rows in shelf.store.sample(MAIN, 10) for id_ in rows.ids]
     assert len(whole) == count > 15 and len(some) == 10
     assert [len(rows.ids) for rows in shelf.store.sample(MAIN, 3)] == [1, 1, 1]
-    places = [int(np.flatnonzero((whole == vector).all(1))[0]) for vector in some]
+    places = [whole.index(id_) for id_ in some]
     assert places == sorted(set(places)) and places[-1] > 0.8 * count

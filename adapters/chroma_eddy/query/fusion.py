@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.hits import Candidates
-from chroma_eddy.query.options import Filter, Query, conjunction
+from chroma_eddy.query.options import TYPED_AMONG, TYPED_POWER, TYPED_SCALE, WORDS_SCALE, Filter, Query, conjunction
 from chroma_eddy.query.ranking import Standardiser, cosines, reciprocal_rank_fusion
 from chroma_eddy.rows.schema import DIGEST
 from chroma_eddy.storage.failures import translated_errors
@@ -22,16 +24,22 @@ from chroma_eddy.words.bm25 import Restriction
 from chroma_eddy.words.bm25_pair import WordScore
 from eddy_embed.integrations import DOCUMENT, Doubles
 
+Numbers = TypeVar("Numbers", float, Doubles)
+
 
 class Fusion:
     """One question's scores by meaning and by words; the question's vector has the shape (dimension,)."""
 
     def __init__(self, index: IndexCore, vector: Doubles, question: str, query: Query) -> None:
         """Read what the words and a sample of the vectors say about the whole library."""
-        self._index, self._vector, self._query = index, vector, query
+        self._index, self._vector, self._query, self._typed = index, vector, query, question.casefold().split()
         self._words = index.words.current()
         self._terms = self._words.terms.of_question(question)
         self._weights = {term: self._words.passages.weight(term) for term in self._terms}
+        information = self._words.passages.information(self._terms)
+        self._shares = {
+            term: repeats * self._weights[term] / information for term, repeats in Counter(self._terms).items()
+        }
         self._near = Standardiser.of(index.sample_vectors() @ vector / np.linalg.norm(vector))
 
     def candidates(self, nearest: Sequence[str], filters: Sequence[Filter]) -> Candidates:
@@ -48,14 +56,19 @@ class Fusion:
             return Candidates([])
         ids, own = list(found), list(found.values())
         near = self._near(cosines(self._vector, self._vectors_of(ids, [each.vector for each in own])))
-        bm25, worded = np.array([each.bm25 for each in own]), np.array([each.standardised for each in own])
+        bm25, worded = np.array([each.bm25 for each in own]), np.array([each.relative for each in own])
         if query.fusion == "ranks":
             by_meaning = [ids[at] for at in np.argsort(-near, kind="stable") if ids[at] in set(nearest)]
             ranks = reciprocal_rank_fusion([by_meaning, [id_ for id_ in by_words if id_ in found]])
             joined = np.array([ranks[id_] for id_ in ids])
         else:
-            joined = query.alpha * near + (1 - query.alpha) * worded
-        order = np.argsort(-joined, kind="stable").tolist()
+            joined = self._joined(near, worded)
+        order = np.argsort(-joined, kind="stable")
+        if query.fusion == "scores":
+            first = order[: max(TYPED_AMONG, query.chosen_from)]
+            joined[first] += self._as_typed([ids[at] for at in first])
+            order = np.argsort(-joined, kind="stable")
+        order = order.tolist()
         pieces = frozenset(id_ for id_, each in found.items() if each.is_piece)
         return Candidates([ids[at] for at in order], joined[order], bm25[order], near[order], pieces)
 
@@ -79,7 +92,6 @@ class Fusion:
 
     def with_matches(self, hits: Sequence[Hit]) -> list[Hit]:
         """Add the places of the question's words, and their share of its information."""
-        total = sum(self._weights.values())
         found = []
         for hit in hits:
             matches = tuple(
@@ -87,20 +99,38 @@ class Fusion:
                 for term in self._words.terms(hit.text)
                 if term.text in self._weights
             )
-            coverage = _information(matches) / total if total else 0.0
-            found.append(replace(hit, matches=matches, coverage=coverage))
+            found.append(replace(hit, matches=matches, coverage=self._coverage(matches)))
         return found
 
     def with_scored_sentences(self, hits: Sequence[Hit]) -> list[Hit]:
         """Score the sentences of hits as passages are: by their cosine and the words that they share."""
-        alpha, spread = self._query.alpha, self._words.passages.spread(self._terms) or 1.0
 
         def scored(sentence: Highlight, hit: Hit) -> Highlight:
             own = [match for match in hit.matches if sentence.start <= match.start < sentence.end]
             near = float(self._near(np.array([sentence.cosine]))[0])
-            return replace(sentence, score=alpha * near + (1 - alpha) * _information(own) / spread)
+            return replace(sentence, score=self._joined(near, self._coverage(own)))
 
         return [replace(hit, sentences=tuple(scored(each, hit) for each in hit.sentences)) for hit in hits]
+
+    def _joined(self, near: Numbers, words: Numbers) -> Numbers:
+        """What meaning, in standard deviations, and words, relative to the question's information, give together."""
+        return self._query.alpha * near + (1 - self._query.alpha) * WORDS_SCALE * words
+
+    def _as_typed(self, ids: Sequence[str]) -> Doubles:
+        """What passages gain by the share of the question's words that stand there as they were typed.
+
+        Terms are cut at signs and reduced to stems, which loses what names such as `--assume-clean` and `?LAST` say.
+        """
+        if not self._typed or self._query.alpha == 1:
+            return np.zeros(len(ids))
+        rows = self._index.store.get(MAIN, ids=ids, documents=True)
+        texts = {id_: text.casefold() for id_, text in zip(rows.ids, rows.texts, strict=True)}
+        shares = [np.mean([word in texts.get(id_, "") for word in self._typed]) for id_ in ids]
+        return (1 - self._query.alpha) * TYPED_SCALE * np.array(shares) ** TYPED_POWER
+
+    def _coverage(self, matches: Iterable[WordMatch]) -> float:
+        """Share of the question's information that different terms have."""
+        return sum(self._shares[term] for term in dict.fromkeys(match.term for match in matches))
 
     def _restrictions(self, filters: Sequence[Filter]) -> list[Restriction]:
         """Chroma's conditions for the words: those on documents and versions as they are, others by the rows' ids."""
@@ -130,8 +160,3 @@ def _values(condition: Filter, name: str, operator: str) -> Sequence[str] | None
     """The values of a condition that says nothing but `{name: {operator: values}}`; None for another."""
     values: Sequence[str] | None = condition[name].get(operator) if isinstance(condition.get(name), dict) else None
     return values if condition == {name: {operator: values}} else None
-
-
-def _information(matches: Sequence[WordMatch]) -> float:
-    """Sum of the weights of different terms."""
-    return sum({match.term: match.weight for match in matches}.values())

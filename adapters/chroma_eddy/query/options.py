@@ -12,8 +12,17 @@ from eddy_embed.integrations import DOCUMENT, check_count
 Unit = Literal["passage", "sentence", "document"]
 Fusion = Literal["scores", "ranks"]
 Filter = dict[str, Any]
-ALPHA = 0.3
-"""Weight of meaning in hybrid queries: best on average over development sets and three models (docs/search.md)."""
+ALPHA = 0.5
+"""Weight of meaning in hybrid queries."""
+WORDS_SCALE, TYPED_SCALE, TYPED_POWER = 5.0, 4.0, 8
+"""Standard deviations of the cosine that count as much as all of a question's information in words, and as a question
+that stands in a passage word for word; and the power that leaves of the latter little where a word is missing.
+
+Chosen with `ALPHA` on manuals, abstracts, stories and paraphrases, with vectors of token embeddings, of layers and of
+an encoder.
+"""
+TYPED_AMONG = 30
+"""Fewest of the best candidates in which the question's words are looked for as they were typed."""
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,10 @@ class Bm25Index:
             variance += share * (1 - share) * (repeats * self.weight(term)) ** 2
         return math.sqrt(variance)
 
+    def information(self, terms: Sequence[str]) -> float:
+        """Sum of the terms' weights, a repeated one again: BM25 of a text of mean length that has each once."""
+        return sum(map(self.weight, terms))
+
     def weight(self, term: str) -> float:
         """Inverse document frequency of a term, as in its BM25; the highest for one that no text has."""
         frequency = self._frequency(term)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,13 +23,14 @@ class WordScore(NamedTuple):
 
     Attributes:
         bm25: BM25 of the passage; 0 where no word is shared.
-        standardised: Mean of BM25 of the passage and of its document, each in standard deviations of its kind.
+        relative: Mean of BM25 of the passage and of its document, the latter at the spread of passages, over the
+            information of the question's terms; 0 for a question without any.
         vector: Number of the passage's vector; -1 where the index keeps none.
         is_piece: Whether it belongs to no version of a document.
     """
 
     bm25: float
-    standardised: float
+    relative: float
     vector: int
     is_piece: bool
 
@@ -112,13 +114,15 @@ class Bm25Pair:
         passages = self.passages.scores(terms, ids)
         digests = {own.digest for own in passages.values() if own.digest}
         wholes = self.documents.scores(terms, sorted(digests))
-        spread, whole_spread = self.passages.spread(terms) or 1.0, self.documents.spread(terms) or 1.0
+        # Where all documents have the words, or none, a document's say nothing about it.
+        to_passages = self.passages.spread(terms) / (self.documents.spread(terms) or math.inf)
+        information = self.passages.information(terms) or math.inf
         found = {}
         for id_, (bm25, digest, vector) in passages.items():
-            own = about = bm25 / spread
+            about = bm25
             if digest:
                 if digest not in wholes:
                     continue
-                about = wholes[digest].bm25 / whole_spread
-            found[id_] = WordScore(bm25, (own + about) / 2, vector, not digest)
+                about = wholes[digest].bm25 * to_passages
+            found[id_] = WordScore(bm25, (bm25 + about) / 2 / information, vector, not digest)
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, replace
 from functools import partial
@@ -18,6 +19,7 @@ from eddy_embed.encoding.runner import Runner
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method
 from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
 from eddy_embed.model.loading.pretrained import asked_dtype, check_int8, check_numbers, load
@@ -31,6 +33,7 @@ from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.layout import Layout, TextRole
 from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.text.general import general_text
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
@@ -39,6 +42,10 @@ from eddy_embed.utils.garbage import collector_paused
 PER_THREAD, ON_ACCELERATOR = 1024, 8192
 """Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
 threads busy: measured in docs/performance.md."""
+_MADE_BY = (
+    *("architecture", "config", "weights", "tokenizer", "start", "text_instruction", "query_instruction"),
+    *("head", "query_attached", "text_attached"),  # of embedding models alone
+)
 FILTER_ROWS = 2**13
 """Most token embeddings that a filter's directions are found from: more cost seconds and change little."""
 
@@ -239,7 +246,9 @@ def first_finish(
     chosen = opened.method.filter
     filtered = None if chosen is None else chosen.directions(_token_embeddings(opened.model), width)
     width = width if head is None else head.width or width
-    return finish_for(opened.method, width, fitted, VectorFinalizer(normalize, filtered=filtered, head=head))
+    layers = 1 if opened.method.average is None else opened.method.average.apart
+    finish = VectorFinalizer(normalize, filtered=filtered, head=head, layers=layers)
+    return finish_for(opened.method, width, fitted, finish)
 
 
 def _token_embeddings(model: torch.nn.Module) -> Doubles:
@@ -262,12 +271,50 @@ def finish_for(
             f"fitted= holds {fitted.post}, the method {method} asks for {method.post}; use the file that was fitted "
             "with this method, or fit again"
         )
-    if fitted is not None and len(fitted.mean) != width:
+    if fitted is not None and len(fitted.mean) != (wanted := width * (finish.layers if fitted.post.by_layer else 1)):
         raise InvalidParameter(
-            f"fitted= was fitted on vectors of width {len(fitted.mean)}, this model's have {width}; fit it "
+            f"fitted= was fitted on vectors of width {len(fitted.mean)}, this model's have {wanted}; fit it "
             "again with this model"
         )
     return replace(finish, post=method.post, fitted=fitted)
+
+
+def settings_of(pipeline: Pipeline, backbone: Backbone, method: Method) -> dict[str, Any]:
+    """Everything that decides a vector, as plain values."""
+    planner, host, finish = pipeline.planner, pipeline.open_runner.host, pipeline.finish
+    post = None
+    if finish.post is not None and finish.post.learns:
+        # Without a fit of its own it is calibrated, and the general text decides that, not the last bits of the fit.
+        post = general_text().name if finish.fitted is None else finish.fitted.digest
+    settings = {
+        "format": 1,
+        "architecture": backbone.architecture,
+        "config": host.settings,
+        "weights": weights_digest(host.tensors()),
+        "tokenizer": planner.tokenizer.digest,
+        "method": method.settings,
+        "segmenter": planner.segmenter.fingerprint,
+        "max_length": planner.max_length,
+        "overflow": planner.overflow,
+        "query_instruction": planner.instructions["query"],
+        "text_instruction": planner.instructions["document"],
+        "normalize": finish.normalize,
+        "post": post,
+    }
+    if planner.prefix.tolist() != planner.tokenizer.prefix.tolist():
+        settings["start"] = planner.prefix.tolist()
+    if backbone.pooling is not None:
+        settings["head"] = None if finish.head is None else finish.head.digest
+        settings["query_attached"] = "query" in planner.attached
+        settings["text_attached"] = "document" in planner.attached
+    return settings
+
+
+def made_by(settings: dict[str, Any]) -> dict[str, Any]:
+    """Of all settings, those that decide the vectors that post-processing is fitted on and applied to."""
+    method = {part: value for part, value in settings["method"].items() if part != "post"}
+    others = {name: settings[name] for name in _MADE_BY if name in settings}
+    return cast("dict[str, Any]", json.loads(json.dumps({**others, "method": method})))
 
 
 def _check_prompts(name: str, tokenizer: Tokenizer, prompts: list[str | None]) -> None:

@@ -21,6 +21,8 @@ SpanVectors = tuple[Floats, Ints]
 
 Part = Literal["document", "passages", "sentences"]
 PassageUnit = Literal["tokens", "sentences"]
+FRONT = 200
+"""Most characters of the headings that are read ahead of a passage, which few paths exceed."""
 ROWS, SHOWN = 20, 200
 """Passages of a document, and characters of each, that a notebook shows."""
 
@@ -64,7 +66,8 @@ class LongDocument:
 
     Attributes:
         text: The document.
-        vector: Of the whole, the same as `encode_document` gives, shape (dimension,); (0,) if not requested.
+        vector: Of the whole, shape (dimension,); (0,) if not requested. Late, the same as `encode_document` gives; else
+            the mean of its passages', before any post-processing, each by its tokens.
         passages: In order; they cover every sentence. Empty if not requested.
         sentences: In order; between two of them there is only white space. Empty if not requested.
         n_tokens: Tokens of the text, without prompt and placeholders.
@@ -139,6 +142,16 @@ def heading_path(headings: Seq[str]) -> str:
     return " > ".join(headings)
 
 
+def front(headings: Seq[str]) -> str:
+    """The headings above a passage as they are read ahead of it: the last of them that fit into `FRONT` characters."""
+    kept: list[str] = []
+    for heading in reversed(headings):
+        if sum(map(len, kept)) + len(heading) > FRONT:
+            break
+        kept.insert(0, heading)
+    return f"{heading_path(kept)}\n" if kept else ""
+
+
 def positions_by_span(window: Window, spans: Ints) -> tuple[Ints, list[Ints]]:
     """Indices of the ordered, disjoint spans that have tokens in a window, and the counted positions of each."""
     starts, ends = window.sequence.starts[window.counted], window.sequence.ends[window.counted]
@@ -163,13 +176,11 @@ def assemble(
     groups: Seq[tuple[int, int]],
     sentences: SpanVectors | None,
     passages: SpanVectors | None,
-    vector: Floats | None,
+    whole: Floats,
     parts: Collection[Part],
 ) -> LongDocument:
     """A document out of the vectors of its parts and their token counts; None for parts that were not made."""
     spans = np.zeros((0, 2), np.int64) if plan.spans is None else plan.spans
-    empty = np.zeros(0, np.float32)
-    whole = empty if vector is None else vector
     made: list[Passage] = []
     passage_of = np.zeros(len(spans), np.int64)
     levels = [] if plan.levels is None else plan.levels.tolist()
@@ -186,7 +197,7 @@ def assemble(
         lines = [Span(a, b, size, own if size else made[passage].vector) for (a, b), size, own, passage in rows]
     return LongDocument(
         text=text,
-        vector=whole if "document" in parts else empty,
+        vector=whole if "document" in parts else np.zeros(0, np.float32),
         passages=made if "passages" in parts else [],
         sentences=lines,
         n_tokens=plan.tokens,

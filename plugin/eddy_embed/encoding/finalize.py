@@ -1,4 +1,4 @@
-"""Pooled states to vectors: checked, normalised, post-processed, normalised."""
+"""Pooled states to vectors: checked, normalised, post-processed, averaged over layers, normalised."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from eddy_embed.errors import NotFinite, NotFitted, ZeroVector
+from eddy_embed.errors import NotFinite, ZeroVector
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, Post
 from eddy_embed.utils.arrays import Doubles
@@ -26,6 +26,7 @@ class VectorFinalizer:
         fitted: The same with what it learned, None if it has not been fitted.
         filtered: Orthonormal directions that are taken out of pooled states first, shape (width, directions).
         head: Layers that a fine-tuned model applies to its pooled states, None for none.
+        layers: Number of the model's layers that are pooled apart, and stand side by side in pooled states.
     """
 
     normalize: bool
@@ -33,35 +34,58 @@ class VectorFinalizer:
     fitted: Fitted | None = None
     filtered: Doubles | None = None
     head: Head | None = None
+    layers: int = 1
 
     def __call__(self, raw: Doubles, text: int, role: TextRole = "document") -> Doubles:
         """Vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
         _check_finite(raw, text)  # a head's activation may make infinity finite
-        raw = self.before_post(raw)
-        _check_finite(raw, text)
-        if self.post is not None and not self.post.learns:
-            raw = raw[..., : self.post.keep]
-        elif self.post is not None:
-            if self.fitted is None:
-                raise NotFitted(
-                    f"{self.post.kind} has learned nothing yet: call fit(texts) with the library's texts, or pass "
-                    "fitted= what an earlier fit saved"
-                )
-            # Unit vectors, so that it can also be fitted on, and applied to, stored ones.
-            raw = self.fitted.apply(unit(raw), role)
-            _check_finite(raw, text)
-        if not raw.any(axis=-1).all():
+        states = self._states(raw)
+        _check_finite(states, text)
+        if self.post is None or not self.post.learns:
+            vectors = _averaged(states)
+        elif self.fitted is None:
+            raise AssertionError(f"{self.post.kind} is applied before it is fitted")
+        else:
+            vectors = self.fitted.apply(self._for_post(states), role)
+            _check_finite(vectors, text)
+            if self.post.by_layer:
+                vectors = _averaged(vectors.reshape(states.shape))
+        if self.post is not None:
+            vectors = vectors[..., : self.post.keep]
+        if not vectors.any(axis=-1).all():
             raise ZeroVector(
                 f"text {text}: the model, or the post-processing, gave a vector of zeros, which is similar to nothing; "
                 "choose another exit layer, fit on more texts, or fetch the model again, whose weights may be damaged"
             )
-        return unit(raw) if self.normalize else raw
+        return unit(vectors) if self.normalize else vectors
 
-    def before_post(self, raw: Doubles) -> Doubles:
-        """Pooled states through filter and head, shape (.., width)."""
+    def for_post(self, raw: Doubles) -> Doubles:
+        """What post-processing is fitted on and applied to: unit vectors, the layers of one side by side if it asks so.
+
+        Args:
+            raw: Pooled states, shape (.., layers * width).
+        """
+        return self._for_post(self._states(raw))
+
+    def _for_post(self, states: Doubles) -> Doubles:
+        by_layer = self.post is not None and self.post.by_layer
+        return (
+            unit(states).reshape(*states.shape[:-2], states.shape[-2] * states.shape[-1])
+            if by_layer
+            else unit(_averaged(states))
+        )
+
+    def _states(self, raw: Doubles) -> Doubles:
+        """Pooled states through filter and head, shape (.., layers, width)."""
+        raw = raw.reshape(*raw.shape[:-1], self.layers, raw.shape[-1] // self.layers)
         if self.filtered is not None:
             raw = raw - (raw @ self.filtered) @ self.filtered.T
         return raw if self.head is None else self.head(raw)
+
+
+def _averaged(states: Doubles) -> Doubles:
+    """The mean over layers of unit vectors, or the only layer as it is; of states of shape (.., layers, width)."""
+    return np.asarray(states[..., 0, :] if states.shape[-2] == 1 else unit(states).mean(axis=-2))
 
 
 def _check_finite(raw: Doubles, text: int) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import cast
 
 import numpy as np
 
-from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, SpanVectors, assemble, group_sentences
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, front, group_sentences, paths
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.planner import Planner, TextPlan
 from eddy_embed.encoding.runner import PooledSums, Runner
@@ -79,11 +78,23 @@ class Pipeline:
 
     def vectors(self, texts: list[str], role: TextRole, bar: Progress | None = None) -> Iterator[tuple[int, Doubles]]:
         """Index and vector of every text, in the full precision of the sums."""
+        for index, sums in enumerate(self.sums(texts, role, bar)):
+            yield index, self.finish(sums.document, index, role)
+
+    def sums(self, texts: list[str], role: TextRole, bar: Progress | None = None) -> Iterator[PooledSums]:
+        """The sums of every text."""
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, role, first=first)
             self.counts.add(planned)
-            for index, sums in enumerate(self._run(planned, None, bar, role), start=first):
-                yield index, self.finish(sums.document, index, role)
+            yield from self._run(planned, None, bar, role)
+
+    def passages(self, texts: list[str], size: int) -> Iterator[str]:
+        """The passages of texts, of at most so many tokens."""
+        for first, chunk in chunks(texts):
+            planned = self.planner.plan(chunk, "document", first=first, sentences=True)
+            for text, plan in zip(chunk, planned, strict=True):
+                (spans,) = _divisions(plan, _passages(plan, size, "tokens"), (1,))
+                yield from (text[start:end] for start, end in spans.tolist())
 
     def documents(
         self,
@@ -99,23 +110,17 @@ class Pipeline:
             planned = self.planner.plan(chunk, "document", first=first, sentences=True)
             self.counts.add(planned)
             groups = [_passages(plan, passage_size, passage_unit) for plan in planned]
-            divisions = [_divisions(plan, passages) for plan, passages in zip(planned, groups, strict=True)]
-            wholes: list[Doubles | None] = [None] * len(planned)
-            read: Iterator[tuple[SpanVectors | None, SpanVectors | None]]
-            if late:
-                # Passages are read in any case: a sentence without tokens has its passage's vector.
-                kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts else ()
-                sums = self._run(planned, [[spans[kind] for kind in kinds] for spans in divisions], bar)
-                wholes = [total.document for total in sums]
-                read = (self._within(total, kinds, index) for index, total in enumerate(sums, start=first))
-            else:
-                if "document" in parts:
-                    wholes = [total.document for total in self._run(planned, None, bar)]
-                read = self._alone(chunk, divisions, parts, first, bar)
-            for index, (text, plan, (sentences, passages)) in enumerate(zip(chunk, planned, read, strict=True)):
-                whole = wholes[index]
-                vector = None if whole is None else self.finish(whole, first + index).astype(np.float32)
-                yield assemble(text, plan, groups[index], sentences, passages, vector, parts)
+            # Passages are read in any case: a sentence without tokens has its passage's vector.
+            kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts or not late else ()
+            divisions = [_divisions(plan, passages, kinds) for plan, passages in zip(planned, groups, strict=True)]
+            read = self._run(planned, divisions, bar) if late else self._alone(chunk, planned, divisions, groups, bar)
+            for index, (text, plan, passages, sums) in enumerate(zip(chunk, planned, groups, read, strict=True), first):
+                vectors = {
+                    kind: (self._means(total, weights, index), sizes)
+                    for kind, total, weights, sizes in zip(kinds, sums.parts, sums.weights, sums.sizes, strict=True)
+                }
+                whole = self.finish(sums.document, index).astype(np.float32)
+                yield assemble(text, plan, passages, vectors.get(0), vectors.get(1), whole, parts)
 
     def _run(
         self,
@@ -148,14 +153,6 @@ class Pipeline:
             found.append(self.finish(raw, number).astype(np.float32))
         return found
 
-    def _within(self, sums: PooledSums, kinds: Seq[int], text: int) -> tuple[SpanVectors | None, SpanVectors | None]:
-        """Sentences (kind 0) and passages (kind 1) out of the pass over the whole; None for those not summed."""
-        vectors = {
-            kind: (self._means(total, weights, text), sizes)
-            for kind, total, weights, sizes in zip(kinds, sums.parts, sums.weights, sums.sizes, strict=True)
-        }
-        return vectors.get(0), vectors.get(1)
-
     def _means(self, total: Doubles, weights: Doubles, text: int) -> Floats:
         # In groups: several copies in double precision of all sentences of a long text would take more than the text.
         groups = np.split(np.arange(len(total)), range(FINISHED, len(total), FINISHED))
@@ -165,34 +162,73 @@ class Pipeline:
         return np.concatenate([self.finish(raw, text).astype(np.float32) for raw in filled])
 
     def _alone(
-        self, texts: list[str], divisions: list[list[Ints]], parts: Collection[Part], first: int, bar: Progress | None
-    ) -> Iterator[tuple[SpanVectors | None, SpanVectors | None]]:
-        """Sentences and passages of each text, each embedded by itself; None for those not wanted."""
+        self,
+        texts: list[str],
+        planned: list[TextPlan],
+        divisions: list[list[Ints]],
+        groups: list[list[tuple[int, int]]],
+        bar: Progress | None,
+    ) -> Iterator[PooledSums]:
+        """Sums of each text whose passages, the last of its divisions, are each embedded by themselves.
+
+        A passage is read after the headings above it, whose tokens are in no mean. Sentences, the first of two
+        divisions, are read out of their passages, or embedded by themselves if the method reads one token.
+        """
+        inside = self.open_runner.reads_spans
         for begin, group in chunks(texts, ALONE_CHARACTERS):
-            numbers = range(begin, begin + len(group))
-            sentences, passages = (
-                self._each(texts, [(number, divisions[number][kind]) for number in numbers], first, bar)
-                if name in parts
-                else [None] * len(group)
-                for kind, name in enumerate(("sentences", "passages"))
-            )
-            yield from zip(sentences, passages, strict=True)
+            rows = slice(begin, begin + len(group))
+            sizes = [cast("Ints", plan.sizes) for plan in planned[rows]]
+            firsts = [[first for first, _ in passages] for passages in groups[rows]]
+            tokens = [np.add.reduceat(own, first) for own, first in zip(sizes, firsts, strict=True)]
+            wholes = [own[-1] for own in divisions[rows]]
+            sentences = [own[0] for own in divisions[rows] if len(own) > 1]
+            within = [np.split(own, first[1:]) for own, first in zip(sentences, firsts, strict=False)] if inside else []
+            fronts = [self._fronts(*row) for row in zip(group, planned[rows], groups[rows], strict=True)]
+            sums = self._each(group, wholes, tokens, within, fronts, bar)
+            if sentences and not inside:
+                none = [[""] * len(own) for own in sentences]
+                for own, apart in zip(sums, self._each(group, sentences, sizes, [], none, bar), strict=True):
+                    own.put_first(apart)
+            yield from sums
+
+    def _fronts(self, text: str, plan: TextPlan, passages: list[tuple[int, int]]) -> list[str]:
+        """What is read ahead of each passage: the headings above it, but not by a model that was trained to embed."""
+        if self.planner.closed:
+            return [""] * len(passages)
+        above = paths(text, cast("Ints", plan.spans), cast("Ints", plan.levels).tolist(), passages)
+        return [front(headings) for headings in above]
 
     def _each(
-        self, texts: list[str], spans: list[tuple[int, Ints]], first: int, bar: Progress | None
-    ) -> list[SpanVectors]:
-        """Vectors of the spans of numbered texts, each span embedded by itself."""
-        planned = self.planner.plan(
-            [texts[number][a:b] for number, rows in spans for a, b in rows.tolist()], "document"
-        )
-        results = iter(zip(self._run(planned, None, bar), planned, strict=True))
-        vectors: list[SpanVectors] = []
-        for number, rows in spans:
-            own = list(islice(results, len(rows)))
-            raw = np.stack([sums.document for sums, _ in own])
-            sizes = np.array([plan.tokens for _, plan in own], np.int64)
-            vectors.append((self.finish(raw, first + number).astype(np.float32), sizes))
-        return vectors
+        self,
+        texts: list[str],
+        spans: list[Ints],
+        sizes: list[Ints],
+        within: list[list[Ints]],
+        fronts: list[list[str]],
+        bar: Progress | None,
+    ) -> list[PooledSums]:
+        """Sums of texts whose spans, of these sizes in tokens, are embedded by themselves; a size of 0 is left out.
+
+        `within` holds the spans of the text that are wanted of each span's own pass; empty for none.
+        """
+        pieces, inner, after = [], [], []
+        for number, text in enumerate(texts):
+            for at, ((start, end), ahead) in enumerate(zip(spans[number].tolist(), fronts[number], strict=True)):
+                pieces.append(ahead + text[start:end])
+                inner.append([within[number][at] - start + len(ahead)] if within else [])
+                after.append(len(ahead) if self.open_runner.reads_spans else 0)
+        counted = np.flatnonzero(np.concatenate(sizes)).tolist()
+        planned = self.planner.plan([pieces[at] for at in counted], "document")
+        own = [np.array([[start, len(piece)]], np.int64) for start, piece in zip(after, pieces, strict=True)]
+        wanted = [[*inner[at], own[at]] if after[at] else inner[at] for at in counted]
+        read = [PooledSums.zero(self.open_runner.width, own) for own in inner]
+        tokens = np.zeros(len(pieces), np.int64)
+        for at, plan, sums in zip(counted, planned, self._run(planned, wanted, bar), strict=True):
+            tokens[at] = sums.keep_last() if after[at] else plan.tokens
+            read[at] = sums
+        ends = np.cumsum([len(own) for own in spans])
+        bounds = zip([0, *ends.tolist()], ends.tolist(), strict=False)
+        return [PooledSums.of_pieces(read[start:end], tokens[start:end]) for start, end in bounds]
 
 
 def _divided(spans: Seq[tuple[int, int]]) -> list[Ints]:
@@ -208,11 +244,12 @@ def _passages(plan: TextPlan, size: int, unit: PassageUnit) -> list[tuple[int, i
     return group_sentences(counted.tolist(), size, cast("Ints", plan.levels).tolist())
 
 
-def _divisions(plan: TextPlan, passages: list[tuple[int, int]]) -> list[Ints]:
-    """Spans of the sentences, and of the passages from their first sentence's start to their last one's end."""
+def _divisions(plan: TextPlan, passages: list[tuple[int, int]], kinds: Seq[int]) -> list[Ints]:
+    """Spans of the sentences (kind 0), and of the passages (1), from their first sentence's start to the last's end."""
     spans = cast("Ints", plan.spans)
     around = [(spans[first, 0], spans[last, 1]) for first, last in passages]
-    return [spans, np.array(around, np.int64).reshape(-1, 2)]
+    both = spans, np.array(around, np.int64).reshape(-1, 2)
+    return [both[kind] for kind in kinds]
 
 
 def repeated_tokens(window: Window | LazyWindow, repetition: Repetition | None) -> int:

@@ -61,6 +61,31 @@ class PooledSums:
             weights=[np.zeros(len(spans)) for spans in divisions],
         )
 
+    @classmethod
+    def of_pieces(cls, pieces: Seq[PooledSums], tokens: Ints) -> PooledSums:
+        """Sums of a text out of those of its pieces, which have so many tokens, shape (pieces,).
+
+        Its last division are the pieces, the others theirs.
+        """
+        weights = tokens * np.array([piece.weight for piece in pieces])
+        totals = weights[:, None] * np.stack([piece.document for piece in pieces])
+        own = zip(*((piece.parts, piece.sizes, piece.weights) for piece in pieces), strict=True)
+        parts, sizes, inner = ([np.concatenate(each) for each in zip(*of, strict=True)] for of in own)
+        document = totals.sum(0) / weights.sum()
+        return cls(document, [*parts, totals], [*sizes, tokens], 1.0, [*inner, weights])
+
+    def keep_last(self) -> int:
+        """Take the last division, of one span, for the whole text, and return the number of its tokens."""
+        total, size, weight = self.parts.pop()[0], int(self.sizes.pop()[0]), float(self.weights.pop()[0])
+        self.document, self.weight = total / weight, weight / size
+        return size
+
+    def put_first(self, other: PooledSums) -> None:
+        """Put another's last division before the divisions."""
+        self.parts.insert(0, other.parts[-1])
+        self.sizes.insert(0, other.sizes[-1])
+        self.weights.insert(0, other.weights[-1])
+
 
 @dataclass(frozen=True, eq=False)
 class PoolingIndex:
@@ -119,7 +144,12 @@ class Runner:
     @property
     def width(self) -> int:
         """Width of the sums."""
-        return self.host.width * len(self._layers)
+        return self.host.width * self._average.apart * len(self._layers)
+
+    @property
+    def reads_spans(self) -> bool:
+        """Whether spans of a sequence can be read out of its pass."""
+        return self._readout.spans
 
     def at_layers(self, layers: tuple[int, ...]) -> Runner:
         """The same runner, reading the states of several layers side by side out of each pass.
@@ -209,7 +239,10 @@ class Runner:
     def hidden(
         self, sequences: list[Sequence], role: TextRole, watcher: AttentionRecorder | None = None
     ) -> tuple[torch.Tensor, Packed]:
-        """States of all tokens before any readout, shape (tokens, layers * width), and the packed tokens."""
+        """States of all tokens before any readout, shape (tokens, layers * width), and the packed tokens.
+
+        Layers that are averaged only after they are pooled stand side by side.
+        """
         packed = pack(sequences)
         factors = None
         if self._temperature is not None:
@@ -221,7 +254,7 @@ class Runner:
             edges = torch.from_numpy(packed.edges).to(hidden.device)
             states = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
             hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in states], dim=1)
-        if self._average.count == 1:
+        if self._average.count == 1 or self._average.first:
             return hidden, packed
         several = hidden.to(torch.promote_types(hidden.dtype, torch.float32)).reshape(
             len(hidden), len(wanted), self._average.count, self.host.width

@@ -19,6 +19,8 @@ from eddy_embed.text.tokenizer import raise_on_surrogates
 PARTS: tuple[Part, ...] = get_args(Part)
 """The parts of a document that have vectors."""
 PASSAGES: tuple[Part, ...] = ("passages",)
+PASSAGE_SIZE = 256
+"""Default of most tokens in a passage."""
 CHUNK_CHARACTERS = 4_000_000
 """Characters of text planned at once: enough to sort by length, few enough for memory."""
 _FLAG = (bool, "True or False")
@@ -33,7 +35,8 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "fitted": ((Fitted, str, os.PathLike, NoneType), "a file that Fitted.save wrote, what fit() returned, or None"),
     "progress": ((Callable, NoneType), "a function of done, total and stage, or None"),
     "model_kwargs": ((Mapping, NoneType), "a dictionary, or None"),
-    **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "check", "late"), _FLAG),
+    **dict.fromkeys(("normalize", "trust_remote_code", "local_files_only", "show_progress", "check"), _FLAG),
+    "late": ((bool, NoneType), "True or False, or None"),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {"overflow": get_args(Overflow), "passage_unit": get_args(PassageUnit)}
 _COUNTS = {"max_length": True, "batch_size": True, "batch_tokens": True, "passage_size": False}

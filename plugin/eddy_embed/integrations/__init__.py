@@ -49,8 +49,7 @@ _NAMES = {
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
     "integrations.page_numbers": "LAST_LABEL PAGES Pages joined_pages pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",
-    "integrations.shared_embedders": "EmbedderOwner in_worker is_unfitted live_error name_of open_embedder "
-    "raise_if_unfitted",
+    "integrations.shared_embedders": "EmbedderOwner in_worker live_error name_of open_embedder",
     "integrations.whole_documents": "grouped_by_size with_text",
     "model.fingerprint": "digest",
     "model.loading.catalog": "CATALOG",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ConfigDict, PrivateAttr
 
-from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, NotFitted
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.settings import ENGINE_SETTINGS, PROCESS_SETTINGS, EmbedderSettings
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import contrast
@@ -149,7 +149,7 @@ class EmbedderOwner(EmbedderSettings):
 
         Raises:
             InvalidParameter: The method has no post-processing, the object wraps an embedder that somebody else made,
-                or the texts have fewer than two sentences.
+                or the texts have fewer than two passages.
         """
         if self._wraps_embedder:
             raise InvalidParameter("the embedder is not this object's own: fit it where it was made")
@@ -165,19 +165,17 @@ class EmbedderOwner(EmbedderSettings):
 
         Raises:
             EddyError: The object wraps a live model, which no file can bring back.
-            NotFitted: The method has post-processing that is not fitted yet.
         """
         self._refuse_live()
         embedder, folder = self.embedder, Path(folder)
-        raise_if_unfitted(embedder)
         folder.mkdir(parents=True, exist_ok=True)
-        if embedder.post is not None:
+        if embedder.is_fitted and embedder.post is not None:
             embedder.post.save(folder / SAVED_POST)
             self.fitted = str(folder / SAVED_POST)
             self._engine_key = self.key()
             with _lock:
                 _embedders[self.key(fitted=_version(self.fitted))] = embedder
-        more = {"fitted": embedder.post is not None, "fingerprint": embedder.fingerprint}
+        more = {"fitted": embedder.is_fitted, "fingerprint": embedder.fingerprint}
         with atomic_write(folder / SAVED) as file:
             file.write(json.dumps({**self.stored(), **more}, indent=2).encode())
 
@@ -269,20 +267,6 @@ def live_error(owner: str, model_name: str) -> str:
         f"the model instead, {owner}(model_name=...), or call {owner}.from_model in the other process; call "
         "save(folder) if it was fitted."
     )
-
-
-def is_unfitted(embedder: Embedder) -> bool:
-    """Whether the method has post-processing that is not fitted yet."""
-    return embedder.method.post is not None and embedder.method.post.learns and embedder.post is None
-
-
-def raise_if_unfitted(embedder: Embedder, call: str = "fit(texts)") -> None:
-    """Refuse an embedder whose post-processing is not fitted yet; the message names the call to make."""
-    if is_unfitted(embedder):
-        raise NotFitted(
-            f"Method '{embedder.method}' has post-processing, which learns from a library: call {call}, or give "
-            "fitted=, the file that Embedder(...).fit(texts).save(path) wrote."
-        )
 
 
 def _version(path: str | None) -> list[Any] | None:

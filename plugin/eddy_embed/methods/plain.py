@@ -71,6 +71,16 @@ def last2avg() -> Method:
 
 
 @register
+def firstlastavg() -> Method:
+    """The mean of two vectors, pooled from the token embeddings and from the exit layer; join it to a method.
+
+    As avg_first_last (Gao et al. 2021), but each has length 1 before they are averaged, and `standardise` sees each by
+    itself: states of an upper layer are many times as long as token embeddings.
+    """
+    return build(firstlastavg, {}, average=LayerMean(first=True))
+
+
+@register
 def readout(
     pool: Pool | None = None,
     exit: int | None = -1,

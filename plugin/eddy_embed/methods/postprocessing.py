@@ -33,6 +33,16 @@ def centre() -> Method:
 
 
 @register
+def standardise() -> Method:
+    """Each dimension minus its mean, divided by its standard deviation; of two layers in one vector, each by itself.
+
+    A few dimensions of a language model's states vary far more than all others, and decide cosines alone (Timkey and
+    van Schijndel 2021).
+    """
+    return build(standardise, {}, post=Post("standardise"))
+
+
+@register
 def abtt(k: int = 1) -> Method:
     """Vectors minus the library's mean and top principal components (Mu and Viswanath 2018).
 
@@ -77,8 +87,10 @@ def post_method(post: Post) -> Method:
         return cut
     if post.kind == "whiten":
         learned = whiten(post.dims, post.power)
+    elif post.kind == "abtt":
+        learned = abtt(post.components)
     else:
-        learned = centre() if post.kind == "centre" else abtt(post.components)
+        learned = centre() if post.kind == "centre" else standardise()
     return learned if post.keep is None else learned | cut
 
 

@@ -61,16 +61,22 @@ class Entry:
 
 USES = ("retrieval", "fast", "similarity")
 _CHOSEN = "chosen for this model"
+_BEST = Recommendation("plain:exit=-3+sif+firstlastavg+standardise", baseline="plain:exit=0+sif+filter")
 _FAST = Recommendation(
     "plain:exit=0+sif+filter",
     {"cranfield, ndcg@10, SmolLM2-135M": (0.320, 0.267), "cranfield, ndcg@10, Gemma 3 270M": (0.302, 0.256)},
     baseline="plain:exit=0+sif",
 )
+_SIMILARITY = Recommendation(
+    "plain:exit=0+sif+filter",
+    {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
+    baseline="prompteol:exit=-2",
+)
 _OWN: dict[_Shape, Entry] = {
     # SmolLM2-135M
     ("llama", 30, 576, 49152): Entry(
         _CHOSEN,
-        best=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
+        best=Recommendation("plain:exit=24+sif+firstlastavg+standardise", baseline="plain:exit=0+sif+filter"),
         fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
         similarity=Recommendation(
             "prompteol:exit=-2", {"stsb_dev, spearman": (0.803, 0.784)}, "plain:exit=1", "whiten:power=0.5"
@@ -79,23 +85,21 @@ _OWN: dict[_Shape, Entry] = {
     # Gemma 3 270M
     ("gemma3_text", 18, 640, 262144): Entry(
         _CHOSEN,
-        best=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
+        best=_BEST,
         fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
         similarity=Recommendation(
             "echo:exit=-2", {"stsb_dev, spearman": (0.811, 0.758)}, "prompteol:exit=-2", "whiten:power=0.5"
         ),
     ),
+    # eddy-tiny
+    ("llama", 8, 320, 8192): Entry(_CHOSEN, best=_FAST, fast=_FAST, similarity=_SIMILARITY),
 }
 """By (architecture, layers, hidden, vocabulary) of the full model."""
 _GENERIC = Entry(
     "for models without an entry of their own",
-    best=_FAST,
+    best=_BEST,
     fast=_FAST,
-    similarity=Recommendation(
-        "plain:exit=0+sif+filter",
-        {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
-        baseline="prompteol:exit=-2",
-    ),
+    similarity=_SIMILARITY,
 )
 _ENCODER = Entry(
     "for models that read in both directions",

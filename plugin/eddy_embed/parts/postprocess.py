@@ -1,7 +1,7 @@
-"""Post-processing fitted on a library's vectors, never on labels: centring, removal of top components, whitening.
+"""Post-processing fitted on vectors, never on labels: centring, standardising, removal of top components, whitening.
 
-Vectors of an untuned language model lie in a narrow cone: their common direction says nothing about a text. What a
-library's own vectors have in common can be measured and removed.
+Vectors of an untuned language model lie in a narrow cone: their common direction says nothing about a text. What
+vectors have in common can be measured, on general text or on a library's own, and removed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 from zipfile import BadZipFile
@@ -16,11 +17,12 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFinite
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.parts.settings import settings_of
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import differences
+from eddy_embed.utils.moments import RunningCovariance, RunningMoments
 
 Floats = NDArray[np.floating[Any]]
 
@@ -28,7 +30,10 @@ Floats = NDArray[np.floating[Any]]
 LEAST = 1e-12
 """Smallest ratio of least to largest variance with which the shrunk covariance is meaningful in every direction."""
 
-Kind = Literal["centre", "abtt", "whiten", "truncate"]
+LEAST_DEVIATION = 1e-3
+"""Least deviation by which a dimension is divided, relative to their root mean square: less is rounding, or chance."""
+
+Kind = Literal["centre", "standardise", "abtt", "whiten", "truncate"]
 
 
 @dataclass(frozen=True)
@@ -36,10 +41,11 @@ class Post:
     """What is done to vectors after pooling, before they are normalised.
 
     Attributes:
-        kind: "centre": minus the mean. "abtt": minus the mean and the projections on the top components (Mu and
-            Viswanath 2018). "whiten": minus the mean, rotated to principal components, each divided by its standard
-            deviation, shrunk (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004), to a `power`. "truncate":
-            nothing that is learned.
+        kind: "centre": minus the mean. "standardise": minus the mean, each dimension divided by its standard deviation,
+            of several layers in one vector each by itself. "abtt": minus the mean and the projections on the top
+            components (Mu and Viswanath 2018). "whiten": minus the mean, rotated to principal components, each divided
+            by its standard deviation, shrunk (Su et al. 2021, with the shrinkage of Ledoit and Wolf 2004), to a
+            `power`. "truncate": nothing that is learned.
         components: Top components that "abtt" removes.
         dims: Components that "whiten" keeps, None for all.
         keep: Leading dimensions of the result that are kept, None for all.
@@ -74,6 +80,11 @@ class Post:
         """Whether it has to be fitted on vectors before it can be applied."""
         return self.kind != "truncate"
 
+    @property
+    def by_layer(self) -> bool:
+        """Whether it takes the layers of a vector side by side, before they are averaged."""
+        return self.kind == "standardise"
+
     def joined(self, other: Post) -> Post | None:
         """Both, if one of them only truncates, which is done last; None if they exclude each other."""
         first, last = (other, self) if self.kind == "truncate" else (self, other)
@@ -90,89 +101,18 @@ class Post:
         return self.keep or self.dims or width
 
 
-class RunningCovariance:
-    """Mean, covariance and shrinkage of vectors, in one pass and float64.
-
-    Sums are taken around the first batch's mean: in a narrow cone, sums around zero would cancel.
-    """
-
-    def __init__(self, width: int) -> None:
-        """Start for vectors of this width."""
-        self.count = 0
-        self._origin: Doubles | None = None
-        self._sum = np.zeros(width)
-        self._outer = np.zeros((width, width))
-        self._cubic = np.zeros(width)
-        self._quartic = 0.0
-
-    @classmethod
-    def of(cls, vectors: Floats) -> RunningCovariance:
-        """Those of vectors of shape (vectors, width)."""
-        moments = cls(vectors.shape[1])
-        moments.add(vectors)
-        return moments
-
-    def add(self, vectors: Floats) -> None:
-        """Add vectors of shape (vectors, width); NotFinite if one holds NaN or infinity."""
-        x = np.asarray(vectors, np.float64)
-        if not np.isfinite(x).all():
-            raise NotFinite("a vector to fit on holds NaN or infinity; embed its text again")
-        if len(x) == 0:
-            return
-        if self._origin is None:
-            self._origin = x.mean(0)
-        x = x - self._origin
-        squares = np.einsum("nd,nd->n", x, x)
-        self.count += len(x)
-        self._sum += x.sum(0)
-        self._outer += x.T @ x
-        self._cubic += squares @ x
-        self._quartic += float(squares @ squares)
-
-    @property
-    def mean(self) -> Doubles:
-        """Shape (width,)."""
-        self._require(1)
-        origin = np.zeros(len(self._sum)) if self._origin is None else self._origin
-        return np.asarray(origin + self._sum / self.count)
-
-    @property
-    def covariance(self) -> Doubles:
-        """Divided by the number of vectors, shape (width, width)."""
-        self._require(2)
-        shift = self._sum / self.count
-        return np.asarray(self._outer / self.count - np.outer(shift, shift))
-
-    @property
-    def shrinkage(self) -> float:
-        """Ledoit and Wolf's weight of the spherical covariance, between 0 and 1 (2004, section 3.2)."""
-        covariance, width, n = self.covariance, len(self._sum), self.count
-        shift = self._sum / n
-        square = float(shift @ shift)
-        # Sum over vectors of |x - m|^4, expanded so that one pass suffices.
-        fourth = self._quartic - 4 * float(self._cubic @ shift) + 4 * float(shift @ self._outer @ shift)
-        fourth += 2 * square * float(np.trace(self._outer)) - 4 * n * square**2 + n * square**2
-        scale = float(np.trace(covariance)) / width
-        dispersion = float((covariance**2).sum()) / width - scale**2
-        error = (fourth / n**2 - float((covariance**2).sum()) / n) / width
-        return 0.0 if dispersion <= 0 else min(max(error, 0.0), dispersion) / dispersion
-
-    def _require(self, count: int) -> None:
-        if self.count < count:
-            raise InvalidParameter(f"post-processing needs at least {count} vectors to fit on, not {self.count}")
-
-
 @dataclass(frozen=True, eq=False)
 class Fitted:
-    """Post-processing with what it learned from a library.
+    """Post-processing with what it learned: a model's calibration on general text, or on a library's.
 
     Attributes:
         post: What is done.
-        mean: Subtracted, shape (width,).
-        matrix: Applied after that, shape (width, components); None for none.
+        mean: Subtracted, shape (width,); for `standardise`, the layers of a vector side by side.
+        matrix: Applied after that, shape (width, components), or (width,) for a diagonal one; None for none.
         count: Number of vectors it was fitted on.
         query_mean: Subtracted from queries instead of `mean`, shape (width,); None: queries are treated as documents.
         made_by: `Embedder.made_by` of the vectors that it was fitted on; None: unknown.
+        general: Digest of the general text that it was fitted on; "" if it was fitted on a user's.
     """
 
     post: Post
@@ -181,6 +121,7 @@ class Fitted:
     count: int
     query_mean: Doubles | None = None
     made_by: dict[str, Any] | None = None
+    general: str = ""
 
     def check_made_by(self, made_by: dict[str, Any]) -> None:
         """Raise FingerprintMismatch if an `Embedder.made_by` differs from that of the vectors that it was fitted on."""
@@ -201,13 +142,10 @@ class Fitted:
             )
 
     @property
-    def dimension(self) -> int:
-        """Width of the processed vectors."""
-        return self.post.dimension(len(self.mean))
-
-    @property
     def digest(self) -> str:
-        """Hash of the fitted values, rounded to float32."""
+        """Hash of the fitted values, rounded to float32, or of the general text that they follow from."""
+        if self.general:
+            return self.general
         sha = hashlib.sha256(json.dumps(settings_of(self.post), sort_keys=True).encode())
         for array in (self.mean, self.matrix):
             sha.update(b"none" if array is None else array.astype("<f4").tobytes())
@@ -216,7 +154,7 @@ class Fitted:
         return sha.hexdigest()
 
     def apply(self, vectors: Floats, role: Literal["document", "query"] = "document") -> Doubles:
-        """Process unit vectors of documents or queries, shape (.., width), without normalising the result.
+        """Process unit vectors of documents or queries, shape (.., width), without normalising or truncating them.
 
         Raises:
             InvalidParameter: They have another width.
@@ -228,12 +166,15 @@ class Fitted:
                 "fit it again with this model"
             )
         x = x - (self.query_mean if role == "query" and self.query_mean is not None else self.mean)
-        return np.asarray((x if self.matrix is None else x @ self.matrix)[..., : self.post.keep])
+        if self.matrix is None:
+            return x
+        return np.asarray(x * self.matrix if self.matrix.ndim == 1 else x @ self.matrix)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write to a .npz file, atomically."""
         arrays: dict[str, Any] = {"mean": self.mean, "post": json.dumps(asdict(self.post)), "count": self.count}
         arrays |= {"maker": json.dumps(self.made_by), "matrix": self.matrix, "query_mean": self.query_mean}
+        arrays["general"] = self.general
         with atomic_write(path) as file:
             np.savez(file, **{name: array for name, array in arrays.items() if array is not None})
 
@@ -250,25 +191,43 @@ class Fitted:
                 matrix = held["matrix"] if "matrix" in held else None
                 query_mean = held["query_mean"] if "query_mean" in held else None
                 made_by = json.loads(str(held["maker"]))
-                return cls(post, held["mean"], matrix, int(held["count"]), query_mean, made_by)
+                general = str(held["general"]) if "general" in held else ""
+                return cls(post, held["mean"], matrix, int(held["count"]), query_mean, made_by, general)
         except (OSError, EOFError, BadZipFile, ValueError, KeyError, TypeError, AttributeError) as error:
             raise InvalidParameter(f"no fitted post-processing at {path}: {error}; fit it first") from error
 
 
-def fit(post: Post, moments: RunningCovariance, queries: RunningCovariance | None = None) -> Fitted:
+def statistics(post: Post, groups: Iterable[Floats]) -> RunningMoments:
+    """What post-processing needs to know of vectors, which come in groups of shape (vectors, width).
+
+    Raises:
+        InvalidParameter: There are none.
+    """
+    kind = RunningCovariance if post.kind in ("abtt", "whiten") else RunningMoments
+    moments: RunningMoments | None = None
+    for vectors in groups:
+        moments = kind(vectors.shape[1]) if moments is None else moments
+        moments.add(vectors)
+    if moments is None:
+        raise InvalidParameter(f"{post.kind} needs texts to be fitted on, and there are none")
+    return moments
+
+
+def fit(post: Post, moments: RunningMoments, queries: RunningMoments | None = None) -> Fitted:
     """Fit post-processing on statistics of vectors.
 
     Args:
         post: The post-processing.
-        moments: Statistics of the library's passage vectors, as they leave the method.
+        moments: Statistics of passages' vectors, of length 1, as they leave the method; a `RunningCovariance` for abtt
+            and whiten.
         queries: Statistics of sample queries' vectors, for a mean of their own; None: queries are treated as documents.
 
     Raises:
         InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
     """
     if not post.learns:
-        raise InvalidParameter(f"{post.kind} learns nothing from vectors; join centre, abtt or whiten")
-    if moments.count < 2 or not np.trace(moments.covariance) > 0:
+        raise InvalidParameter(f"{post.kind} learns nothing from vectors; join centre, standardise, abtt or whiten")
+    if moments.count < 2 or not moments.variance.sum() > 0:
         raise InvalidParameter(
             f"{post.kind} needs at least 2 vectors that differ to be fitted on, not {moments.count} alike; give it "
             "more of the library's texts"
@@ -276,8 +235,14 @@ def fit(post: Post, moments: RunningCovariance, queries: RunningCovariance | Non
     width = len(moments.mean)
     post.dimension(width)
     query_mean = None if queries is None else _query_mean(queries, moments)
+    if post.by_layer:
+        deviation = np.sqrt(moments.variance)
+        least = LEAST_DEVIATION * np.sqrt(moments.variance.mean())
+        return Fitted(post, moments.mean, 1 / np.maximum(deviation, least), moments.count, query_mean)
     if post.kind == "centre":
         return Fitted(post, moments.mean, None, moments.count, query_mean)
+    if not isinstance(moments, RunningCovariance):
+        raise AssertionError(f"{post.kind} is fitted on covariances")
     values, axes = np.linalg.eigh(moments.covariance)
     values, axes = values[::-1], _signed(axes[:, ::-1])
     if post.kind == "abtt":
@@ -292,15 +257,15 @@ def fit(post: Post, moments: RunningCovariance, queries: RunningCovariance | Non
     return Fitted(post, moments.mean, (axes / shrunk ** (post.power / 2))[:, : post.dims], moments.count, query_mean)
 
 
-def _query_mean(queries: RunningCovariance, library: RunningCovariance) -> Doubles:
+def _query_mean(queries: RunningMoments, library: RunningMoments) -> Doubles:
     """The queries' mean, drawn towards the library's by as much as it may be off (James and Stein 1961).
 
     Its squared error is estimated by the queries' spread around it, the library's counted as one query more: a single
     query, or several that are alike, are then not reduced to nothing by their own mean.
     """
-    spread = np.trace(library.covariance)
+    spread = library.variance.sum()
     if queries.count > 1:
-        spread = spread / queries.count + np.trace(queries.covariance)
+        spread = spread / queries.count + queries.variance.sum()
     difference = queries.mean - library.mean
     distance = float(difference @ difference)
     weight = 1.0 if distance == 0 else min(1.0, float(spread) / queries.count / distance)

@@ -112,16 +112,19 @@ class Readout:
 
 @dataclass(frozen=True)
 class LayerMean:
-    """The states of several layers, averaged before they are read.
+    """The states of several layers in one vector.
 
     Attributes:
-        count: Number of layers: the exit layer and those right below it.
+        count: Number of layers: the exit layer and those right below it, averaged token by token.
+        first: The exit layer and h[0], the token embeddings, instead: each is pooled by itself, brought to length 1,
+            and then both are averaged, since states of an upper layer are many times as long.
 
     Raises:
         InvalidParameter: `count` is below 1.
     """
 
     count: int = 2
+    first: bool = False
 
     def __post_init__(self) -> None:
         if self.count < 1:
@@ -129,12 +132,21 @@ class LayerMean:
 
     def layers(self, exit_layer: int) -> tuple[int, ...]:
         """The layers averaged if `exit_layer` is read; InvalidParameter if there are too few."""
+        if self.first:
+            if exit_layer < 1:
+                raise InvalidParameter("the exit layer is h[0], the first itself; choose a later exit")
+            return 0, exit_layer
         if exit_layer < self.count - 1:
             raise InvalidParameter(
                 f"the mean of {self.count} layers needs {self.count - 1} below the exit, which is layer {exit_layer}; "
                 "choose a later exit"
             )
         return tuple(range(exit_layer - self.count + 1, exit_layer + 1))
+
+    @property
+    def apart(self) -> int:
+        """Number of vectors that are pooled apart."""
+        return 2 if self.first else 1
 
 
 def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-_OMITTED_DEFAULTS = {"specials": False, "init": "scaled", "last_layer_only": False, "power": 1.0}
+_OMITTED_DEFAULTS = {"specials": False, "init": "scaled", "last_layer_only": False, "power": 1.0, "first": False}
 """Fields that are younger than fingerprints, and their defaults."""
 
 

@@ -29,7 +29,6 @@ from eddy_embed.integrations import (
     in_worker,
     is_random,
     passage_id,
-    raise_if_unfitted,
     refuse_unknown,
     with_text,
 )
@@ -48,8 +47,7 @@ class LongDocumentNodeParser(NodeParser):
     and ids that are the same in every run. `EddyEmbedding`, as the next transformation of a pipeline or as the index's
     embedding model, keeps their vectors. Metadata is stored, not embedded.
 
-    Documents without text give no node, and one warning names them. Before a method with post-processing is fitted,
-    `get_nodes_from_documents` raises `NotFitted`: call `embed_model.fit(documents)` once, with the whole library.
+    Documents without text give no node, and one warning names them.
 
     Args:
         embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None for `Settings.embed_model`.
@@ -71,7 +69,7 @@ class LongDocumentNodeParser(NodeParser):
     embed_model: EddyEmbedding
     passage_size: int = Field(default=256, gt=0)
     passage_unit: PassageUnit = "tokens"
-    late: bool = True
+    late: bool | None = None
     parts: tuple[Part, ...] = PASSAGES
 
     def __init__(
@@ -80,7 +78,7 @@ class LongDocumentNodeParser(NodeParser):
         embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
         passage_size: int = 256,
         passage_unit: PassageUnit = "tokens",
-        late: bool = True,
+        late: bool | None = None,
         parts: Collection[Part] = PASSAGES,
         include_metadata: bool = True,
         include_prev_next_rel: bool = True,
@@ -135,8 +133,6 @@ class LongDocumentNodeParser(NodeParser):
 
     def _parse_nodes(self, nodes: Sequence[BaseNode], show_progress: bool = False, **kwargs: Any) -> list[BaseNode]:
         engine = self.embed_model.embedder
-        # Fitting on these documents would make vectors that those of a later call, or of another process, do not match.
-        raise_if_unfitted(engine, "parser.embed_model.fit(documents) once, with the whole library")
         # A pipeline does not pass on its show_progress, so the embedding model's counts as well.
         show = show_progress or self.embed_model.show_progress
         for index, node in enumerate(nodes):
@@ -169,11 +165,12 @@ class LongDocumentNodeParser(NodeParser):
 
     def _nodes(self, document: BaseNode, result: LongDocument, identity: str, copy: int) -> list[TextNode]:
         fingerprint = self.embed_model.fingerprint
+        late = self.embed_model.embedder.reads_late if self.late is None else self.late
 
         def own_id(number: int, part: Part, span: Span) -> str:
             if self.id_func is not default_id_func:
                 return str(self.id_func(number, document))
-            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, self.late, part)
+            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, late, part)
 
         return document_nodes(document, result, self.parts, fingerprint, own_id)
 

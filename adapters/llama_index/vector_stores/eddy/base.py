@@ -47,8 +47,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     """Stores nodes in the main collection of an index that knows its embedder.
 
     Adding a node of a known id replaces it. The store writes nodes in batches that the database accepts, under the
-    index's lock. Scores are cosines; of hybrid queries, standardised scores added. The store refuses vectors of another
-    embedder in nodes and queries. Queries find documents that the index has split itself, too.
+    index's lock. Scores are cosines, or, of hybrid queries, sums for meaning and words. The store refuses vectors of
+    another embedder in nodes and queries. Queries find documents that the index has split itself, too.
 
     An index in a folder keeps fitted post-processing, and is opened again by the method's name alone; the store's
     `embed_model` has it: pass that to `VectorStoreIndex` and to pipelines.
@@ -68,7 +68,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         InvalidParameter: An argument is wrong, or there is neither folder nor host.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
-        NotFitted: The model has post-processing that was fitted neither before nor for the index.
     """
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)

@@ -11,12 +11,13 @@ import numpy as np
 from eddy_embed.analysis.evaluate.results import Cost
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task
 from eddy_embed.embedder import Embedder
-from eddy_embed.encoding.finalize import VectorFinalizer, unit
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.validation import PASSAGES
 from eddy_embed.parts.layout import TextRole
-from eddy_embed.parts.postprocess import Post, RunningCovariance, fit
+from eddy_embed.parts.postprocess import Post, fit
 from eddy_embed.utils.arrays import Doubles, Floats, Ints
+from eddy_embed.utils.moments import RunningCovariance
 from eddy_embed.utils.progress import Progress
 
 SEED = 0
@@ -105,8 +106,8 @@ def embed(
     seconds = time.perf_counter() - started
 
     def by_layer(vectors: Floats) -> list[Doubles]:
-        before_post = embedder._pipeline.finish.before_post
-        return [unit(before_post(each.astype(np.float64))) for each in np.split(vectors, len(layers), axis=1)]
+        for_post = embedder._pipeline.finish.for_post
+        return [for_post(each.astype(np.float64)) for each in np.split(vectors, len(layers), axis=1)]
 
     libraries, queries = by_layer(library), by_layer(asked)
     samples = libraries if sample is library else by_layer(sample)
