@@ -100,10 +100,14 @@ class IndexCore:
         return {"passage_size": self.settings.passage_size, "late": self.settings.late, "parts": parts}
 
     @property
+    def runs_layers(self) -> bool:
+        """Whether the embedder runs layers of its model."""
+        return self._embedder is not None and self._embedder.method.exit_layer > 0
+
+    @property
     def stores_sentences(self) -> bool:
         """Whether sentences' vectors are stored: where the method runs layers, so that a sentence takes a pass."""
-        runs_layers = self._embedder is not None and self._embedder.method.exit_layer > 0
-        return self.settings.sentence_vectors and runs_layers and self.store.connection.folder is not None
+        return self.settings.sentence_vectors and self.runs_layers and self.store.connection.folder is not None
 
     @property
     def _dimension(self) -> int:

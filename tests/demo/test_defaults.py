@@ -32,7 +32,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recommendation], None]:
 def test_a_new_library_takes_a_method_that_embeds_at_once(
     documents: Path, tmp_path: Path, run: Run, table: Callable[[Recommendation], None]
 ) -> None:
-    """Post-processing that would have to be fitted is left out, and what the table says later changes no library."""
+    """Post-processing for a fit of one's own is left out, and what the table says later changes no library."""
     library = tmp_path / "library"
     ingest = ("ingest", documents, "--library", library, "--model", MODEL, "--passage-size", 12)
     made = run(*ingest)

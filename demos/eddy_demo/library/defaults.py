@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import CATALOG
 
 BUNDLED_MODEL = "eddy-tiny"
@@ -19,7 +18,7 @@ def default_model() -> str:
 
 
 def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
-    """Return what is recommended for retrieval with a model, without post-processing that has to be fitted."""
+    """Return what is recommended for retrieval with a model: with its layers where they find more, or without."""
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
@@ -28,18 +27,9 @@ def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
 
 
 def method_in_full(model: str, method: str) -> str:
-    """Return a method's text form, with what is recommended for the model in place of `recommended`.
-
-    Raises:
-        InvalidParameter: The method has post-processing that is fitted on texts, so it cannot embed the first ones.
-    """
+    """Return a method's text form, with what is recommended for the model in place of a name that stands for it."""
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
     asked = methods.parse(method)
-    if asked.post is not None and asked.post.learns:
-        raise InvalidParameter(
-            f"method {str(asked)!r} has post-processing that is fitted on texts before it embeds any, which a library "
-            "does not do: name a method without centre, abtt and whiten (--method)"
-        )
     return str(asked if asked.recommended is None else methods.resolve(asked, read_backbone(model)))
