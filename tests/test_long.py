@@ -16,7 +16,7 @@ from tests.selection import each_once, mostly_slow, turns
 
 from eddy_embed import Embedder
 from eddy_embed.encoding import planner, runner, windows
-from eddy_embed.encoding.document import Part
+from eddy_embed.encoding.document import Part, front
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 from eddy_embed.text.sequence import Window as EngineWindow
 
@@ -134,7 +134,7 @@ def test_spans_equal_the_reference(family: str, method: str, max_length: int) ->
     else:
         name, parameters = METHODS[method]
         done = passes(name, parameters, *loaded(family), TEXT, [(0, len(TEXT))], sentences=sentences_of(TEXT))
-    document = e.encode_long(TEXT, passage_size=40)
+    document = e.encode_long(TEXT, passage_size=40, late=True)
     assert len(document.passages) > 2
     for span in [*document.sentences, *document.passages]:
         assert np.abs(span.vector - span_vector(done, (span.start, span.end))).max() <= 1e-5
@@ -149,11 +149,12 @@ def test_passages_know_what_came_before_and_what_follows_where_the_method_says_s
     first, middle, last = "The river rose.", "Nobody asked the miller.", "Salt was dear in those years."
     texts = [f"{first} {middle} {last}", f"Bread rose. {middle} {last}", f"{first} {middle} The bell rang at once."]
     usual, other_first, other_last = (
-        [p.vector for p in d.passages] for d in e.encode_long(texts, passage_size=1, passage_unit="sentences")
+        [p.vector for p in d.passages]
+        for d in e.encode_long(texts, passage_size=1, passage_unit="sentences", late=True)
     )
     assert np.abs(usual[2] - other_first[2]).max() > 1e-4, "what came before"
     assert (np.abs(usual[0] - other_last[0]).max() > 1e-4) == ahead, "what follows"
-    alone = e.encode_long(texts, passage_size=1, passage_unit="sentences", late=False)
+    alone = e.encode_long(texts, passage_size=1, passage_unit="sentences")
     assert len({d.passages[1].vector.tobytes() for d in alone}) == 1, "by itself it knows neither"
 
 
@@ -173,7 +174,9 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
     text = f"{TEXT} {TEXT}"
-    document = e.encode_long(text, late=e.can_embed_spans)
+    if not e.can_embed_spans:
+        return
+    document = e.encode_long(text, late=True)
     assert np.array_equal(document.vector, e.encode_document(text))
     assert (document.n_windows > 1) == (max_length == 160)
 
@@ -196,12 +199,8 @@ def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, par
             assert np.abs(a.vector - b.vector).max() <= 1e-6
     assert np.array_equal(some.vector, whole.vector if "document" in parts else np.zeros(0))
     planner = e._pipeline.planner.plan
-    alone = {
-        "document": [TEXT],
-        "passages": [TEXT[p.start : p.end] for p in whole.passages],
-        "sentences": [TEXT[s.start : s.end] for s in whole.sentences],
-    }
-    wanted = alone["document"] if late else [text for name in parts for text in alone[name]]
+    # Sentences are read out of their passages' passes, and the document's vector is made of its passages'.
+    wanted = [TEXT] if late else [TEXT[p.start : p.end] for p in whole.passages]
     assert ran == sum(len(job.sequence) for planned in planner(wanted, "document") for job in planned.windows)
 
 
@@ -214,7 +213,7 @@ def test_unknown_parts_are_refused(parts: Any) -> None:
 def test_a_passage_of_all_sentences_is_the_document() -> None:
     # No blank between sentences is a token of its own here, so the passage has all of the document's tokens.
     text = "The river rose at night. By morning the bridge was gone!"
-    document = embedder("qwen3", "htp").encode_long(text)
+    document = embedder("qwen3", "htp").encode_long(text, late=True)
     assert len(document.passages) == 1 and document.passages[0].n_tokens == document.n_tokens
     assert np.abs(document.passages[0].vector - document.vector).max() <= 1e-6
 
@@ -232,20 +231,56 @@ def test_several_documents_come_in_order_and_each_as_if_alone() -> None:
     assert e.encode_long([]) == []
 
 
-@pytest.mark.parametrize("method", ["htp", "prompteol", "plain:pool=last", "plain:pool=weighted"])
-def test_without_late_each_part_is_embedded_by_itself(method: str) -> None:
-    e = embedder("llama", method, max_length=WINDOW)
-    document = e.encode_long(TEXT, passage_size=40, late=False)
-    parts = [*document.passages, *document.sentences]
-    alone = e.encode_document([TEXT[part.start : part.end] for part in parts])
-    assert np.abs(np.stack([part.vector for part in parts]) - alone).max() <= 1e-5
-    assert np.array_equal(document.vector, e.encode_document(TEXT))
+@pytest.mark.parametrize(
+    "method", ["htp", "prompteol", "plain:pool=last", "plain:exit=3+sif", "plain:exit=3+sif+filter"]
+)
+def test_without_late_each_passage_is_read_by_itself(method: str) -> None:
+    """Sentences are read out of their passage's pass, or by themselves; the document is the mean of its passages."""
+    e, raw = (embedder("llama", method, max_length=WINDOW, normalize=normal) for normal in (True, False))
+    document = e.encode_long(TEXT, passage_size=40)
+    texts = [TEXT[passage.start : passage.end] for passage in document.passages]
+    assert len(texts) > 2
+    alone = e.encode_document(texts)
+    assert np.abs(np.stack([passage.vector for passage in document.passages]) - alone).max() <= 1e-5
+    for passage, text in zip(document.passages, texts, strict=True):
+        held = document.sentences[passage.first_sentence : passage.last_sentence + 1]
+        if e.can_embed_spans:
+            expected = e.encode_words(text, [(s.start - passage.start, s.end - passage.start) for s in held])
+        else:
+            expected = e.encode_document([TEXT[s.start : s.end] for s in held])
+        assert np.abs(np.stack([sentence.vector for sentence in held]) - expected).max() <= 1e-5
+        assert not e.can_embed_spans or passage.n_tokens == e.count_tokens(text)
+    weights = np.array([passage.n_tokens for passage in document.passages], float)
+    if "sif" in method:
+        table, tokenizer = e._pipeline.open_runner.token_weights, e._pipeline.planner.tokenizer
+        weights = np.array([table[tokenizer([text])[0].ids].sum() for text in texts])
+    whole = weights @ raw.encode_document(texts).astype(np.float64)
+    assert np.abs(document.vector - whole / np.linalg.norm(whole)).max() <= 1e-5
+
+
+def test_a_passage_is_read_after_the_headings_above_it() -> None:
+    text = "# Ferries\n\n## Dogs\n\nThey travel free. They must be on a lead.\n\n## Bread\n\nIt is baked at sea."
+    e = embedder("llama", "plain:exit=3")
+    document = e.encode_long(text, passage_size=1, passage_unit="sentences")
+    paths = [passage.headings for passage in document.passages]
+    assert paths == [("Ferries", "Dogs"), ("Ferries", "Dogs"), ("Ferries", "Bread")]
+    for passage, headings in zip(document.passages, paths, strict=True):
+        ahead = f"{' > '.join(headings)}\n"
+        read = ahead + text[passage.start : passage.end]
+        assert np.abs(passage.vector - e.encode_words(read, [(len(ahead), len(read))])[0]).max() <= 1e-5
+        assert np.abs(passage.vector - e.encode_document(text[passage.start : passage.end])).max() > 1e-3
+        # A token may hold the new line and the passage's first sign, and belongs to the headings then.
+        assert 0 <= e.count_tokens(text[passage.start : passage.end]) - passage.n_tokens <= 1
+    assert front(["x" * 150, "y" * 60, "z" * 60]) == f"{'y' * 60} > {'z' * 60}\n" and front(["x" * 201]) == ""
+    last = embedder("llama", "plain:pool=last").encode_long(text, passage_size=1, passage_unit="sentences")
+    read = f"Ferries > Dogs\n{text[last.passages[0].start : last.passages[0].end]}"
+    assert np.abs(last.passages[0].vector - embedder("llama", "plain:pool=last").encode_document(read)).max() <= 1e-5
 
 
 @pytest.mark.parametrize("method", ["prompteol", "tp:prompt=prompteol", "plain:pool=last", "plain:pool=hybrid"])
 def test_methods_that_read_one_token_have_no_spans(method: str) -> None:
     with pytest.raises(IncompatibleMethods, match="late=False"):
-        embedder("llama", method).encode_long(TEXT)
+        embedder("llama", method).encode_long(TEXT, late=True)
 
 
 def test_unnormalised_spans_are_plain_means() -> None:
@@ -287,7 +322,7 @@ def test_truncation_keeps_what_fits_and_counts_the_rest(method: str) -> None:
 
 def test_truncated_long_documents_say_so() -> None:
     e = embedder("llama", "htp", max_length=WINDOW, overflow="truncate")
-    document = e.encode_long(TEXT, passage_size=30)
+    document = e.encode_long(TEXT, passage_size=30, late=True)
     assert document.n_truncated > 0 and document.n_windows == 1
     end = max(sentence.end for sentence in document.sentences)
     assert end < len(TEXT)

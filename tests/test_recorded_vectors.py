@@ -40,7 +40,7 @@ def measure(method: str) -> tuple[str, np.ndarray]:
     with Embedder("eddy-tiny", method=method, dtype="float32", device="cpu") as embedder:
         rows = [embedder.encode_document(list(TEXTS)), embedder.encode_query(TEXTS[:1])]
         if embedder.can_embed_spans:
-            document = embedder.encode_long(" ".join(TEXTS), passage_size=20)
+            document = embedder.encode_long(" ".join(TEXTS), passage_size=20, late=True)
             rows += [np.stack([part.vector for part in (*document.passages, *document.sentences)])]
         return digest(embedder.settings["method"]), np.concatenate(rows)
 
