@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 from tests import families
 from tests.comparison import CORE, METHODS, embedder, loaded, sentences_of
-from tests.reference.readout import unit
+from tests.reference.readout import filtered, sif, unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 from tests.selection import each_once, mostly_slow, turns
+from tokenizers import normalizers
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, methods
 from eddy_embed.encoding import planner, runner, windows
-from eddy_embed.encoding.document import Part, Passage
+from eddy_embed.encoding.document import Part, Passage, front
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 from eddy_embed.text.sequence import Window as EngineWindow
 
@@ -154,7 +156,7 @@ def test_passages_know_what_came_before_and_what_follows_where_the_method_says_s
     )
     assert np.abs(usual[2] - other_first[2]).max() > 1e-4, "what came before"
     assert (np.abs(usual[0] - other_last[0]).max() > 1e-4) == ahead, "what follows"
-    alone = e.encode_long(texts, passage_size=1, passage_unit="sentences", late=False)
+    alone = e.encode_long(texts, passage_size=1, passage_unit="sentences")
     assert len({d.passages[1].vector.tobytes() for d in alone}) == 1, "by itself it knows neither"
 
 
@@ -170,11 +172,16 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
         assert np.abs(e.encode_document(TEXT) - document_vector(passes_of(e, "llama", method, TEXT))).max() > 1e-5
 
 
-@pytest.mark.parametrize(("method", "max_length"), mostly_slow(product(METHODS, [160, 1024]), turns(CORE, [160, 1024])))
+@pytest.mark.parametrize(
+    ("method", "max_length"),
+    mostly_slow(
+        product([m for m in METHODS if methods.parse(m).can_embed_spans], [160, 1024]), turns(CORE, [160, 1024])
+    ),
+)
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
     text = f"{TEXT} {TEXT}"
-    document = e.encode_long(text, late=e.can_embed_spans)
+    document = e.encode_long(text, late=True)
     assert np.array_equal(document.vector, e.encode_document(text))
     assert (document.n_windows > 1) == (max_length == 160)
 
@@ -291,6 +298,7 @@ def test_a_passage_of_more_than_a_window_is_read_in_windows(method: str) -> None
     assert np.abs(sentence.vector - span_vector(read, inside)).max() <= 1e-5
 
 
+DROPPED = "\u2042\u2042"
 TITLED = "# Tides\n\nThe moon pulls the water.\n\n## Staffs\n\nPut a staff into the ground. Read it twice a day."
 AHEAD = "Tides > Staffs\n"
 
@@ -312,6 +320,54 @@ def test_a_passage_is_read_after_its_headings_which_are_in_no_mean(method: str) 
         assert np.abs(document.sentences[-1].vector - e.encode_document(own)).max() <= 1e-5
     assert np.abs(passage.vector - expected).max() <= 1e-5
     assert np.abs(passage.vector - e.encode_document(own)).max() > 1e-4
+
+
+def test_headings_read_ahead_are_few_and_not_read_by_embedding_models() -> None:
+    assert front(["x" * 150, "y" * 60, "z" * 60]) == f"{'y' * 60} > {'z' * 60}\n"
+    assert front(["x" * 201]) == front([]) == ""
+    e = embedder("bert", "plain")
+    passage = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False).passages[-1]
+    assert (
+        passage.headings
+        and np.abs(passage.vector - e.encode_document(TITLED[passage.start : passage.end])).max() <= 1e-5
+    )
+
+
+@pytest.mark.parametrize("filtered_out", [None, 3])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_document_weighs_its_passages_by_the_weights_of_their_tokens(family: str, filtered_out: int | None) -> None:
+    model, tokenizer = loaded(family)
+    e = embedder(family, "plain:exit=3+sif:a=0.01" + (f"+filter:drop={filtered_out}" if filtered_out else ""))
+    document = e.encode_long(TEXT, passage_size=40, late=False)
+    table, whole = model.get_input_embeddings().weight, np.zeros(families.HIDDEN)
+
+    def finished(raw: np.ndarray) -> np.ndarray:
+        return unit(raw if filtered_out is None else filtered(raw, table, filtered_out))
+
+    for passage in document.passages:
+        text = TEXT[passage.start : passage.end]
+        (read,) = passes("plain", {"exit": 3}, model, tokenizer, text, [(0, len(text))], sentences=())
+        own = np.zeros(families.HIDDEN)
+        for at in read.done.layout.text:
+            own = own + sif(tokenizer, read.done.layout.ids[at], 0.01) * read.done.h[at]
+        assert np.abs(passage.vector - finished(own)).max() <= 1e-5
+        whole = whole + own
+    assert len(document.passages) > 2 and np.abs(document.vector - finished(whole)).max() <= 1e-5
+
+
+def test_a_passage_without_tokens_has_the_documents_vector_and_no_part_in_it() -> None:
+    model, tokenizer = loaded("qwen3")
+    dropping = copy.deepcopy(tokenizer)
+    dropping.backend_tokenizer.normalizer = normalizers.Replace(DROPPED, "")
+    e, raw = (Embedder(model, "plain", tokenizer=dropping, normalize=normal) for normal in (True, False))
+    text = f"The river rose.\n\n{DROPPED}\n\nSalt was dear."
+    document = e.encode_long(text, passage_size=1, passage_unit="sentences", late=False)
+    assert [passage.n_tokens > 0 for passage in document.passages] == [True, False, True]
+    first, none, last = document.passages
+    assert text[none.start : none.end] == DROPPED and np.array_equal(none.vector, document.vector)
+    assert np.array_equal(document.sentences[1].vector, document.vector) and document.sentences[1].n_tokens == 0
+    states = raw.encode_document(["The river rose.", "Salt was dear."]).astype(np.float64)
+    assert np.abs(document.vector - mean_by_tokens([first, last], states)).max() <= 1e-5
 
 
 @pytest.mark.parametrize(("method", "late"), [("plain:exit=0", True), ("plain:exit=1", False), ("htp", False)])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import unicodedata
 from dataclasses import replace
 from functools import cache
 from typing import Any, cast
@@ -21,9 +23,10 @@ from eddy_embed.errors import (
     InvalidParameter,
     InvalidText,
     NotFinite,
-    NotFitted,
 )
-from eddy_embed.parts.postprocess import Fitted, Post, RunningCovariance, fit
+from eddy_embed.parts.postprocess import Fitted, Post, fit
+from eddy_embed.text.general import general_text
+from eddy_embed.utils.moments import RunningCovariance
 
 TEXTS = [
     f"Shelf {number} holds {what}. Nobody has counted them since spring, and the list is lost."
@@ -66,7 +69,6 @@ def test_shrinkage_is_the_published_formula(count: int) -> None:
 def test_whitening_keeps_the_strongest_components() -> None:
     x = cone(500)
     whole, few = fit(Post("whiten"), seen(x)), fit(Post("whiten", dims=3), seen(x))
-    assert few.dimension == 3
     assert np.array_equal(few.apply(x), whole.apply(x)[:, :3])
     axes = whole.matrix / np.linalg.norm(whole.matrix, axis=0)
     variances = ((x - x.mean(0)) @ axes).var(0)
@@ -160,11 +162,90 @@ def test_a_damaged_file_is_named(content: bytes, tmp_path) -> None:
         Fitted.load(tmp_path / "post.npz")
 
 
-def test_an_embedder_refuses_to_run_unfitted() -> None:
-    with pytest.raises(NotFitted, match=r"fit\(texts\)"):
-        embedder("htp+whiten").encode_query("Jars.")
+def test_what_learns_nothing_is_not_fitted() -> None:
     with pytest.raises(InvalidParameter, match="no post-processing"):
         embedder("htp").fit(TEXTS)
+
+
+def test_the_general_text_is_as_it_is_said_to_be() -> None:
+    passages, questions, name = general_text()
+    assert 100 < len(passages) == len(set(passages)) and 200 < len(questions) == len(set(questions))
+    assert all(text.strip() == text and text for text in (*passages, *questions))
+    scripts = {unicodedata.name(char).split()[0] for text in questions for char in text if char.isalpha()}
+    assert {"LATIN", "CYRILLIC", "ARABIC", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL"} <= scripts
+    assert name.startswith("general:") and len(json.dumps([passages, questions])) < 1_000_000
+
+
+@pytest.mark.parametrize("post", ["centre", "standardise", "whiten:power=0.5"])
+def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
+    model, tokenizer = families.build("llama")
+
+    def fresh(**options: Any) -> Embedder:
+        return Embedder(model, tokenizer=tokenizer, method=f"plain:exit=3+{post}", **options)
+
+    e, raw = fresh(), embedder("plain:exit=3")
+    fingerprint, text = e.fingerprint, general_text()
+    assert not e.is_fitted and not list(tmp_path.rglob("*.npz")), "the fingerprint needs no calibration"
+    asked = e.encode_query(TEXTS)
+    (file,) = tmp_path.rglob("*.npz")
+    assert e.fingerprint == fingerprint and not e.is_fitted and e.counts.texts == len(TEXTS)
+    passages, questions = raw.encode_document(text.passages), raw.encode_query(text.questions)
+    assert e.post is not None and e.post.general == text.name and e.post.count == len(passages)
+    assert np.abs(e.post.mean - passages.mean(0)).max() < 1e-5
+    expected = e.post.apply(raw.encode_query(TEXTS), "query")
+    assert np.abs(asked - expected / np.linalg.norm(expected, axis=1, keepdims=True)).max() < 1e-5
+    assert e.post.query_mean is not None and np.abs(e.post.query_mean - questions.mean(0)).max() < 1e-2
+
+    written = file.stat().st_mtime_ns
+    assert np.array_equal(fresh().encode_query(TEXTS), asked) and file.stat().st_mtime_ns == written, "read again"
+    file.write_bytes(b"PK")
+    assert np.abs(fresh().encode_query(TEXTS) - asked).max() < 1e-5, "a damaged file is made anew"
+    assert len(Fitted.load(file).mean) == len(e.post.mean)
+    monkeypatch.setenv("EDDY_CACHE", str(file / "no folder"))
+    assert np.abs(fresh().encode_query(TEXTS) - asked).max() < 1e-5, "without a cache it is fitted again"
+
+    told = fresh(query_instruction="Find it:")
+    again = e.with_instructions(query="Find it:")
+    assert again.fingerprint == told.fingerprint != fingerprint
+    assert np.abs(again.encode_query(TEXTS) - told.encode_query(TEXTS)).max() < 1e-5
+    e.fit(TEXTS, text.questions)
+    assert e.is_fitted and e.fingerprint != fingerprint
+    with pytest.raises(FingerprintMismatch, match="query_instruction"):
+        e.with_instructions(query="Find it:")
+
+
+@pytest.mark.parametrize("method", ["plain:exit=3+sif+firstlastavg", "plain:exit=3+sif", "echo:exit=3+firstlastavg"])
+def test_standardising_is_that_of_loops(method: str) -> None:
+    """Each layer of two by itself: unit, minus the mean, over the deviation, unit; then averaged."""
+    model, tokenizer = families.build("llama")
+    e = Embedder(model, tokenizer=tokenizer, method=f"{method}+standardise")
+    e.fit(TEXTS, ["Where are the maps?", "Who counts the keys?"] * 20)
+    one = method.replace("+firstlastavg", "")
+    layers = [embedder(one.replace("exit=3", "exit=0")), embedder(one)] if "first" in method else [embedder(one)]
+    total: Any = 0
+    for layer in layers:
+        vectors = layer.encode_document(TEXTS).astype(float)
+        scaled = (vectors - vectors.mean(0)) / vectors.std(0)
+        total = total + scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
+    expected = total / np.linalg.norm(total, axis=1, keepdims=True)
+    assert np.abs(e.encode_document(TEXTS) - expected).max() < 1e-4
+    assert e.dimension == families.HIDDEN and e.with_post(None).dimension == families.HIDDEN
+
+
+def test_the_first_and_last_layer_are_averaged_with_length_1() -> None:
+    both = embedder("plain:exit=3+firstlastavg").encode_document(TEXTS)
+    total = embedder("plain:exit=0").encode_document(TEXTS) + embedder("plain:exit=3").encode_document(TEXTS)
+    assert np.abs(both - total / np.linalg.norm(total, axis=1, keepdims=True)).max() < 1e-5
+    with pytest.raises(InvalidParameter, match="choose a later exit"):
+        embedder("plain:exit=0+firstlastavg")
+
+
+def test_a_dimension_that_does_not_vary_is_not_blown_up() -> None:
+    x = cone(40)
+    x[:, 3] = 7.0
+    y = fit(Post("standardise"), seen(x)).apply(x)
+    assert np.abs(y[:, 3]).max() < 1e-6 and np.allclose(np.delete(y, 3, 1).std(0), 1)
 
 
 POSTS = ["centre", "abtt:k=2", "whiten:dims=6", "centre+truncate:dims=9", "truncate:dims=4+whiten:dims=6,power=0.5"]
@@ -177,25 +258,20 @@ def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) ->
     processed = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}")
     fitted = processed.fit(TEXTS)
     assert processed.post is fitted
-    parts = raw.encode_long(TEXTS, late=method != "prompteol")
-    finest = [
-        part.vector
-        for document in parts
-        for part in (document.passages if method == "prompteol" else document.sentences)
-    ]
-    assert fitted.count == len(finest)
-    assert np.abs(fitted.mean - np.mean(finest, axis=0)).max() < 1e-5
-    expected = fitted.apply(raw.encode_query(TEXTS))
+    passages = [part.vector for document in raw.encode_long(TEXTS, late=False) for part in document.passages]
+    assert fitted.count == len(passages)
+    assert np.abs(fitted.mean - np.mean(passages, axis=0)).max() < 1e-5
+    expected = fitted.apply(raw.encode_query(TEXTS), "query")[:, : fitted.post.keep]
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
     assert np.abs(processed.encode_query(TEXTS) - expected).max() < 1e-5
-    assert processed.dimension == fitted.dimension == processed.encode_query("Jars.").shape[0]
+    assert processed.dimension == fitted.post.dimension(families.HIDDEN) == processed.encode_query("Jars.").shape[0]
 
     late = method != "prompteol"
     direct, before = processed.encode_long(TEXTS[0], late=late), raw.encode_long(TEXTS[0], late=late)
     for mine, other in zip(
         [direct, *direct.sentences, *direct.passages], [before, *before.sentences, *before.passages], strict=True
     ):
-        after = fitted.apply(other.vector)
+        after = fitted.apply(other.vector)[: fitted.post.keep]
         assert np.abs(mine.vector - after / np.linalg.norm(after)).max() < 1e-5
 
     fitted.save(tmp_path / "post.npz")
@@ -231,7 +307,9 @@ def test_truncation_comes_last(post: str) -> None:
     whole, cut = (methods.parse(text).post for text in (post, f"truncate:dims=3+{post}"))
     assert whole is not None and cut == methods.parse(f"{post}+truncate:dims=3").post
     fitted = fit(cut, seen(x))
-    assert fitted.dimension == 3 and np.array_equal(fitted.apply(x), fit(whole, seen(x)).apply(x)[:, :3])
+    finish = VectorFinalizer(normalize=False, post=cut, fitted=fitted)
+    expected = fit(whole, seen(x)).apply(x / np.linalg.norm(x, axis=1, keepdims=True))[:, :3]
+    assert np.allclose(finish(x, 0), expected)
     assert fitted.digest != fit(whole, seen(x)).digest
 
 
@@ -268,7 +346,7 @@ def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
         return Embedder(other, **{"tokenizer": tokenizer, "method": "plain:exit=3+centre", "fitted": path, **options})
 
     # What changes no vector that it was fitted on, or queries only.
-    for options in ({"max_length": 200}, {"query_instruction": "Find it:", "overflow": "error"}):
+    for options in ({"max_length": 200}, {"overflow": "error"}):
         assert np.array_equal(opened(**options).encode_document("A text."), opened().encode_document("A text."))
     assert opened(max_length=200).fingerprint == made.fingerprint
     changed = copy.deepcopy(model)
@@ -286,7 +364,7 @@ def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
         assert "fit it again" in str(error.value)
         with pytest.raises(FingerprintMismatch, match="fitted with another"):
             opened(**{**options, "fitted": None}).with_post(Fitted.load(path))
-    # A mean of queries is theirs alone.
+    # A mean of queries is theirs alone, also that of the general ones.
     made.fit(TEXTS, ["When does the ferry leave?", "What rose?"]).save(path)
     with pytest.raises(FingerprintMismatch, match="query_instruction None, here 'Find it:'"):
         opened(query_instruction="Find it:")

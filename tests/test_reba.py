@@ -113,7 +113,7 @@ def test_words_beyond_the_window_are_read_where_they_stand() -> None:
     e = embedder("llama", "reba:pool=mean", max_length=64)
     assert e.explain(LONG).windows > 3
     start = LONG.index("Trout")
-    document = e.encode_long(LONG)
+    document = e.encode_long(LONG, late=True)
     sentence = next(s for s in document.sentences if s.start <= start < s.end)
     assert np.abs(e.encode_words(LONG, [(sentence.start, sentence.end)])[0] - sentence.vector).max() <= 1e-5
 
@@ -167,7 +167,7 @@ def test_what_it_does_not_go_with() -> None:
     with pytest.raises(InvalidParameter, match="exit=0 is below the first layer"):
         embedder("llama", "reba:exit=0")
     with pytest.raises(IncompatibleMethods, match="gives no vectors for parts of a text"):
-        embedder("llama", "reba").encode_long(TEXTS[0])
+        embedder("llama", "reba").encode_long(TEXTS[0], late=True)
     with pytest.raises(InvalidParameter, match="run it once for each exit"):
         embedder("llama", "reba")._pipeline.open_runner.at_layers((5, 6))
 

@@ -320,6 +320,15 @@ class Index(IndexCore):
         sizes = {**self.settings.sizes, "late": own.reads_late, **_given(chosen)}
         return reindex_core(self, embedder, sizes, progress, restart)
 
+    def discard_rebuilt(self) -> None:
+        """Delete what an unfinished reindexing has done, if there is one.
+
+        Raises:
+            IndexInUse: Another process is writing.
+        """
+        with self.writing():
+            self.store.with_suffix(NEXT).drop_all()
+
     def close(self) -> None:
         """Close the database's files, unless somebody else uses the client."""
         self.store.close()

@@ -18,7 +18,7 @@ from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError
 from chroma_eddy.rows.documents import group_ids, read_documents
 from chroma_eddy.rows.schema import DIGEST, DocumentRow
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.settings import IndexSettings, json_settings
 from chroma_eddy.storage.store import Store
@@ -100,10 +100,14 @@ class IndexCore:
         return {"passage_size": self.settings.passage_size, "late": self.settings.late, "parts": parts}
 
     @property
+    def runs_layers(self) -> bool:
+        """Whether the embedder runs layers of its model."""
+        return self._embedder is not None and self._embedder.method.exit_layer > 0
+
+    @property
     def stores_sentences(self) -> bool:
         """Whether sentences' vectors are stored: where the method runs layers, so that a sentence takes a pass."""
-        runs_layers = self._embedder is not None and self._embedder.method.exit_layer > 0
-        return self.settings.sentence_vectors and runs_layers and self.store.connection.folder is not None
+        return self.settings.sentence_vectors and self.runs_layers and self.store.connection.folder is not None
 
     @property
     def _dimension(self) -> int:
@@ -162,10 +166,11 @@ class IndexCore:
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, DocumentRow]:
         """The documents' rows by id; None: of all documents."""
-        if not self.exists:
-            return {}
-        rows = self.store.get(DOCUMENTS, metadatas=True, ids=ids)
-        return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+        return _entries(self.store, ids)
+
+    def rebuilt(self) -> dict[str, DocumentRow]:
+        """Rows of the documents that an unfinished reindexing has done, by id; none without one."""
+        return _entries(self.store.with_suffix(NEXT))
 
     def incomplete(self) -> list[str]:
         """Ids of the documents that are being written or removed, or were when a writer was killed, or are damaged."""
@@ -316,3 +321,10 @@ class IndexCore:
         if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
             return self._function
         return EddyEmbeddingFunction.from_embedder(self._embedder)
+
+
+def _entries(store: Store, ids: Sequence[str] | None = None) -> dict[str, DocumentRow]:
+    if store.find() is None:
+        return {}
+    rows = store.get(DOCUMENTS, metadatas=True, ids=ids)
+    return {id_: DocumentRow.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}

@@ -142,6 +142,25 @@ class Site:
         assert not self.thread.is_alive()
 
 
+def hold_rebuild(patch: pytest.MonkeyPatch, after: int = 0) -> Callable[[], None]:
+    """Hold rebuilds once so many documents are written; gives the function that lets them go on.
+
+    What comes before a rebuild still interrupts it.
+    """
+    rebuild, go = library_writer.rebuild_library, threading.Event()
+
+    def held(folder: Path, settings: Any, embedder: Any, report: Callable[[Any], None]) -> Any:
+        def reported(progress: Any) -> None:
+            report(progress)
+            while progress.written >= after and progress.done < 1 and not go.wait(0.02):
+                report(progress)
+
+        return rebuild(folder, settings, embedder, reported)
+
+    patch.setattr(library_writer, "rebuild_library", held)
+    return go.set
+
+
 def read_events(response: httpx.Response) -> list[tuple[str, dict[str, Any]]]:
     assert response.status_code == 200, response.text
     assert response.headers["content-type"].startswith("text/event-stream")

@@ -80,11 +80,11 @@ def test_page_shows_everything(library: Path, run: Run) -> None:
 
 
 def test_methods_that_read_one_token_embed_passages_by_themselves(documents: Path, tmp_path: Path, run: Run) -> None:
-    refused = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol")
+    refused = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol", "--late")
     assert refused.code == 1
     assert "late=False" in refused.err
     assert not (tmp_path / "lib").exists()
-    made = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol", "--separate")
+    made = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol")
     assert made.code == 0, made.err
     assert len(json.loads(run("ask", QUESTION, "--library", tmp_path / "lib", "--json").out)) == 3
 
@@ -258,13 +258,15 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
 # --- Methods with post-processing
 
 
-def test_post_processing_that_must_be_fitted_is_refused_and_leaves_no_library(tmp_path: Path, run: Run) -> None:
+def test_post_processing_is_calibrated_on_general_text(tmp_path: Path, run: Run) -> None:
     (tmp_path / "one.txt").write_text("One sentence.", encoding="utf-8")
     outcome = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+centre+whiten")
     refused(outcome, "both set post")
-    outcome = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+whiten")
-    refused(outcome, "'plain+whiten' has post-processing that is fitted on texts", "--method")
     assert not (tmp_path / "library").exists()
+    made = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+centre")
+    assert made.code == 0, made.err
+    with opened(tmp_path / "library") as index:
+        assert index.settings.fingerprint == Embedder("eddy-tiny", method="plain+centre").fingerprint
 
 
 def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path, tmp_path: Path, run: Run) -> None:

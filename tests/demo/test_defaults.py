@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import opened
+from tests.demo.conftest import opened, recommend
 
 from eddy_demo.library.settings import read_settings
 from eddy_embed import Embedder
 from eddy_embed.methods.recommended import Recommendation
-
-# The package's attribute of this name is the method.
-recommended = importlib.import_module("eddy_embed.methods.recommended")
 
 Run = Callable[..., Any]
 MODEL = "eddy-tiny"
@@ -27,8 +23,7 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recommendation], None]:
     """Another entry of the bundled model in the table; the function puts a further one in its place."""
 
     def put(chosen: Recommendation) -> None:
-        entry = recommended.Entry("for this test", chosen, Recommendation("plain:exit=0"), Recommendation("plain"))
-        monkeypatch.setitem(recommended._OWN, ("llama", 8, 320, 8192), entry)
+        recommend(monkeypatch, chosen)
 
     put(Recommendation(BEST, post="whiten"))
     return put
@@ -37,14 +32,14 @@ def table(monkeypatch: pytest.MonkeyPatch) -> Callable[[Recommendation], None]:
 def test_a_new_library_takes_a_method_that_embeds_at_once(
     documents: Path, tmp_path: Path, run: Run, table: Callable[[Recommendation], None]
 ) -> None:
-    """Post-processing that would have to be fitted is left out, and what the table says later changes no library."""
+    """Post-processing for a fit of one's own is left out, and what the table says later changes no library."""
     library = tmp_path / "library"
     ingest = ("ingest", documents, "--library", library, "--model", MODEL, "--passage-size", 12)
     made = run(*ingest)
     assert made.code == 0, made.err
     assert made.err.count("recommended") == made.err.count(f"Method {BEST}: recommended for retrieval on {MODEL}") == 1
     stored = read_settings(library)
-    assert (stored.method, stored.default) == (BEST, True)
+    assert (stored.method, stored.plan) == (BEST, "best")
     embedder = Embedder(MODEL, method=BEST)
     with opened(library) as index:
         assert index.settings.fingerprint == embedder.fingerprint
@@ -67,18 +62,18 @@ def test_a_named_method_and_one_without_post_processing(
     made = run("ingest", documents, "--library", tmp_path / "named", "--model", MODEL, "--method", "tp")
     assert made.code == 0, made.err
     assert "recommended" not in made.err
-    assert (read_settings(tmp_path / "named").method, read_settings(tmp_path / "named").default) == ("tp", False)
+    assert (read_settings(tmp_path / "named").method, read_settings(tmp_path / "named").plan) == ("tp", "chosen")
     table(Recommendation("plain:exit=0+sif"))
     made = run("demo", documents, "-q", "Who winds the weights?", "--library", tmp_path / "bare", "--model", MODEL)
     assert made.code == 0, made.err
     assert made.err.count("Method plain:exit=0+sif: recommended for retrieval on eddy-tiny") == 1
     settings = read_settings(tmp_path / "bare")
-    assert (settings.method, settings.default) == ("plain:exit=0+sif", True)
+    assert (settings.method, settings.plan) == ("plain:exit=0+sif", "best")
     # The alias is stored in full.
     made = run("ingest", documents, "--library", tmp_path / "alias", "--model", MODEL, "--method", "recommended")
     assert made.code == 0, made.err
     settings = read_settings(tmp_path / "alias")
-    assert (settings.method, settings.default) == ("plain:exit=0+sif", False)
+    assert (settings.method, settings.plan) == ("plain:exit=0+sif", "chosen")
 
 
 def test_another_model_takes_the_method_recommended_for_it(
@@ -92,7 +87,7 @@ def test_another_model_takes_the_method_recommended_for_it(
     made = run("library", "reindex", "--library", library, "--model", MODEL)
     assert made.code == 0, made.err
     settings = read_settings(library)
-    assert (settings.method, settings.default) == ("plain:exit=1", True)
+    assert (settings.method, settings.plan) == ("plain:exit=1", "best")
     table(Recommendation("plain"))
     made = run("library", "reindex", "--library", library)
     assert made.code == 0 and read_settings(library).method == "plain", made.err

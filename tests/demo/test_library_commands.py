@@ -15,7 +15,7 @@ from tests.demo.conftest import opened
 
 from eddy_demo.library import rebuild
 from eddy_demo.library.defaults import default_method
-from eddy_demo.library.settings import NEXT_SETTINGS, original_path, read_settings
+from eddy_demo.library.settings import NEXT_SETTINGS, LibrarySettings, original_path, read_settings
 from eddy_embed import Embedder
 
 Run = Callable[..., Any]
@@ -131,8 +131,9 @@ def test_a_library_of_an_earlier_version(library: Path, run: Run) -> None:
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
         as_earlier_version(index)
-    stored = json.loads((library / "library.json").read_text())
+    stored = {"format": 2, "model": "eddy-tiny", "method": "htp:exit=2", "passage_size": 24, "late": True}
     (library / "library.json").write_text(json.dumps({**stored, "default": "echo:exit=1+whiten"}))
+    assert read_settings(library) == LibrarySettings("eddy-tiny", "htp:exit=2", 24, None, "best")
     for command in (
         ("ask", "When do boats leave?"),
         ("library", "list"),

@@ -17,11 +17,17 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect, sync_playwright
-from tests.demo.conftest import BREAD, CLOCK, TIDES
-from tests.demo.site import GUIDE, PATIENCE, Site, long_text, serving, two_pages, wait
+from tests.demo.conftest import BREAD, CLOCK, TIDES, recommend
+from tests.demo.site import GUIDE, PATIENCE, Site, hold_rebuild, long_text, serving, two_pages, wait
 
+from chroma_eddy.write import writer
+from eddy_demo.library import rebuild
+from eddy_demo.library.rebuild import RebuildProgress
 from eddy_demo.web.answers import generation
 from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads import library_writer
+from eddy_demo.web.uploads.library_writer import rebuild_data
+from eddy_embed.methods.recommended import Recommendation
 from eddy_embed.model.loading import inventory
 
 pytestmark = pytest.mark.browser
@@ -218,6 +224,39 @@ def test_cancel_and_put_away(tmp_path: Path, visit: Visit) -> None:
         expect(page.locator(".job.failed")).to_have_count(0)
         page.get_by_role("button", name="Clear finished").click()
         expect(page.locator("#work")).to_be_hidden()
+
+
+def test_reading_more_closely_is_shown_until_it_is_done(
+    tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a bar, the time left and, where that is long, the speed; the page can be asked meanwhile."""
+    recommend(monkeypatch, Recommendation("plain:exit=-3"))
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 1)
+    monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 0.0)
+    go = hold_rebuild(monkeypatch, after=1)
+    with serving(tmp_path / "library", method=None) as site:
+        page = visit(f"{site.url}/library", bypass_csp=True)
+        site.upload("b.txt", BREAD)
+        site.upload("t.md", TIDES)
+        closer = page.locator("#closer")
+        expect(closer).to_contain_text(re.compile(r"Reading more closely: \d+ %, about [\w ]+ left\."))
+        expect(page.locator("#closer-bar")).not_to_have_js_property("value", 0)
+        expect(page.locator("#banner")).to_be_hidden()
+        expect(page.locator("#plan")).to_have_text(", so far without its layers")
+        assert serious(page) == []
+        slow = RebuildProgress(727_000, 0.25, 132, 33, speed=41.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(library_writer, "rebuild_data", lambda *_: rebuild_data(slow, deepening=True))
+            site.state.jobs.notify()
+            expect(closer).to_contain_text("25 %, about 4 hours left. ")
+            said = "The model reads 41 tokens a second here; a smaller one, which you may choose below, reads faster."
+            expect(closer).to_contain_text(said)
+        page.goto(f"{site.url}/?q=What makes steam?")
+        expect(page.locator(".hit").first).to_contain_text("steam")
+        page.goto(f"{site.url}/library")
+        go()
+        expect(closer).to_be_hidden()
+        expect(page.locator("#plan")).to_have_text("")
 
 
 def test_too_many_pages_are_told_so(tmp_path: Path, visit: Visit) -> None:

@@ -252,7 +252,7 @@ def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pyt
         assert site.client.post("/api/rebuild?model=eddy-tiny").status_code == 200
         wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == default_method("eddy-tiny"))
         wait(lambda: not (library / NEXT_SETTINGS).exists())
-        assert read_settings(library) == replace(before, method=default_method("eddy-tiny"), default=True)
+        assert read_settings(library) == replace(before, method=default_method("eddy-tiny"), plan="best")
         assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
         assert "hit" in dict(site.ask(question))
 

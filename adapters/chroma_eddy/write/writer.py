@@ -31,6 +31,8 @@ from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_
 
 GROUP_CHARACTERS = 200_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""
+LAYERED_CHARACTERS = 50_000
+"""The same where layers run, and the same texts take a hundred times as long."""
 GROUP_DOCUMENTS = 256
 """Most documents in a group."""
 
@@ -92,7 +94,8 @@ class Writer:
         """Write new and changed documents, as `Index.upsert` says."""
         check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
         checked = self._checked([documents] if isinstance(documents, Document) else documents)
-        for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, GROUP_CHARACTERS):
+        size = LAYERED_CHARACTERS if self._index.runs_layers else GROUP_CHARACTERS
+        for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, size):
             self._write_changed(group)
         return self.report
 

@@ -28,10 +28,12 @@ def ingest(
         bool | None,
         typer.Option(
             "--late/--separate",
-            help="Take passage vectors from a pass over the document, or embed each by itself. New libraries: late.",
+            help="Take passage vectors from a pass over the document, or embed each by itself. "
+            "Left out: as suits the method.",
             show_default=False,
         ),
     ] = None,
+    fast: options.Fast = None,
     device: options.Device = None,
     rebuild: options.Rebuild = False,
     sync: Annotated[
@@ -40,11 +42,11 @@ def ingest(
 ) -> None:
     """Embed documents and store them.
 
-    Run again, it embeds only new and changed documents.
+    Run again, it embeds only new and changed documents, and goes on where it was interrupted.
     """
     from eddy_demo.cli import work
 
-    choices = (model, method, passage_size, late)
+    choices = (model, method, passage_size, late, fast)
     work.ingest(paths, library, choices, device, rebuild, sync)
 
 
@@ -79,13 +81,14 @@ def demo(
     k: options.Count = 2,
     model: options.Model = None,
     method: options.Method = None,
+    fast: options.Fast = None,
     device: options.Device = None,
     rebuild: options.Rebuild = False,
 ) -> None:
     """Ingest the handbook and ask it three questions, or use documents and questions of your own."""
     from eddy_demo.cli import work
 
-    work.demo(paths, question, library, k, (model, method), device, rebuild)
+    work.demo(paths, question, library, k, (model, method, None, None, fast), device, rebuild)
 
 
 def evaluate(

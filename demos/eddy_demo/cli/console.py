@@ -16,13 +16,21 @@ from rich.text import Text
 
 from chroma_eddy import DocumentRow
 from eddy_demo.ask import FoundPassage
-from eddy_demo.display_text import printable, unwrapped
+from eddy_demo.cli.options import DEFAULT_LIBRARY
+from eddy_demo.display_text import duration, printable, unwrapped
 from eddy_demo.evaluate import HitRates
+from eddy_demo.library.rebuild import RebuildProgress, next_settings
 from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_skipped
 
 _MAX_WIDTH = 100
 _BEST_STYLE = "bold black on yellow"
+_BAR = (
+    TextColumn("{task.description}"),
+    BarColumn(bar_width=40),
+    TaskProgressColumn(),
+    TextColumn("{task.fields[written]}"),
+)
 _MARKERS = ("»", "«")
 """Around the best sentence if the output has no colour."""
 
@@ -112,10 +120,13 @@ def print_incomplete(console: Console, ids: Sequence[str], entries: Mapping[str,
 
 
 def print_default_method(console: Console, settings: LibrarySettings) -> None:
-    """Print the method of a new library for which the user chose none."""
-    if settings.default:
-        recommended = f"Method {settings.method}: recommended for retrieval on {settings.model}."
-        console.print(Text(f"{recommended} Another: --method.", "dim"))
+    """Print the method that a new library gets if the user chose none."""
+    if settings.plan != "chosen":
+        method = next_settings(settings).method
+        layers = ", without its layers" if settings.plan == "fast" else ""
+        console.print(
+            Text(f"Method {method}: recommended for retrieval on {settings.model}{layers}. Another: --method.", "dim")
+        )
 
 
 def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> None:
@@ -132,25 +143,27 @@ def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> 
 
 
 @contextmanager
-def progress_bar(
-    console: Console, characters: int | None, documents: int | None
-) -> Iterator[Callable[[float, int], None]]:
-    """Show a progress bar; yield the function to call with the number of characters and documents done.
+def progress_bar(console: Console, characters: int, documents: int) -> Iterator[Callable[[float, int], None]]:
+    """Show a progress bar; yield the function to call with the number of characters and documents done."""
+    last = TextColumn("left"), TimeRemainingColumn()
+    with Progress(*_BAR, TimeElapsedColumn(), *last, console=console) as progress:
+        task = progress.add_task("Embedding", total=characters, written=f"0/{documents} documents")
+        yield lambda done, written: progress.update(task, completed=done, written=f"{written}/{documents} documents")
 
-    Without the numbers that there are to do, it shows only that the work goes on.
-    """
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=40),
-        TaskProgressColumn(),
-        TextColumn(f"{{task.fields[written]}}{'' if documents is None else f'/{documents}'} documents"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("Embedding", total=characters, written=0)
-        yield lambda done, written: progress.update(task, completed=done, written=written)
+
+@contextmanager
+def rebuild_bar(console: Console, what: str) -> Iterator[Callable[[RebuildProgress], None]]:
+    """Show on a terminal how far a rebuild is, and the time that it will still take, until it is done."""
+    columns, shown = (*_BAR, TextColumn("{task.fields[left]}")), console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
+        task = progress.add_task(what, total=None, written="", left="")
+
+        def report(now: RebuildProgress) -> None:
+            left = "" if now.left is None else f"about {duration(now.left)} left"
+            written = f"{now.written}{f'/{now.total}' if now.tokens else ''} documents"
+            progress.update(task, total=1.0 if now.tokens else None, completed=now.done, written=written, left=left)
+
+        yield report
 
 
 def pluralize(number: int, one: str, many: str | None = None) -> str:
@@ -168,3 +181,8 @@ def program_name() -> str:
         return shlex.quote(str(called.absolute().relative_to(Path.cwd())))
     except ValueError:
         return shlex.quote(str(called))
+
+
+def library_option(library: Path) -> str:
+    """Return the option that names a library, for printed examples; nothing for the default one."""
+    return "" if library == DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"

@@ -47,6 +47,14 @@ def reindex(
     library: options.Library = options.DEFAULT_LIBRARY,
     model: options.Model = None,
     method: NewMethod = None,
+    fast: Annotated[
+        bool | None,
+        typer.Option(
+            "--fast/--best",
+            help="What is recommended without the model's layers, or with them; left out: as it was.",
+            show_default=False,
+        ),
+    ] = None,
     passage_size: Annotated[
         int | None, typer.Option(min=8, help="Most tokens in a passage; left out: as it was.", show_default=False)
     ] = None,
@@ -60,7 +68,7 @@ def reindex(
     """
     from eddy_demo.cli import library_work
 
-    library_work.reindex(library, model, method, passage_size, device)
+    library_work.reindex(library, (model, method, passage_size, fast), device)
 
 
 @app.command()

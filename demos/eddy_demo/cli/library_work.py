@@ -12,18 +12,18 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from chroma_eddy import DocumentRow, OutdatedIndex
+from chroma_eddy import DocumentRow
 from eddy_demo.cli import console
+from eddy_demo.cli.embedding_work import rebuild
 from eddy_demo.cli.options import err, out
-from eddy_demo.cli.work import load_embedder
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DamagedLibrary, NoLibrary
 from eddy_demo.library.copies import copy_library, restore_library
 from eddy_demo.library.index import open_stored, read_entries
 from eddy_demo.library.ingest import remove_documents
 from eddy_demo.library.library_lock import lock_for_command
-from eddy_demo.library.rebuild import next_settings, rebuild_library
-from eddy_demo.library.settings import read_settings
+from eddy_demo.library.rebuild import next_settings, rebuild_progress
+from eddy_demo.library.settings import LibrarySettings, read_settings
 
 
 def list_documents(library: Path, as_json: bool) -> None:
@@ -33,7 +33,8 @@ def list_documents(library: Path, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps([_entry_data(entry) for entry in entries], indent=2, ensure_ascii=False))
         return
-    table = Table(title=f"{library}: {settings.model} with {settings.method}", title_justify="left")
+    title = f"{library}: {settings.model} with {settings.method}{_plan(library, settings)}"
+    table = Table(title=title, title_justify="left")
     table.add_column("id")
     table.add_column("document", overflow="fold")
     for column in ("pages", "passages", "tokens"):
@@ -68,17 +69,11 @@ def remove(documents: list[str], library: Path, erase: bool) -> None:
     err.print(Text(f"{library}: {f'taken out: {names}' if names else 'removed texts are erased'}."))
 
 
-def reindex(library: Path, model: str | None, method: str | None, passage_size: int | None, device: str | None) -> None:
-    """Embed all documents again."""
-    settings = next_settings(read_settings(library), model, method, passage_size)
+def reindex(library: Path, choices: tuple[Any, ...], device: str | None) -> None:
+    """Embed all documents again; `choices` are arguments of `next_settings`."""
+    settings = next_settings(read_settings(library), *choices)
     with lock_for_command(library):
-        embedder = load_embedder(settings, device)
-        try:
-            sizes = [entry.characters for entry in read_entries(library).values()]
-        except OutdatedIndex:
-            sizes = []
-        with console.progress_bar(err, sum(sizes) or None, len(sizes) or None) as progress:
-            rebuild_library(library, settings, embedder, progress)
+        rebuild(library, settings, device)
     err.print(Text(f"{library}: made anew with {settings.model}, {settings.method}."))
 
 
@@ -113,6 +108,12 @@ def restore(source: Path, library: Path) -> None:
     with lock_for_command(library):
         restore_library(library, source)
     err.print(Text(f"{library}: replaced by a copy of {source}."))
+
+
+def _plan(library: Path, settings: LibrarySettings) -> str:
+    if settings.plan == "deepen":
+        return f" (fast; {rebuild_progress(library).done:.0%} read more closely, which `eddy-demo ingest` continues)"
+    return "" if settings.plan == "chosen" else f" ({settings.plan})"
 
 
 def _entry_data(entry: DocumentRow) -> dict[str, Any]:

@@ -31,6 +31,15 @@ Method = Annotated[
         show_default=False,
     ),
 ]
+Fast = Annotated[
+    bool | None,
+    typer.Option(
+        "--fast/--best",
+        help="Embed without the model's layers alone, or with them at once, by what is recommended. "
+        "Left out: first without, so that it can be asked at once, then with them.",
+        show_default=False,
+    ),
+]
 _FIXED = "The library has its own; another is refused."
 SameModel = Annotated[str | None, typer.Option("--model", help=_FIXED, show_default=False)]
 SameMethod = Annotated[str | None, typer.Option("--method", help=_FIXED, show_default=False)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import tempfile
 import time
@@ -18,16 +17,18 @@ from chroma_eddy import ALPHA
 from eddy_demo import handbook
 from eddy_demo.ask import FoundPassage, check_question
 from eddy_demo.ask import ask as ask_index
-from eddy_demo.cli import console, options
+from eddy_demo.cli import console
 from eddy_demo.cli.console import pluralize, program_name
+from eddy_demo.cli.embedding_work import deepen, load_embedder
 from eddy_demo.cli.options import err, out
-from eddy_demo.errors import NoLibrary
+from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.evaluate import read_questions, score_library
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
 from eddy_demo.library.index import open_library
 from eddy_demo.library.ingest import changed_documents, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.library_lock import lock_for_command
+from eddy_demo.library.rebuild import change_plan, finish_rebuild
 from eddy_demo.library.settings import (
     LibrarySettings,
     choose_settings,
@@ -37,9 +38,10 @@ from eddy_demo.library.settings import (
 )
 from eddy_demo.readers.documents import ReadResult, read_documents
 from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch
 
 Choices = tuple[Any, ...]
-"""Model and method, and for `ingest` passage size and late, as the user named them; None where not."""
+"""Arguments of `choose_settings`, as the user named them; None where not."""
 
 
 def ingest(
@@ -53,11 +55,9 @@ def ingest(
     """Embed documents and store them."""
     with lock_for_command(library):
         result = _read(paths)
-        if rebuild:
-            _delete_library(library, device, choices)
-        settings = choose_settings(library, *choices)
-        _ingest(library, settings, result, device)
+        _ingest(library, result, choices, device, rebuild)
         _handle_missing(library, paths, result, sync)
+        deepen(library, device)
     if result.skipped:
         raise typer.Exit(1)
 
@@ -76,8 +76,14 @@ def ask(
     if not holds_library(library):
         read_settings(library)  # raises, with the remedy
     settings = choose_settings(library, *choices)
-    embedder = load_embedder(settings, device)
-    passages = _ask(library, embedder, [question], k, ALPHA if alpha is None else alpha)[0]
+    alpha = ALPHA if alpha is None else alpha
+    try:
+        passages = _ask(library, load_embedder(settings, device), [question], k, alpha)[0]
+    except (LibraryMismatch, FingerprintMismatch):
+        anew = choose_settings(library, *choices)
+        if anew == settings:
+            raise
+        passages = _ask(library, load_embedder(anew, device), [question], k, alpha)[0]  # it was rebuilt meanwhile
     if as_json:
         typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
     else:
@@ -97,25 +103,27 @@ def demo(
     started = time.monotonic()
     with lock_for_command(library):
         result = _read(paths or [handbook.folder()])
-        if rebuild:
-            _delete_library(library, device, choices)
-        settings = choose_settings(library, *choices)
-        embedder = _ingest(library, settings, result, device)
-    embedder = embedder or load_embedder(settings, device)
-    questions = question or list(handbook.QUESTIONS)
-    for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
-        console.print_answers(out, text, passages)
-    read_and_asked = f"{pluralize(len(result.documents), 'document')}, {pluralize(len(questions), 'question')}"
-    out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
+        settings, embedder = _ingest(library, result, choices, device, rebuild)
+        embedder = embedder or load_embedder(settings, device)
+        questions = question or list(handbook.QUESTIONS)
+        for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
+            console.print_answers(out, text, passages)
+        read_and_asked = f"{pluralize(len(result.documents), 'document')}, {pluralize(len(questions), 'question')}"
+        out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
+        _print_next_steps(library, settings, handbook_is_asked=not paths)
+        deepen(library, device)
+
+
+def _print_next_steps(library: Path, settings: LibrarySettings, handbook_is_asked: bool) -> None:
     if settings.model == BUNDLED_MODEL:
         out.print(
             f"{BUNDLED_MODEL} is a small model, there without a download. One that finds more: eddy models get "
             f"{PREFERRED_MODEL}, then the same with --rebuild.",
             style="dim",
         )
-    example = "How do I use my own model?" if not paths else "..."
+    example = "How do I use my own model?" if handbook_is_asked else "..."
     out.print("\nAsk the same library a question of your own:", style="bold")
-    out.print(Text(f"  {program_name()} ask {shlex.quote(example)}{_library_option(library)}"), soft_wrap=True)
+    out.print(Text(f"  {program_name()} ask {shlex.quote(example)}{console.library_option(library)}"), soft_wrap=True)
     out.print("Read documents of your own:", style="bold")
     out.print(Text(f"  {program_name()} ingest PATH --library my-library"), soft_wrap=True)
 
@@ -153,15 +161,6 @@ def _delete_library(library: Path, device: str | None, choices: Choices) -> None
     delete_library(library)
 
 
-def load_embedder(settings: LibrarySettings, device: str | None) -> Embedder:
-    """Load the embedder of settings, and say so meanwhile."""
-    if settings.model == BUNDLED_MODEL or Path(settings.model).is_dir():
-        # Nothing is downloaded, and the bars for reading files would stay on the terminal.
-        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    with err.status(f"Loading {settings.model} with {settings.method} …"):
-        return Embedder(settings.model, method=settings.method, device=device)
-
-
 def _ask(
     library: Path, embedder: Embedder, questions: list[str], k: int, alpha: float = ALPHA
 ) -> list[list[FoundPassage]]:
@@ -173,15 +172,23 @@ def _ask(
         return [ask_index(opened, question, k, alpha) for question in questions]
 
 
-def _ingest(library: Path, settings: LibrarySettings, result: ReadResult, device: str | None) -> Embedder | None:
-    """Write new and changed documents and report on them; return the embedder, None if nothing was to write."""
+def _ingest(
+    library: Path, result: ReadResult, choices: Choices, device: str | None, rebuild: bool
+) -> tuple[LibrarySettings, Embedder | None]:
+    """Write new and changed documents and report on them; return the embedder too, None if nothing was to write."""
+    if rebuild:
+        _delete_library(library, device, choices)
+    finish_rebuild(library)
+    settings = choose_settings(library, *choices)
+    if holds_library(library):
+        change_plan(library, settings)
     console.print_skipped(err, result.skipped)
     changed = changed_documents(library, result.documents)
     unchanged = len(result.documents) - len(changed)
     same = f"{pluralize(unchanged, 'document')} unchanged" if unchanged else ""
     if not changed:
         err.print(f"{library}: nothing to do, {same}.")
-        return None
+        return settings, None
     console.print_notes(err, changed)
     if not holds_library(library):
         console.print_default_method(err, settings)
@@ -195,8 +202,4 @@ def _ingest(library: Path, settings: LibrarySettings, result: ReadResult, device
         f"{library}: {written} written ({pluralize(report.passages, 'passage')}, "
         f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    return embedder
-
-
-def _library_option(library: Path) -> str:
-    return "" if library == options.DEFAULT_LIBRARY else f" --library {shlex.quote(str(library))}"
+    return settings, embedder

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from eddy_embed.errors import InvalidParameter
+from typing import Literal
+
 from eddy_embed.integrations import CATALOG
 
 BUNDLED_MODEL = "eddy-tiny"
@@ -16,27 +17,19 @@ def default_model() -> str:
     return PREFERRED_MODEL if any(CATALOG[PREFERRED_MODEL].places()) else BUNDLED_MODEL
 
 
-def default_method(model: str) -> str:
-    """Return the method recommended for retrieval with a model, without post-processing that has to be fitted."""
+def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
+    """Return what is recommended for retrieval with a model: with its layers where they find more, or without."""
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
-    return str(methods.parse(methods.entry_for(read_backbone(model)).best.method))
+    entry = methods.entry_for(read_backbone(model))
+    return str(methods.parse({"best": entry.best, "fast": entry.fast}[which].method))
 
 
 def method_in_full(model: str, method: str) -> str:
-    """Return a method's text form, with what is recommended for the model in place of `recommended`.
-
-    Raises:
-        InvalidParameter: The method has post-processing that is fitted on texts, so it cannot embed the first ones.
-    """
+    """Return a method's text form, with what is recommended for the model in place of a name that stands for it."""
     from eddy_embed import methods  # imports torch
     from eddy_embed.integrations import read_backbone
 
     asked = methods.parse(method)
-    if asked.post is not None and asked.post.learns:
-        raise InvalidParameter(
-            f"method {str(asked)!r} has post-processing that is fitted on texts before it embeds any, which a library "
-            "does not do: name a method without centre, abtt and whiten (--method)"
-        )
     return str(asked if asked.recommended is None else methods.resolve(asked, read_backbone(model)))

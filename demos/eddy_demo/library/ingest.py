@@ -14,6 +14,7 @@ from eddy_demo.library.settings import (
     forget_settings,
     holds_library,
     original_path,
+    read_settings,
     write_settings,
 )
 from eddy_demo.readers.documents import ReadResult, SourceDocument
@@ -48,10 +49,12 @@ def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) 
     keys = list(keys)
     with open_stored(folder) as index:
         if erase and index.status().rebuilt is not None:
-            raise LibraryMismatch(
-                f"the library in {folder} is being made anew, and the unfinished one holds the texts too: finish it "
-                "(eddy-demo library reindex, with the same options) before you erase texts"
-            )
+            if read_settings(folder).plan != "deepen":
+                raise LibraryMismatch(
+                    f"the library in {folder} is being made anew, and the unfinished one holds the texts too: finish "
+                    "it (eddy-demo library reindex, with the same options) before you erase texts"
+                )
+            index.discard_rebuilt()
         for key in keys:  # before their documents, since nobody could name those again if this failed
             original_path(folder, key).unlink(missing_ok=True)
         index.remove(keys, erase=erase)

@@ -20,7 +20,7 @@ def lock_for_command(folder: Path) -> Iterator[None]:
             yield
     except (KeyboardInterrupt, Interrupted) as error:
         stop = error if isinstance(error, Interrupted) else Interrupted()
-        stop.hint = "Run the same command again to go on where it stopped."
+        stop.hint = stop.hint or "Run the same command again to go on where it stopped."
         raise stop from None
 
 

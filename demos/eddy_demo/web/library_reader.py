@@ -109,9 +109,10 @@ class LibraryReader:
         return Generator.choose(settings.model, self.options.device, self.options.generate)
 
     def begin_rebuild(self, settings: LibrarySettings) -> Embedder:
-        """Load the model of settings, unless it is the library's own, and return its embedder."""
-        self.next_model, self.next_generator = settings.model, self._generator_of(settings)
-        self.next_embedder = self._new_embedder(settings.model, settings.method, self.next_generator)
+        """Return the embedder of settings, which an interrupted call has loaded, or which is loaded now."""
+        self.next_generator = self._generator_of(settings)
+        self.next_embedder = self._embedder_of(settings, self.next_generator)
+        self.next_model = settings.model
         return self.next_embedder
 
     def end_rebuild(self) -> None:
@@ -271,6 +272,7 @@ class LibraryReader:
             "tokens": sum(entry.tokens for entry in entries),
             "model": self.settings.model,
             "method": self.settings.method,
+            "plan": self.settings.plan,
             "shared": shared,
         }
 

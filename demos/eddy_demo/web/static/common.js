@@ -59,6 +59,12 @@ export function duration(seconds) {
   return `${Math.round(seconds / 3600)} hours`;
 }
 
+/** Says how far a rebuild is, and how long it still takes. */
+export function share(rebuilding) {
+  const left = rebuilding.left === null ? "" : `, about ${duration(rebuilding.left)} left`;
+  return `${Math.floor(rebuilding.done * 100)} %${left}`;
+}
+
 /** Calls a function with the progress, at once and after each change. */
 export function onProgress(listener) {
   listeners.add(listener);
@@ -71,7 +77,7 @@ function told(progress) {
   const problem = progress.error || progress.busy;
   if (problem) show(sentence(problem), true);
   else if (!progress.ready) show("The model is being loaded …", false);
-  else if (progress.rebuilding !== null) show(`The library is being made anew: ${Math.round(progress.rebuilding * 100)} %. It answers as before meanwhile.`, false);
+  else if (progress.rebuilding && !progress.rebuilding.deepening) show(`The library is being made anew: ${share(progress.rebuilding)}. It answers as before meanwhile.`, false);
   else banner.hidden = true;
   for (const listener of listeners) listener(progress);
 }

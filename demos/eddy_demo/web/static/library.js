@@ -1,5 +1,5 @@
 // Uploads with their progress, and the list of documents.
-import { call, duration, element, onProgress, plural, sentence, token, reason } from "./common.js";
+import { call, duration, element, onProgress, plural, sentence, share, token, reason } from "./common.js";
 
 const files = document.getElementById("files");
 const drop = document.getElementById("drop");
@@ -175,6 +175,19 @@ function showWork(progress) {
   document.getElementById("clear-failed").hidden = active.filter((job) => job.state === "failed").length < 2;
 }
 
+// --- Reading more closely
+
+const closer = document.getElementById("closer");
+const long = 1800; // seconds from which a smaller model is worth a thought
+
+function showDeepening(rebuilding) {
+  closer.hidden = !rebuilding?.deepening;
+  if (closer.hidden) return;
+  const slow = rebuilding.left > long ? ` The model reads ${plural(rebuilding.speed, "token")} a second here; a smaller one, which you may choose below, reads faster.` : "";
+  document.getElementById("closer-text").textContent = `Reading more closely: ${share(rebuilding)}. Ask meanwhile; answers become better when it is done.${slow}`;
+  document.getElementById("closer-bar").value = rebuilding.done;
+}
+
 // --- Documents
 
 let removing = null;
@@ -213,8 +226,10 @@ async function showDocuments() {
   document.getElementById("totals").textContent = documents.length ? `${plural(documents.length, "document")}, ${plural(library.passages, "passage")}, ${plural(library.tokens, "token")}` : "";
   document.getElementById("settings").hidden = !documents.length;
   document.getElementById("model").textContent = library.model;
+  document.getElementById("plan").textContent = plans[library.plan];
 }
 
+const plans = { chosen: "", best: "", fast: ", without its layers", deepen: ", so far without its layers" };
 const models = document.getElementById("models");
 document.getElementById("other").addEventListener("toggle", async (event) => {
   if (!event.target.open) return;
@@ -237,6 +252,7 @@ for (const [id, query] of [["clear", ""], ["clear-failed", "?failed=true"]]) {
 
 onProgress(async (progress) => {
   showWork(progress);
+  showDeepening(progress.rebuilding);
   if (!progress.ready || progress.library === shown) return;
   shown = progress.library;
   try {

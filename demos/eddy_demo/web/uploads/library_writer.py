@@ -12,7 +12,13 @@ from chroma_eddy import DocumentRow, IndexInUse
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.rebuild import next_settings, rebuild_library, unfinished_rebuild
+from eddy_demo.library.rebuild import (
+    RebuildProgress,
+    due_rebuild,
+    next_settings,
+    rebuild_library,
+    rebuild_progress,
+)
 from eddy_demo.library.settings import holds_library
 from eddy_demo.readers.documents import SourceDocument, read_document
 from eddy_demo.web.errors import error_message
@@ -37,7 +43,8 @@ class LibraryWriter:
     def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
         self.jobs, self.reader, self.limits = jobs, reader, limits
         self.busy = ""  # why the work cannot go on
-        self.rebuilding: float | None = None  # progress, 0 to 1
+        self.rebuilding: RebuildProgress | None = None
+        self.deepening = False  # whether that is for the layers of the library's own model
         self._read_error = ""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
@@ -61,7 +68,7 @@ class LibraryWriter:
             "jobs": jobs,
             "left": max(left, default=None),
             "busy": self.busy,
-            "rebuilding": self.rebuilding,
+            "rebuilding": None if self.rebuilding is None else rebuild_data(self.rebuilding, self.deepening),
             "ready": self.reader.ready,
             "error": self.reader.error,
             "library": self.reader.version,
@@ -72,8 +79,7 @@ class LibraryWriter:
     def _run(self) -> None:
         try:
             self.reader.load()
-            if unfinished_rebuild(self.reader.folder) is not None:
-                self.jobs.rebuild()
+            self._request_due_rebuild()
         except Exception as error:
             self.reader.fail(error_message(error))
             self.jobs.notify()
@@ -107,11 +113,17 @@ class LibraryWriter:
                 remove_documents(self.reader.folder, removals)
             self.jobs.finish_removals(removals)
             self.reader.mark_changed()
-        elif self.jobs.rebuild_requested:
-            self._rebuild()
+        elif batch := self.jobs.waiting(BATCH):
+            self._ingest(batch)
+            self._request_due_rebuild()
         else:
-            self._ingest(self.jobs.waiting(BATCH))
+            self._rebuild()
         self.jobs.notify()
+
+    def _request_due_rebuild(self) -> None:
+        reader = self.reader
+        if not self.jobs.rebuild_requested and due_rebuild(reader.folder, reader.settings) is not None:
+            self.jobs.rebuild()
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -134,29 +146,35 @@ class LibraryWriter:
             self.jobs.notify()
 
     def _rebuild(self) -> None:
-        reader = self.reader
+        """Rebuild the library, or go on with it; files that wait come first, and so does another rebuild."""
+        reader, model = self.reader, self.jobs.rebuild_model
 
-        def report_progress(characters: float, _: int) -> None:
-            self.rebuilding = min(characters / total, 1.0)
+        def report_progress(progress: RebuildProgress) -> None:
+            self.rebuilding = progress
             self.jobs.notify()
             self.check()
+            if self.jobs.waiting(1) or self.jobs.rebuild_model != model:
+                raise _Interrupted
 
-        model = self.jobs.rebuild_model
-        total = max(sum(entry.characters for entry in reader.entries()), 1)
         try:
             reader.check_for_changes()
-            settings = (None if model else unfinished_rebuild(reader.folder)) or next_settings(reader.settings, model)
-            embedder = reader.begin_rebuild(settings)
-            with self._locked():
-                rebuild_library(reader.folder, settings, embedder, report_progress)
-            reader.open()
+            stored = reader.settings
+            settings = next_settings(stored, model) if model else due_rebuild(reader.folder, stored)
+            if settings is not None:
+                self.deepening = stored.plan == "deepen" and settings.model == stored.model
+                self.rebuilding = rebuild_progress(reader.folder)
+                self.jobs.notify()
+                embedder = reader.begin_rebuild(settings)
+                with self._locked():
+                    rebuild_library(reader.folder, settings, embedder, report_progress)
+                reader.open()
         except (_Interrupted, IndexInUse):
             raise
         except Exception as error:
-            self.busy = f"The library could not be made anew: {error_message(error)}"
-        finally:
-            self.rebuilding = None
-            reader.end_rebuild()
+            what = "read more closely" if self.deepening else "made anew"
+            self.busy = f"The library could not be {what}: {error_message(error)}"
+        self.rebuilding = None
+        reader.end_rebuild()
         if self.jobs.rebuild_model == model:  # else another model was asked for meanwhile
             self.jobs.rebuild_requested = False
 
@@ -261,3 +279,14 @@ class LibraryWriter:
         """Interrupt the work in progress if something more urgent waits."""
         if self.jobs.put_back_if_interrupted():
             raise _Interrupted
+
+
+def rebuild_data(progress: RebuildProgress, deepening: bool) -> dict[str, Any]:
+    """Return what the page shows of a rebuild."""
+    speed, left = progress.speed, progress.left
+    return {
+        "done": round(progress.done, 4),
+        "left": None if left is None else round(left, 1),
+        "speed": None if speed is None else round(speed),
+        "deepening": deepening,
+    }
