@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import nullcontext
 from functools import cache
 from typing import Any
 
@@ -27,6 +28,15 @@ WORDINGS = (
     "Note {placeholder}{text} in one word",
 )
 """Token Prepending's placements (table 3 of the paper), and one after a blank."""
+CALIBRATION = (
+    (
+        *("The tide rises twice a day.", "Bread needs flour, water and salt.", "Nobody counted the oars in spring."),
+        *("He sold maps: old ones.", "Copper became dearer after 1971", "x = [n for n in values if n]"),
+        *("The council will vote on bridges, tolls and ferries again!", "Snow fell on the pass", "A bell rang."),
+    ),
+    ("When does the ferry leave?", "who wrote it", "How much salt is in bread?", "Which maps are old", "why copper?"),
+)
+"""Passages and questions, each a sentence, that the embedders here fit post-processing on."""
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "plain": ("plain", {}),
     "plain:pool=last": ("plain", {"pool": "last"}),
@@ -79,6 +89,17 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         {"prompts": ("A: {text} is", "{text} means:"), "tau": 0.5},
     ),
     "plain+last2avg": ("plain", {"averaged": 2}),
+    "htp:range=1-4,exit=-1+firstlastavg": ("htp", {"range": (1, 4), "exit": -1, "firstlast": True}),
+    "prompteol+firstlastavg+filter:drop=3": ("prompteol", {"firstlast": True, "filter": 3}),
+    'metaeol:prompts="A: {text} is\\n{text} means:"+firstlastavg': (
+        "metaeol",
+        {"prompts": ("A: {text} is", "{text} means:"), "firstlast": True},
+    ),
+    "plain:pool=last+standardise": ("plain", {"pool": "last", "standardise": CALIBRATION}),
+    "plain:exit=-2+sif:a=0.01+firstlastavg+standardise": (
+        "plain",
+        {"exit": -2, "sif": 1e-2, "firstlast": True, "standardise": CALIBRATION},
+    ),
     "plain:exit=0+sif:a=0.01": ("plain", {"exit": 0, "sif": 1e-2}),
     "htp:range=1-4,exit=-1+sif:a=0.01": ("htp", {"range": (1, 4), "exit": -1, "sif": 1e-2}),
     "echo+sif:a=0.01": ("echo", {"sif": 1e-2}),
@@ -184,6 +205,7 @@ CORE = (
     "htp:k=2,range=1-4,exit=4,pool=all+last2avg",
     "htp:range=1-4,exit=-1",
     "htp:range=1-4,exit=-1+sif:a=0.01",
+    "plain:exit=-2+sif:a=0.01+firstlastavg+standardise",
 )
 """Methods that between them touch every moment of a pass, for what is tried on every family."""
 TEXTS = [
@@ -226,11 +248,16 @@ _hosts: dict[tuple[int, int], Host] = {}
 
 
 def embedder(family: str, method: str, *, exactly: bool = False, **options: Any) -> Embedder:
+    """An embedder of a tiny model, in float64 if `exactly`; its post-processing, if any, fitted on `CALIBRATION`."""
     model, tokenizer = loaded(family, exactly)
     with pytest.MonkeyPatch.context() as patch:
         if shares_hosts:
             patch.setattr(build, "host_for", _shared)
-        return Embedder(model, tokenizer=tokenizer, method=method, **options)
+        made = Embedder(model, tokenizer=tokenizer, method=method, **options)
+    if made.method.post is not None and made.method.post.learns and not made.is_fitted:
+        with AllDouble() if exactly else nullcontext():
+            made.fit(*CALIBRATION)
+    return made
 
 
 def _shared(opened: LoadedModel) -> Host:

@@ -27,6 +27,7 @@ RUN = [
     "plain:pool=last+tempscale:tau=0.9,query_tau=0.5",
     'plain+tempscale:lengths="1:1,20:0.7,40:0.5"',
     "plain+last2avg",
+    "plain:exit=-2+sif:a=0.01+firstlastavg+standardise",
     *ONLY_ENCODERS,
 ]
 REFUSED = {

@@ -13,8 +13,16 @@ from eddy_embed.parts.readout import Readout
 WORDINGS = ["prompteol", "cot", "knowledge", "metaeol", "echo", "kv"]
 """Each brings a template; kv also entries."""
 PLACED = ["tp", "htp"]
-POSTS = ["centre", "abtt", "whiten"]
+POSTS = ["centre", "standardise", "abtt", "whiten"]
+AVERAGES = ["last2avg", "firstlastavg"]
 STAND_INS = ["recommended", "best", "fast"]
+BOTH_SET = {
+    "post": POSTS,
+    "average": AVERAGES,
+    "template": WORDINGS,
+    "placeholders": PLACED,
+    "recommended": STAND_INS,
+}
 WHOLE = ["plain", *WORDINGS, *PLACED, "reba"]
 """Each brings a readout."""
 TWO = "both set readout"
@@ -24,7 +32,6 @@ PAIRS = {
     frozenset({"kv", "reroute"}): "both set reroute",
     frozenset({"reroute"}): "both set reroute",
     frozenset({"tempscale"}): "both set temperature",
-    frozenset({"last2avg"}): "both set average",
     frozenset({"truncate"}): "both set post",
     frozenset({"sif"}): "both set weights",
     frozenset({"filter"}): "both set filter",
@@ -40,8 +47,7 @@ PAIRS = {
 def reason(one: str, other: str) -> str | None:
     """Why two methods do not join; None where they do."""
     pair = {one, other}
-    both_set = {"post": POSTS, "template": WORDINGS, "placeholders": PLACED, "recommended": STAND_INS}
-    for part, group in both_set.items():
+    for part, group in BOTH_SET.items():
         if pair <= {*group}:
             return f"both set {part}"
     if frozenset(pair) in PAIRS:
@@ -52,7 +58,7 @@ def reason(one: str, other: str) -> str | None:
 
 
 def test_the_table_knows_every_method() -> None:
-    joined = {"truncate", "tempscale", "reroute", "start", "sif", "filter", "readout", "last2avg"}
+    joined = {"truncate", "tempscale", "reroute", "start", "sif", "filter", "readout", *AVERAGES}
     # What is recommended is not known before there is a model: until then it joins all but itself.
     assert {*WHOLE, *POSTS, *joined, *STAND_INS} == set(methods.names())
 

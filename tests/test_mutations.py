@@ -17,11 +17,14 @@ from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, gap
 from tests.selection import mostly_slow
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import runner
+from eddy_embed.encoding import finalize, runner
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.model import attention, hooks, host
+from eddy_embed.parts import postprocess
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.parts.readout import LayerMean, Readout
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence
 from eddy_embed.text.tokenizer import Tokenizer
@@ -79,7 +82,15 @@ def divides_tokens(method: str) -> bool:
 
 
 def averages_layers(method: str) -> bool:
-    return _parameters(method).get("averaged", 1) != 1
+    return _parameters(method).get("averaged", 1) != 1 or averages_pooled_layers(method)
+
+
+def averages_pooled_layers(method: str) -> bool:
+    return "firstlast" in _parameters(method)
+
+
+def standardises(method: str) -> bool:
+    return "standardise" in _parameters(method)
 
 
 def has_a_source(method: str) -> bool:
@@ -294,6 +305,23 @@ def _norm_left_out(patch: Patch) -> None:
     patch.setattr(host.Host, "_forward", mutated)
 
 
+def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) -> None:
+    apply = Fitted.apply
+
+    def mutated(self: Fitted, vectors: np.ndarray, role: str = "document") -> np.ndarray:
+        fitted, as_role = change(self, role)
+        return apply(fitted, vectors, as_role)
+
+    patch.setattr(Fitted, "apply", mutated)
+
+
+def _layers_side_by_side(patch: Patch) -> None:
+    """One length for all layers of a vector together, ahead of what is fitted."""
+    patch.setattr(
+        VectorFinalizer, "_for_post", lambda self, states: finalize.unit(states.reshape(*states.shape[:-2], -1))
+    )
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A fault of the engine.
@@ -323,6 +351,25 @@ MUTATIONS = {
     "source as usual": Mutation(_usual_source, has_a_source),
     "exit read alone": Mutation(
         lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * self.count), averages_layers
+    ),
+    "lengths of layers kept": Mutation(
+        lambda patch: patch.setattr(finalize, "_averaged", lambda states: states.mean(-2)), averages_pooled_layers
+    ),
+    "one length for layers side by side": Mutation(
+        _layers_side_by_side, lambda method: averages_pooled_layers(method) and standardises(method)
+    ),
+    "passages' mean for questions": Mutation(
+        lambda patch: _applied(patch, lambda fitted, _: (fitted, "document")), standardises
+    ),
+    "questions' mean for itself": Mutation(
+        lambda patch: patch.setattr(postprocess, "_query_mean", lambda queries, _: queries.mean), standardises
+    ),
+    "deviation not applied": Mutation(
+        lambda patch: _applied(patch, lambda fitted, role: (replace(fitted, matrix=None), role)), standardises
+    ),
+    "variance for deviation": Mutation(
+        lambda patch: _applied(patch, lambda fitted, role: (replace(fitted, matrix=fitted.matrix**2), role)),
+        standardises,
     ),
     "range empty": Mutation(lambda patch: _rewired(patch, lambda r: range(0)), copies, loads=False),
     "range too long": Mutation(

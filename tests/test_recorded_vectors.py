@@ -28,6 +28,7 @@ METHODS = (
         "reba:pool=mean",
     ),
     *("plain+tempscale:tau=0.9", "tp:prompt=cot+tempscale:tau=0.8", "htp+last2avg"),
+    "plain:exit=-2+sif+firstlastavg",
 )
 TEXTS = (
     "Eddies form behind rocks.",

@@ -14,7 +14,7 @@ from . import backward
 from . import layout as lay
 from .blocks import ENCODERS
 from .forward import copied, exit_layer, forward
-from .readout import POOLINGS, filtered, sif, unit, weighed
+from .readout import POOLINGS, filtered, sif, standardised, unit, weighed
 from .revised import by_sentence, quoted
 from .values import value
 
@@ -35,8 +35,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **{"every": None, "source": "end"},
     },
 }
-LAYERS = {"averaged": 1}
-"""How many layers are averaged before pooling, with any method."""
+LAYERS = {"averaged": 1, "firstlast": False}
+"""How many layers are averaged before pooling, with any method; whether h[0] is pooled as well, by itself."""
+STANDARDISED = {"standardise": None}
+"""Passages and questions, each a single sentence, whose mean and deviation are taken out of vectors of any method."""
 REVISED = {"released_text": False}
 """The text as the released code of a method rewrites it."""
 TEMPERATURE = {"tau": 1.0, "query_tau": None, "lengths": (), "rule": "fixed", "rate": 0.0}
@@ -69,7 +71,9 @@ def default_range(layers: int) -> tuple[int, int]:
 
 
 def settings(method: str, params: Params) -> dict[str, Any]:
-    unknown = set(params) - set(DEFAULTS[method]) - set(TEMPERATURE) - set(JOINED) - set(LAYERS | REVISED)
+    unknown = (
+        set(params) - set(DEFAULTS[method]) - set(TEMPERATURE) - set(JOINED) - set(LAYERS | REVISED | STANDARDISED)
+    )
     if unknown:
         raise ValueError(f"{method} has no {sorted(unknown)}")
     return REVISED | JOINED | DEFAULTS[method] | dict(params)
@@ -151,18 +155,24 @@ def layout(
 
 @dataclass
 class Run:
-    """What a forward pass leaves: the layout, the states at the exit and the span that is pooled; weights, if any."""
+    """What a forward pass leaves: the layout, the states at the exit and the span that is pooled.
+
+    With weights, if any, and the states at h[0], if they are pooled too.
+    """
 
     layout: lay.Layout
     h: np.ndarray
     pooled: list[int]
     pool: str
     weights: dict[int, float] | None = None
+    first: np.ndarray | None = None
 
-    def raw(self) -> np.ndarray:
+    def raw(self, first: bool = False) -> np.ndarray:
+        """The pooled states at the exit, or at h[0]."""
+        h = self.h if not first or self.first is None else self.first
         if self.weights is not None:
-            return weighed(self.h, self.weights)
-        return POOLINGS[self.pool](self.h, self.pooled)
+            return weighed(h, self.weights)
+        return POOLINGS[self.pool](h, self.pooled)
 
 
 def run(
@@ -223,7 +233,7 @@ def run(
     several = p.get("averaged", 1)
     h = sum(states[top - below] for below in range(several)) / several
     weights = None if p["sif"] is None else {at: sif(tokenizer, arranged.ids[at], p["sif"]) for at in pooled}
-    return Run(arranged, h.numpy(), pooled, pool, weights)
+    return Run(arranged, h.numpy(), pooled, pool, weights, states[0].numpy() if p.get("firstlast") else None)
 
 
 def _covered(p: dict[str, Any], model: Any, tokenizer: Any, arranged: lay.Layout, prompt: bool) -> list[int]:
@@ -260,10 +270,30 @@ def embed(method: str, params: Params, model: Any, tokenizer: Any, text: str, **
         text: Anything that has a token.
         **options: role, instruction, sentences [(start, end), ...], max_length, seed: see `run`.
     """
+    vectors = apart(method, params, model, tokenizer, text, **options)
+    if params.get("standardise"):
+        passages, questions = params["standardise"]
+        asked = {**options, "role": "query"} if options.get("role") == "query" else {}
+        seen = [apart(method, params, model, tokenizer, each, sentences=[(0, len(each))]) for each in passages]
+        heard = [
+            apart(method, params, model, tokenizer, each, **{**asked, "sentences": [(0, len(each))]})
+            for each in questions
+        ]
+        vectors = standardised(vectors, seen, heard if asked else None)
+    return unit(sum(vectors) / len(vectors))
+
+
+def apart(method: str, params: Params, model: Any, tokenizer: Any, text: str, **options: Any) -> list[np.ndarray]:
+    """Unit vectors of a text, of each layer that is pooled by itself."""
     wordings = params.get("prompts") or [None]
-    raws = [run(method, params, model, tokenizer, text, **options, wording_of=each).raw() for each in wordings]
-    raw, drop = sum(raws) / len(raws), params.get("filter")
-    return unit(raw if drop is None else filtered(raw, model.get_input_embeddings().weight, drop))
+    done = [run(method, params, model, tokenizer, text, **options, wording_of=each) for each in wordings]
+    raws = [
+        sum(each.raw(first) for each in done) / len(done)
+        for first in ([True] if params.get("firstlast") else []) + [False]
+    ]
+    if (drop := params.get("filter")) is not None:
+        raws = [filtered(raw, model.get_input_embeddings().weight, drop) for raw in raws]
+    return [unit(raw) for raw in raws]
 
 
 def token_states(
