@@ -236,10 +236,15 @@ def test_what_is_not_wanted_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(PooledSums, "zero", classmethod(seen))
     text = TEXTS["german"]
-    whole = long(text)
+    whole = long(text, late=True)
     for parts in (("document",), ("passages",), ("sentences",)):
-        long(text, parts=parts)
+        long(text, parts=parts, late=True)
     assert kept == [len(whole.sentences) + len(whole.passages), 0, len(whole.passages), kept[0]]
+    # By themselves, passages are sums of texts of their own, which hold their sentences' only if these are wanted.
+    kept.clear()
+    for parts in (("document",), ("passages",), ("sentences",)):
+        long(text, parts=parts, late=False)
+    assert sum(kept) == 2 * len(whole.sentences) and len(kept) == 6 * len(whole.passages)
 
 
 @pytest.mark.parametrize("method", ["htp", "reba:pool=mean,piece=7+tempscale:tau=0.6"])
