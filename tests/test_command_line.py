@@ -83,7 +83,6 @@ def test_the_version(capsys, monkeypatch) -> None:
         (["embed", "hi", "--device", "nowhere"], "nowhere"),
         (["embed", "hi", "--dtype", "float17"], "float17"),
         (["embed", "hi", "--dtype", "float16"], "float16"),
-        (["embed", "hi", "--method", "plain+whiten"], "fit"),
         (["embed", ""], "empty"),
         (["embed", "hi", ""], "text 1 is empty"),
         (["embed"], "no texts"),

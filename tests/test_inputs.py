@@ -103,7 +103,7 @@ def test_containers_of_texts() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"late": "no"}, {"late": None}, {"progress": 3}, {"passage_size": 1.5}, {"parts": [["passages"]]}, {"parts": 3}],
+    [{"late": "no"}, {"progress": 3}, {"passage_size": 1.5}, {"parts": [["passages"]]}, {"parts": 3}],
     ids=str,
 )
 def test_options_of_long_documents(options: dict[str, Any]) -> None:
@@ -128,7 +128,7 @@ def test_only_what_was_fitted_is_post_processing() -> None:
 def test_offsets_are_exact_in_every_script(family: str, script: str) -> None:
     text = SCRIPTS[script] * 9
     e = embedder(family, "htp", max_length=120)
-    document = e.encode_long(text, passage_size=24)
+    document = e.encode_long(text, passage_size=24, late=True)
     assert document.n_windows > 1 and len(document.sentences) > 3
     gaps = [0, *(edge for sentence in document.sentences for edge in (sentence.start, sentence.end)), len(text)]
     assert gaps == sorted(gaps) and not any(text[a:b].strip() for a, b in zip(gaps[::2], gaps[1::2], strict=True))

@@ -70,7 +70,7 @@ def test_a_method_by_hand_gives_what_it_says():
         assert np.abs(vector - naively(text, 3.0)).max() <= 1e-9
     assert e.encode_long(TEXTS[0], late=False).passages
     with pytest.raises(IncompatibleMethods, match="late=False"):
-        e.encode_long(TEXTS[0])
+        e.encode_long(TEXTS[0], late=True)
     assert "Ranked(" in str(e.explain(TEXTS[0])) and "power=3.0" in str(e.method)
     joined = by_hand() | methods.tempscale(0.5)
     assert np.abs(embedder("llama", joined).encode_document(TEXTS) - e.encode_document(TEXTS)).max() > 1e-3

@@ -39,7 +39,7 @@ def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
         for index in window.counted
         for at in [window.done.layout.text[index]]
     ]
-    whole = e.encode_long(TEXT, passage_size=20)
+    whole = e.encode_long(TEXT, passage_size=20, late=True)
     assert np.abs(whole.vector - unit(sum(weight * h for _, weight, h in states))).max() <= 1e-5
     assert np.abs(whole.vector - e.encode_document(TEXT)).max() <= 1e-6
     for part in [*whole.sentences, *whole.passages]:
@@ -133,7 +133,7 @@ def test_post_processing_is_fitted_on_filtered_vectors() -> None:
     e = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=4+centre")
     filtered_alone = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=4")
     fitted = e.fit(TEXTS[:3])
-    expected = fitted.apply(filtered_alone.encode_query(TEXTS))
+    expected = fitted.apply(filtered_alone.encode_query(TEXTS), "query")
     assert np.abs(e.encode_query(TEXTS) - expected / np.linalg.norm(expected, axis=1)[:, None]).max() < 1e-5
     assert str(e.with_post(None).method) == "plain+filter:drop=4"
     assert np.abs(e.with_post(None).encode_query(TEXTS) - filtered_alone.encode_query(TEXTS)).max() < 1e-6

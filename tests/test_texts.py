@@ -236,9 +236,9 @@ def test_what_is_not_wanted_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(PooledSums, "zero", classmethod(seen))
     text = TEXTS["german"]
-    whole = long(text)
+    whole = long(text, late=True)
     for parts in (("document",), ("passages",), ("sentences",)):
-        long(text, parts=parts)
+        long(text, parts=parts, late=True)
     assert kept == [len(whole.sentences) + len(whole.passages), 0, len(whole.passages), kept[0]]
 
 

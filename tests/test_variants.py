@@ -79,7 +79,7 @@ def test_instructions_may_stand_as_in_htps_experiments() -> None:
 @pytest.mark.parametrize("text", [ODD[1] + " and went home", LONG.replace(". ", "\n\n")])
 def test_parts_of_rewritten_texts_are_parts_of_the_users(text: str, max_length: int | None) -> None:
     e = embedder("llama", "htp:range=1-3,released_text=true", exactly=True, max_length=max_length)
-    document = e.encode_long(text)
+    document = e.encode_long(text, late=True)
     assert [(s.start, s.end) for s in document.sentences] == list(sentences_of(text))
     jobs = e._pipeline.planner.plan([text], "document")[0].windows
     assert (len(jobs) > 1) == (max_length is not None and document.n_tokens > 48)
@@ -102,7 +102,7 @@ def test_parts_of_rewritten_texts_are_parts_of_the_users(text: str, max_length: 
 def test_a_rewritten_text_is_cut_where_the_users_is() -> None:
     e = embedder("llama", "htp:range=1-3,released_text=true", max_length=40, overflow="truncate")
     text = LONG.replace(". ", "\n\n")
-    document = e.encode_long(text)
+    document = e.encode_long(text, late=True)
     assert document.n_truncated > 0 and document.sentences[-1].end < len(text)
     kept = text[: document.sentences[-1].end]
     again = embedder("llama", "htp:range=1-3,released_text=true").encode_document(kept)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.utils.arrays import Doubles
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 Floats = NDArray[np.floating[Any]]
+_M = TypeVar("_M", bound="RunningMoments")
 
 
 class RunningMoments:
@@ -29,7 +27,7 @@ class RunningMoments:
         self._sum, self._squares = np.zeros(width), np.zeros(width)
 
     @classmethod
-    def of(cls, vectors: Floats) -> Self:
+    def of(cls: type[_M], vectors: Floats) -> _M:
         """Those of vectors of shape (vectors, width)."""
         moments = cls(vectors.shape[1])
         moments.add(vectors)
