@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -10,13 +11,14 @@ import numpy as np
 import pytest
 from tests import families
 from tests.comparison import CORE, METHODS, embedder, loaded, sentences_of
-from tests.reference.readout import unit
+from tests.reference.readout import filtered, sif, unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 from tests.selection import each_once, mostly_slow, turns
+from tokenizers import normalizers
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, methods
 from eddy_embed.encoding import planner, runner, windows
-from eddy_embed.encoding.document import Part, front
+from eddy_embed.encoding.document import Part, Passage, front
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 from eddy_embed.text.sequence import Window as EngineWindow
 
@@ -170,23 +172,31 @@ def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: py
         assert np.abs(e.encode_document(TEXT) - document_vector(passes_of(e, "llama", method, TEXT))).max() > 1e-5
 
 
-@pytest.mark.parametrize(("method", "max_length"), mostly_slow(product(METHODS, [160, 1024]), turns(CORE, [160, 1024])))
+@pytest.mark.parametrize(
+    ("method", "max_length"),
+    mostly_slow(
+        product([m for m in METHODS if methods.parse(m).can_embed_spans], [160, 1024]), turns(CORE, [160, 1024])
+    ),
+)
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
     e = embedder("llama", method, max_length=max_length)
     text = f"{TEXT} {TEXT}"
-    if not e.can_embed_spans:
-        return
     document = e.encode_long(text, late=True)
     assert np.array_equal(document.vector, e.encode_document(text))
     assert (document.n_windows > 1) == (max_length == 160)
 
 
 @pytest.mark.parametrize(
-    ("parts", "late"),
-    each_once([("document",), ("passages",), ("sentences",), ("document", "sentences")], [True, False]),
+    ("parts", "late", "method"),
+    [
+        *each_once([("document",), ("passages",), ("sentences",), ("document", "sentences")], [True, False], ["htp"]),
+        *each_once([("document",), ("passages",), ("sentences",)], [False], ["prompteol"]),
+    ],
 )
-def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, parts: tuple[Part, ...]) -> None:
-    e, every = (embedder("llama", "htp", max_length=WINDOW) for _ in range(2))
+def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(
+    late: bool, parts: tuple[Part, ...], method: str
+) -> None:
+    e, every = (embedder("llama", method, max_length=WINDOW) for _ in range(2))
     before = e.counts.positions
     some = e.encode_long(TEXT, passage_size=40, late=late, parts=parts)
     ran = e.counts.positions - before
@@ -199,8 +209,9 @@ def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(late: bool, par
             assert np.abs(a.vector - b.vector).max() <= 1e-6
     assert np.array_equal(some.vector, whole.vector if "document" in parts else np.zeros(0))
     planner = e._pipeline.planner.plan
-    # Sentences are read out of their passages' passes, and the document's vector is made of its passages'.
-    wanted = [TEXT] if late else [TEXT[p.start : p.end] for p in whole.passages]
+    # The passages make all of the others, but the sentences of a method that reads one token.
+    alone = whole.passages + (whole.sentences if method == "prompteol" and "sentences" in parts else [])
+    wanted = [TEXT] if late else [TEXT[part.start : part.end] for part in alone]
     assert ran == sum(len(job.sequence) for planned in planner(wanted, "document") for job in planned.windows)
 
 
@@ -210,20 +221,22 @@ def test_unknown_parts_are_refused(parts: Any) -> None:
         embedder("llama", "htp").encode_long(TEXT, parts=parts)
 
 
-def test_a_passage_of_all_sentences_is_the_document() -> None:
+@pytest.mark.parametrize("late", [True, False])
+def test_a_passage_of_all_sentences_is_the_document(late: bool) -> None:
     # No blank between sentences is a token of its own here, so the passage has all of the document's tokens.
     text = "The river rose at night. By morning the bridge was gone!"
-    document = embedder("qwen3", "htp").encode_long(text, late=True)
+    document = embedder("qwen3", "htp").encode_long(text, late=late)
     assert len(document.passages) == 1 and document.passages[0].n_tokens == document.n_tokens
     assert np.abs(document.passages[0].vector - document.vector).max() <= 1e-6
 
 
-def test_several_documents_come_in_order_and_each_as_if_alone() -> None:
+@pytest.mark.parametrize("late", [True, False])
+def test_several_documents_come_in_order_and_each_as_if_alone(late: bool) -> None:
     e = embedder("llama", "htp", max_length=WINDOW)
     texts = [TEXT, "Salt.", TEXT[::-1]]
-    documents = e.encode_long(text for text in texts)
+    documents = e.encode_long((text for text in texts), late=late)
     for text, document in zip(texts, documents, strict=True):
-        alone = e.encode_long(text)
+        alone = e.encode_long(text, late=late)
         assert document.text == text
         assert np.abs(document.vector - alone.vector).max() <= 1e-5
         for span, other in zip(document.sentences, alone.sentences, strict=True):
@@ -231,50 +244,145 @@ def test_several_documents_come_in_order_and_each_as_if_alone() -> None:
     assert e.encode_long([]) == []
 
 
-@pytest.mark.parametrize(
-    "method", ["htp", "prompteol", "plain:pool=last", "plain:exit=3+sif", "plain:exit=3+sif+filter"]
-)
-def test_without_late_each_passage_is_read_by_itself(method: str) -> None:
-    """Sentences are read out of their passage's pass, or by themselves; the document is the mean of its passages."""
-    e, raw = (embedder("llama", method, max_length=WINDOW, normalize=normal) for normal in (True, False))
-    document = e.encode_long(TEXT, passage_size=40)
+def read_alone(family: str, method: str, text: str) -> list[Window]:
+    """The reference's only pass over a text."""
+    name, parameters = METHODS[method]
+    return passes(name, parameters, *loaded(family), text, [(0, len(text))], sentences=sentences_of(text))
+
+
+def mean_by_tokens(passages: list[Passage], raw: np.ndarray) -> np.ndarray:
+    """The vector of a document out of its passages' pooled states, shape (passages, width)."""
+    total, tokens = np.zeros(raw.shape[1]), 0
+    for passage, state in zip(passages, raw, strict=True):
+        total, tokens = total + passage.n_tokens * state, tokens + passage.n_tokens
+    return unit(total / tokens)
+
+
+ALONE = [*SPANS, "prompteol", "plain:pool=last", "plain:pool=hybrid,exit=3", "reba"]
+
+
+@pytest.mark.parametrize(("family", "method"), each_once(THREE, ALONE))
+def test_without_late_a_passage_is_a_text_of_its_own(family: str, method: str) -> None:
+    e, raw = (embedder(family, method, normalize=normal) for normal in (True, False))
+    document = e.encode_long(TEXT, passage_size=40, late=False)
     texts = [TEXT[passage.start : passage.end] for passage in document.passages]
     assert len(texts) > 2
     alone = e.encode_document(texts)
     assert np.abs(np.stack([passage.vector for passage in document.passages]) - alone).max() <= 1e-5
+    assert [passage.n_tokens for passage in document.passages] == [e.explain(text).text_tokens for text in texts]
+    whole = mean_by_tokens(document.passages, raw.encode_document(texts).astype(np.float64))
+    assert np.abs(document.vector - whole).max() <= 1e-5
     for passage, text in zip(document.passages, texts, strict=True):
         held = document.sentences[passage.first_sentence : passage.last_sentence + 1]
-        if e.can_embed_spans:
-            expected = e.encode_words(text, [(s.start - passage.start, s.end - passage.start) for s in held])
-        else:
-            expected = e.encode_document([TEXT[s.start : s.end] for s in held])
-        assert np.abs(np.stack([sentence.vector for sentence in held]) - expected).max() <= 1e-5
-        assert not e.can_embed_spans or passage.n_tokens == e.count_tokens(text)
-    weights = np.array([passage.n_tokens for passage in document.passages], float)
-    if "sif" in method:
-        table, tokenizer = e._pipeline.open_runner.token_weights, e._pipeline.planner.tokenizer
-        weights = np.array([table[tokenizer([text])[0].ids].sum() for text in texts])
-    whole = weights @ raw.encode_document(texts).astype(np.float64)
-    assert np.abs(document.vector - whole / np.linalg.norm(whole)).max() <= 1e-5
+        for sentence in held:
+            if e.can_embed_spans:
+                inside = (sentence.start - passage.start, sentence.end - passage.start)
+                expected = span_vector(read_alone(family, method, text), inside)
+            else:
+                expected = e.encode_document(TEXT[sentence.start : sentence.end])
+            assert np.abs(sentence.vector - expected).max() <= 1e-5
 
 
-def test_a_passage_is_read_after_the_headings_above_it() -> None:
-    text = "# Ferries\n\n## Dogs\n\nThey travel free. They must be on a lead.\n\n## Bread\n\nIt is baked at sea."
-    e = embedder("llama", "plain:exit=3")
-    document = e.encode_long(text, passage_size=1, passage_unit="sentences")
-    paths = [passage.headings for passage in document.passages]
-    assert paths == [("Ferries", "Dogs"), ("Ferries", "Dogs"), ("Ferries", "Bread")]
-    for passage, headings in zip(document.passages, paths, strict=True):
-        ahead = f"{' > '.join(headings)}\n"
-        read = ahead + text[passage.start : passage.end]
-        assert np.abs(passage.vector - e.encode_words(read, [(len(ahead), len(read))])[0]).max() <= 1e-5
-        assert np.abs(passage.vector - e.encode_document(text[passage.start : passage.end])).max() > 1e-3
-        # Tokens at the seam may differ from those of the passage alone.
-        assert abs(e.count_tokens(text[passage.start : passage.end]) - passage.n_tokens) <= 1
-    assert front(["x" * 150, "y" * 60, "z" * 60]) == f"{'y' * 60} > {'z' * 60}\n" and front(["x" * 201]) == ""
-    last = embedder("llama", "plain:pool=last").encode_long(text, passage_size=1, passage_unit="sentences")
-    read = f"Ferries > Dogs\n{text[last.passages[0].start : last.passages[0].end]}"
-    assert np.abs(last.passages[0].vector - embedder("llama", "plain:pool=last").encode_document(read)).max() <= 1e-5
+@pytest.mark.parametrize("method", ["plain", "reba:k=3,pool=mean,exit=4"])  # htp divides a sentence anew
+def test_a_passage_of_more_than_a_window_is_read_in_windows(method: str) -> None:
+    e = embedder("llama", method, max_length=WINDOW)
+    text = "Salt rose. " + f"{TEXT[:-1]}, {TEXT}".replace(". ", ", ").replace("! ", ", ").replace("? ", ", ")
+    document = e.encode_long(text, passage_size=40, late=False)
+    long = max(document.passages, key=lambda passage: passage.n_tokens)
+    own = text[long.start : long.end]
+    assert e.explain(own).windows > 1 and len(document.passages) > 1
+    assert np.abs(long.vector - e.encode_document(own)).max() <= 1e-5
+    read = passes_of(e, "llama", method, own)
+    sentence = document.sentences[long.first_sentence]
+    inside = (sentence.start - long.start, sentence.end - long.start)
+    assert np.abs(sentence.vector - span_vector(read, inside)).max() <= 1e-5
+
+
+DROPPED = "\u2042\u2042"
+TITLED = "# Tides\n\nThe moon pulls the water.\n\n## Staffs\n\nPut a staff into the ground. Read it twice a day."
+AHEAD = "Tides > Staffs\n"
+
+
+@pytest.mark.parametrize("method", ["plain", "htp", "plain:pool=last", "prompteol", "reba:k=3,pool=mean,exit=4"])
+def test_a_passage_is_read_after_its_headings_which_are_in_no_mean(method: str) -> None:
+    e = embedder("llama", method)
+    document = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False)
+    passage = document.passages[-1]
+    own = TITLED[passage.start : passage.end]
+    assert own == "Read it twice a day." and passage.headings == ("Tides", "Staffs")
+    if e.can_embed_spans:
+        (read,) = read_alone("llama", method, AHEAD + own)
+        assert passage.n_tokens == sum(start >= len(AHEAD) for start, _ in read.spans) < len(read.spans)
+        expected = span_vector([read], (len(AHEAD), len(AHEAD + own)))
+        assert np.abs(document.sentences[-1].vector - expected).max() <= 1e-5
+    else:
+        expected = e.encode_document(AHEAD + own)
+        assert np.abs(document.sentences[-1].vector - e.encode_document(own)).max() <= 1e-5
+    assert np.abs(passage.vector - expected).max() <= 1e-5
+    assert np.abs(passage.vector - e.encode_document(own)).max() > 1e-4
+
+
+def test_headings_read_ahead_are_few_and_not_read_by_embedding_models() -> None:
+    assert front(["x" * 150, "y" * 60, "z" * 60]) == f"{'y' * 60} > {'z' * 60}\n"
+    assert front(["x" * 201]) == front([]) == ""
+    e = embedder("bert", "plain")
+    passage = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False).passages[-1]
+    assert (
+        passage.headings
+        and np.abs(passage.vector - e.encode_document(TITLED[passage.start : passage.end])).max() <= 1e-5
+    )
+
+
+@pytest.mark.parametrize("filtered_out", [None, 3])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_document_weighs_its_passages_by_the_weights_of_their_tokens(family: str, filtered_out: int | None) -> None:
+    model, tokenizer = loaded(family)
+    e = embedder(family, "plain:exit=3+sif:a=0.01" + (f"+filter:drop={filtered_out}" if filtered_out else ""))
+    document = e.encode_long(TEXT, passage_size=40, late=False)
+    table, whole = model.get_input_embeddings().weight, np.zeros(families.HIDDEN)
+
+    def finished(raw: np.ndarray) -> np.ndarray:
+        return unit(raw if filtered_out is None else filtered(raw, table, filtered_out))
+
+    for passage in document.passages:
+        text = TEXT[passage.start : passage.end]
+        (read,) = passes("plain", {"exit": 3}, model, tokenizer, text, [(0, len(text))], sentences=())
+        own = np.zeros(families.HIDDEN)
+        for at in read.done.layout.text:
+            own = own + sif(tokenizer, read.done.layout.ids[at], 0.01) * read.done.h[at]
+        assert np.abs(passage.vector - finished(own)).max() <= 1e-5
+        whole = whole + own
+    assert len(document.passages) > 2 and np.abs(document.vector - finished(whole)).max() <= 1e-5
+
+
+def test_a_passage_without_tokens_has_the_documents_vector_and_no_part_in_it() -> None:
+    model, tokenizer = loaded("qwen3")
+    dropping = copy.deepcopy(tokenizer)
+    dropping.backend_tokenizer.normalizer = normalizers.Replace(DROPPED, "")
+    e, raw = (Embedder(model, "plain", tokenizer=dropping, normalize=normal) for normal in (True, False))
+    text = f"The river rose.\n\n{DROPPED}\n\nSalt was dear."
+    document = e.encode_long(text, passage_size=1, passage_unit="sentences", late=False)
+    assert [passage.n_tokens > 0 for passage in document.passages] == [True, False, True]
+    first, none, last = document.passages
+    assert text[none.start : none.end] == DROPPED and np.array_equal(none.vector, document.vector)
+    assert np.array_equal(document.sentences[1].vector, document.vector) and document.sentences[1].n_tokens == 0
+    states = raw.encode_document(["The river rose.", "Salt was dear."]).astype(np.float64)
+    assert np.abs(document.vector - mean_by_tokens([first, last], states)).max() <= 1e-5
+
+
+@pytest.mark.parametrize(("method", "late"), [("plain:exit=0", True), ("plain:exit=1", False), ("htp", False)])
+def test_layers_read_passages_by_themselves_and_token_embeddings_need_not(method: str, late: bool) -> None:
+    e = embedder("llama", method)
+    usual, asked = e.encode_long(TEXT, passage_size=40), e.encode_long(TEXT, passage_size=40, late=late)
+    assert e.reads_late is late
+    pairs = [(usual, asked), *zip(usual.passages + usual.sentences, asked.passages + asked.sentences, strict=True)]
+    assert all(np.array_equal(one.vector, other.vector) for one, other in pairs)
+
+
+@pytest.mark.parametrize("method", ["prompteol", "plain:pool=last"])
+def test_methods_that_read_one_token_read_passages_by_themselves_if_nobody_says(method: str) -> None:
+    e = embedder("llama", method)
+    assert not e.reads_late and len(e.encode_long(TEXT, passage_size=40).passages) > 2
 
 
 @pytest.mark.parametrize("method", ["prompteol", "tp:prompt=prompteol", "plain:pool=last", "plain:pool=hybrid"])
@@ -285,8 +393,8 @@ def test_methods_that_read_one_token_have_no_spans(method: str) -> None:
 
 def test_unnormalised_spans_are_plain_means() -> None:
     e = embedder("llama", "htp", max_length=WINDOW, normalize=False)
-    raw = e.encode_long(TEXT, passage_size=40)
-    normal = embedder("llama", "htp", max_length=WINDOW).encode_long(TEXT, passage_size=40)
+    raw = e.encode_long(TEXT, passage_size=40, late=True)
+    normal = embedder("llama", "htp", max_length=WINDOW).encode_long(TEXT, passage_size=40, late=True)
     for passage in raw.passages:
         held = raw.sentences[passage.first_sentence : passage.last_sentence + 1]
         if passage.n_tokens == sum(sentence.n_tokens for sentence in held):
@@ -322,12 +430,15 @@ def test_truncation_keeps_what_fits_and_counts_the_rest(method: str) -> None:
 
 def test_truncated_long_documents_say_so() -> None:
     e = embedder("llama", "htp", max_length=WINDOW, overflow="truncate")
-    document = e.encode_long(TEXT, passage_size=30, late=True)
-    assert document.n_truncated > 0 and document.n_windows == 1
-    end = max(sentence.end for sentence in document.sentences)
-    assert end < len(TEXT)
-    assert document.passages[-1].end == end
-    assert np.array_equal(document.vector, e.encode_document(TEXT))
+    late, alone = (e.encode_long(TEXT, passage_size=30, late=late) for late in (True, False))
+    for document in (late, alone):
+        assert document.n_truncated > 0 and document.n_windows == 1
+        end = max(sentence.end for sentence in document.sentences)
+        assert end < len(TEXT)
+        assert document.passages[-1].end == end
+    assert np.array_equal(late.vector, e.encode_document(TEXT))
+    texts = [TEXT[passage.start : passage.end] for passage in alone.passages]
+    assert np.abs(np.stack([passage.vector for passage in alone.passages]) - e.encode_document(texts)).max() <= 1e-5
 
 
 @pytest.mark.parametrize("overflow", ["window", "truncate"])
