@@ -269,8 +269,8 @@ def test_a_passage_is_read_after_the_headings_above_it() -> None:
         read = ahead + text[passage.start : passage.end]
         assert np.abs(passage.vector - e.encode_words(read, [(len(ahead), len(read))])[0]).max() <= 1e-5
         assert np.abs(passage.vector - e.encode_document(text[passage.start : passage.end])).max() > 1e-3
-        # A token may hold the new line and the passage's first sign, and belongs to the headings then.
-        assert 0 <= e.count_tokens(text[passage.start : passage.end]) - passage.n_tokens <= 1
+        # Tokens at the seam may differ from those of the passage alone.
+        assert abs(e.count_tokens(text[passage.start : passage.end]) - passage.n_tokens) <= 1
     assert front(["x" * 150, "y" * 60, "z" * 60]) == f"{'y' * 60} > {'z' * 60}\n" and front(["x" * 201]) == ""
     last = embedder("llama", "plain:pool=last").encode_long(text, passage_size=1, passage_unit="sentences")
     read = f"Ferries > Dogs\n{text[last.passages[0].start : last.passages[0].end]}"
