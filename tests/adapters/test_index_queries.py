@@ -83,8 +83,8 @@ def test_the_nearest_documents_first(index, query):
     assert same(hits, ranked(index, MAIN, query, lambda row: row["eddy_document"] in nearest), 100)
     paged = next(hit for hit in index.query(ASKED, 100, hybrid=False) if hit.page)
     shelf = paged.metadata["shelf"]
-    odd = index.query(ASKED, 100, prefilter=2, where={"$and": [{"shelf": shelf}, {"page": paged.page}]})
-    assert {hit.metadata["shelf"] for hit in odd} == {shelf} and len({hit.document for hit in odd}) <= 2
+    odd = index.query(ASKED, 100, prefilter=4, where={"$and": [{"shelf": shelf}, {"page": paged.page}]})
+    assert {hit.metadata["shelf"] for hit in odd} == {shelf} and len({hit.document for hit in odd}) <= 4
 
 
 @pytest.mark.parametrize("method", ["plain:exit=0+sif+filter", "htp:exit=2"])

@@ -28,7 +28,12 @@ ANSWERS = (
 
 @pytest.mark.parametrize(("whole", "which"), [(False, "fast"), slow(True, "fast"), slow(False, "best")])
 def test_the_demo_finds_and_marks_the_three_answers(
-    whole: bool, which: Literal["fast", "best"], fetched_smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+    whole: bool,
+    which: Literal["fast", "best"],
+    fetched_smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
 ) -> None:
     """In the whole handbook, or in the pages that hold them."""
     monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
