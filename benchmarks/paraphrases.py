@@ -216,7 +216,7 @@ def collection(questions: Sequence[Question], passages: dict[str, str]) -> Colle
         return float(reciprocal_rank(np.array([float(hit.document == questions[at].id) for hit in hits[:10]])))
 
     given = [Document(id_, text) for id_, text in passages.items()]
-    return Collection(given, [each.question for each in questions], judge, sets, "MRR@10", whole=True)
+    return Collection(given, [each.question for each in questions], judge, sets, "MRR@10")
 
 
 def measured(of: Collection, model: str, methods: Sequence[str | None]) -> str:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import subprocess
+import sys
 import unicodedata
 from dataclasses import replace
 from functools import cache
@@ -16,6 +19,7 @@ from tests import families
 from tests.selection import each_once
 
 from eddy_embed import Embedder, methods
+from eddy_embed.encoding import calibration
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.errors import (
     FingerprintMismatch,
@@ -25,7 +29,7 @@ from eddy_embed.errors import (
     NotFinite,
 )
 from eddy_embed.parts.postprocess import Fitted, Post, fit
-from eddy_embed.text.general import general_text
+from eddy_embed.text.general import GeneralText, general_text
 from eddy_embed.utils.moments import RunningCovariance
 
 TEXTS = [
@@ -171,6 +175,8 @@ def test_the_general_text_is_as_it_is_said_to_be() -> None:
     passages, questions, name = general_text()
     assert 100 < len(passages) == len(set(passages)) and 200 < len(questions) == len(set(questions))
     assert all(text.strip() == text and text for text in (*passages, *questions))
+    by_script = [{unicodedata.name(char).split()[0] for char in text if char.isalpha()} for text in passages]
+    assert sum("LATIN" in scripts for scripts in by_script) < 0.9 * len(passages) and len(set().union(*by_script)) > 6
     scripts = {unicodedata.name(char).split()[0] for text in questions for char in text if char.isalpha()}
     assert {"LATIN", "CYRILLIC", "ARABIC", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL"} <= scripts
     assert name.startswith("general:") and len(json.dumps([passages, questions])) < 1_000_000
@@ -209,10 +215,44 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
     again = e.with_instructions(query="Find it:")
     assert again.fingerprint == told.fingerprint != fingerprint
     assert np.abs(again.encode_query(TEXTS) - told.encode_query(TEXTS)).max() < 1e-5
+    calibrated, shared = e.post, e.encode_query(TEXTS)
     e.fit(TEXTS, text.questions)
+    assert e.post is not calibrated and np.abs(e.encode_query(TEXTS) - shared).max() > 1e-3
     assert e.is_fitted and e.fingerprint != fingerprint
     with pytest.raises(FingerprintMismatch, match="query_instruction"):
         e.with_instructions(query="Find it:")
+
+
+def test_types_of_numbers_have_calibrations_of_their_own(tmp_path, monkeypatch) -> None:
+    """Rounding is in a fit, and int8 leaves the weights' digest as it was."""
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
+    few = GeneralText(TEXTS, ["Where are the maps?", "Who counts the keys?"], "general:few")
+    monkeypatch.setattr(calibration, "general_text", lambda: few)
+    e = embedder("plain:exit=3+centre")
+    post, files = cast("Post", e.method.post), []
+    for dtype in ("float32", "int8", "float32"):
+        fitted = calibration.calibrated(e._pipeline, post, e.made_by, dtype, None)
+        assert (fitted.count, fitted.general) == (len(TEXTS), "general:few")
+        files.append(len(list(tmp_path.rglob("*.npz"))))
+    assert files == [1, 2, 2]
+    # So has another general text.
+    monkeypatch.setattr(calibration, "general_text", lambda: few._replace(name="general:other"))
+    calibration.calibrated(e._pipeline, post, e.made_by, "float32", None)
+    assert len(list(tmp_path.rglob("*.npz"))) == 3
+
+
+def test_a_calibrated_method_has_the_same_fingerprint_in_every_process(tmp_path) -> None:
+    program = "from eddy_embed import Embedder; print(Embedder('eddy-tiny', {!r}, check=False).fingerprint)"
+    child = subprocess.run(
+        [sys.executable, "-c", program.format(method := "plain:exit=1+standardise")],
+        env={**os.environ, "EDDY_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    own = Embedder("eddy-tiny", method, check=False)
+    own.encode_query("Where are the maps?")
+    assert own.fingerprint == child.stdout.strip() and not list(tmp_path.rglob("*.npz"))
 
 
 @pytest.mark.parametrize("method", ["plain:exit=3+sif+firstlastavg", "plain:exit=3+sif", "echo:exit=3+firstlastavg"])

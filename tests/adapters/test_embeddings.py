@@ -18,7 +18,7 @@ from tests.adapters.samples import TEXTS
 
 from chroma_eddy import EddyEmbeddingFunction
 from eddy_embed import Embedder
-from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, NotFitted, UnknownMethod
+from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnknownMethod
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
@@ -146,13 +146,12 @@ def test_what_is_wrong_is_refused_at_construction(
         (EddyEmbeddings, {"encode_kwargs": {"batchsize": 3}}, "batch_size"),
         (EddyEmbeddings, {"model_kwargs": {"backend": "onnx"}}, "onnx"),
         (EddyEmbeddings, {"device": "cpu", "model_kwargs": {"device": "cuda"}}, "differ"),
-        (EddyEmbeddingFunction, {"method": "htp+whiten:dims=8"}, "fitted="),
         (EddyEmbeddingFunction, {"model_kwargs": {"a": object()}}, "plain values"),
         (EddyEmbeddingFunction, {"normalize": True, "normalize_embeddings": False}, "differ; give one of them"),
     ],
 )
 def test_what_one_of_them_does_not_take_is_refused(kind: Any, arguments: dict, says: str) -> None:
-    with pytest.raises((ValueError, NotFitted), match=says):
+    with pytest.raises(ValueError, match=says):
         kind(**{**USUAL, **arguments})
 
 

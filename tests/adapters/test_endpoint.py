@@ -20,7 +20,7 @@ from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter, InvalidText, NotFitted, UnknownMethod
+from eddy_embed.errors import InvalidParameter, InvalidText, UnknownMethod
 from openai_eddy.engine import open_embedders
 from openai_eddy.errors import ApiError
 from openai_eddy.limits import Limits
@@ -249,15 +249,13 @@ def test_what_is_refused_before_a_model_loads(tmp_path: Path) -> None:
         open_embedders("nowhere", ["plain", "plian"])
     with pytest.raises(InvalidParameter, match="post-processing"):
         open_embedders("nowhere", ["plain"], post=tmp_path / "fitted")
-    with pytest.raises(NotFitted):
-        open_embedders("eddy-tiny", ["plain:exit=1+whiten"])
     with pytest.raises(InvalidParameter, match="accepts nothing"):
         Limits(inputs=0)
 
 
 def test_post_processing(tmp_path: Path) -> None:
     fitted = Embedder("eddy-tiny", method="plain:exit=1+whiten")
-    fitted.fit([LONG]).save(tmp_path / "fitted")
+    fitted.fit([LONG, *TEXTS]).save(tmp_path / "fitted")
     methods = ["plain:exit=1", "plain:exit=1+whiten"]
     plain, whitened = open_embedders("eddy-tiny", methods, post=tmp_path / "fitted").values()
     assert np.array_equal(whitened.encode_document(TEXTS), fitted.encode_document(TEXTS))

@@ -81,7 +81,7 @@ def test_documents_come_back_as_they_were_given(shelf):
 
 
 def test_an_index_shows_where_it_is_and_what_embeds(index, folder, embedder, tmp_path):
-    sizes = "passage_size=24, late=True, sentence_vectors=True"
+    sizes = "passage_size=24, late=False, sentence_vectors=True"
     assert repr(index) == f"Index('notes', place='{tmp_path / 'db'}', embedder={embedder!r}, {sizes})"
     with open_index(tmp_path / "db", "notes") as other:
         assert repr(other) == f"Index('notes', place='{tmp_path / 'db'}', embedder=None, {sizes})"

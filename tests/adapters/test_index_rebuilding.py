@@ -56,7 +56,8 @@ def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, 
             stop_at(patch, 5, Store, "upsert")
             open_index(folder, "notes").reindex(new)
         assert [(hit.id, hit.cosine) for hit in index.query(ASKED)] == before
-        assert index.status().rebuilt and index.upsert(documents()).unchanged == 6
+        assert index.status().rebuilt == len(index.rebuilt()) and index.rebuilt().keys() < index.entries().keys()
+        assert index.upsert(documents()).unchanged == 6
         with pytest.raises(FingerprintMismatch, match=r"restart=True(.|\n)*method.readout.exit"):
             index.reindex(Embedder("eddy-tiny", method="plain:exit=-3"))
         texts = new.counts.texts
@@ -85,6 +86,31 @@ def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monke
         index.reindex(new)  # of nothing, there is nothing to embed
         assert not index.exists and index.upsert(documents(1)).written == 1
         assert index.settings.fingerprint == new.fingerprint
+
+
+def test_what_was_begun_can_be_discarded(folder, old, new, monkeypatch):
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    with open_index(folder, "notes", old) as index:
+        held = rows(index)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at(patch, 5, Store, "upsert")
+            index.reindex(new)
+        assert index.rebuilt()
+        index.discard_rebuilt()
+        assert index.status().rebuilt is None and index.rebuilt() == {}
+        index.discard_rebuilt()
+        assert names_of(index) == {"notes", "notes-documents"}
+        assert_same(rows(index), held, atol=0)
+        assert index.reindex(new).written == 6
+
+
+def test_less_is_embedded_again_where_layers_run(tmp_path, new, monkeypatch):
+    monkeypatch.setattr(writer, "LAYERED_CHARACTERS", 1)
+    for embedder, groups in ((new, [1, 2, 3]), (Embedder("eddy-tiny", method="plain:exit=0"), [3])):
+        seen: list[int] = []
+        with open_index(tmp_path / str(groups), "notes", embedder) as index:
+            index.upsert(documents(3), lambda _, written, seen=seen: seen.append(written))
+        assert sorted({*seen} - {0}) == groups
 
 
 def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder, tmp_path, new, wanted, monkeypatch):

@@ -67,7 +67,7 @@ def test_every_level_has_the_engine_s_vectors_and_exact_places(embedding):
 def test_all_levels_come_out_of_one_pass(embedding):
     engine = embedding.embedder
     before = engine.counts.positions
-    parsed(embedding)
+    parsed(embedding, late=True)
     parsing, before = engine.counts.positions - before, engine.counts.positions
     engine.encode_document([TIDES, YES])
     assert parsing == engine.counts.positions - before

@@ -42,8 +42,8 @@ def documents() -> list[Document]:
 
 def test_a_vector_knows_the_document_around_it(embedding):
     settings = {"embed_model": embedding, "passage_size": 24}
-    late = LongDocumentNodeParser(**settings).get_nodes_from_documents(documents())
-    alone = LongDocumentNodeParser(**settings, late=False).get_nodes_from_documents(documents())
+    late = LongDocumentNodeParser(**settings, late=True).get_nodes_from_documents(documents())
+    alone = LongDocumentNodeParser(**settings).get_nodes_from_documents(documents())
     assert [node.text for node in late] == [node.text for node in alone]
     assert not {node.node_id for node in late} & {node.node_id for node in alone}, "another vector needs another id"
     apart = [np.abs(np.subtract(a.embedding, b.embedding)).max() for a, b in zip(late, alone, strict=True)]
@@ -117,8 +117,8 @@ def test_what_is_wrong_is_refused(parser, embedding):
         LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "metod": "htp"})
     last = EddyEmbedding(model_name="eddy-tiny", method="prompteol")
     with pytest.raises(IncompatibleMethods, match="late=False"):
-        LongDocumentNodeParser(embed_model=last)
-    assert LongDocumentNodeParser(embed_model=last, late=False).get_nodes_from_documents(documents())
+        LongDocumentNodeParser(embed_model=last, late=True)
+    assert LongDocumentNodeParser(embed_model=last).get_nodes_from_documents(documents())
 
 
 def test_ways_to_construct(embedding):

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate import metrics
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter, NotFitted
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from mteb_eddy import EddyEncoder, command, instructions, suite, tasks
 
 SHORT = {"max_length": 128, "overflow": "truncate"}
@@ -72,8 +72,6 @@ def test_what_would_change_vectors_is_refused(encoder) -> None:
         EddyEncoder(encoder.embedder, method="plain:exit=2")
     with pytest.raises(InvalidParameter, match="choose one of cosine, dot"):
         EddyEncoder("eddy-tiny", method="plain:exit=2", similarity="L2")
-    with pytest.raises(NotFitted, match="give fitted="):
-        EddyEncoder("eddy-tiny", method="plain+centre")
 
 
 def test_the_card_says_what_ran_and_loads_it_again(encoder) -> None:

@@ -19,7 +19,7 @@ from tests.adapters.ray_clusters import dataset, one_node
 from chroma_eddy import Document, open_index
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
-from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText, NotFitted
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 
 MODEL = {"model_name": "eddy-tiny", "method": "plain:exit=1"}
 TEXTS = [document.text for document in documents(8)]
@@ -64,7 +64,8 @@ def test_an_actor_gives_the_vectors_of_the_library(kind, embedder, eddy_embed_cl
     assert found.schema.field("vector").type == pa.list_(pa.float32(), embedder.dimension)
     assert found.column("id").to_pylist() == [f"d{at}" for at in range(8)]
     assert found.column("shelf").to_pylist() == list(range(8)) and found.column("text").to_pylist() == TEXTS
-    np.testing.assert_allclose(matrix(found), embedder.encode_document(TEXTS), atol=1e-5)
+    expected = np.stack([document.vector for document in embedder.encode_long(TEXTS, parts=("document",))])
+    np.testing.assert_allclose(matrix(found), expected, atol=1e-5)
 
 
 def test_parts_of_a_document_are_rows_with_offsets(embedder, eddy_embed_class):
@@ -102,7 +103,6 @@ def test_a_bad_row_is_named_or_told_in_a_column(eddy_embed_class):
         ({"parts": "passages"}, InvalidParameter, "parts="),
         ({"passage_size": 0}, InvalidParameter, "passage_size=0"),
         ({"errors": "drop"}, InvalidParameter, "raise, column"),
-        ({"method": "plain:exit=1+whiten"}, NotFitted, "fitted="),
         ({"text_column": "body"}, InvalidParameter, "no column 'body'"),
         ({"text_column": "shelf"}, InvalidText, "not a string: 0"),
     ],
@@ -140,13 +140,6 @@ def test_an_index_takes_vectors_that_were_made_elsewhere(tmp_path, monkeypatch):
             held.append((reports, rows(index)))
     assert held[0][0] == held[1][0]
     assert_same(held[0][1], held[1][1])
-
-
-def test_a_method_that_is_not_fitted_is_refused(tmp_path):
-    from ray_eddy import ingest
-
-    with pytest.raises(NotFitted, match="fitted="):
-        ingest(None, tmp_path, "notes", model_name="eddy-tiny", method="plain:exit=1+centre")
 
 
 @pytest.mark.slow

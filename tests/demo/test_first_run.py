@@ -7,7 +7,7 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from tests.selection import slow
@@ -26,9 +26,14 @@ ANSWERS = (
 """The document and the words that answer each question of the demo."""
 
 
-@pytest.mark.parametrize("whole", [False, slow(True)])
+@pytest.mark.parametrize(("whole", "which"), [(False, "fast"), slow(True, "fast"), slow(False, "best")])
 def test_the_demo_finds_and_marks_the_three_answers(
-    whole: bool, fetched_smollm2: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+    whole: bool,
+    which: Literal["fast", "best"],
+    fetched_smollm2: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    run: Run,
 ) -> None:
     """In the whole handbook, or in the pages that hold them."""
     monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
@@ -39,10 +44,10 @@ def test_the_demo_finds_and_marks_the_three_answers(
             shutil.copy(handbook.folder() / page, pages)
         monkeypatch.setattr(handbook, "folder", lambda: pages)
     library = tmp_path / "library"
-    told = run("demo", "--library", library)
+    told = run("demo", "--library", library, f"--{which}")
     assert told.code == 0, told.err
     settings = read_settings(library)
-    assert (settings.model, settings.method) == (PREFERRED_MODEL, default_method(PREFERRED_MODEL))
+    assert (settings.model, settings.method) == (PREFERRED_MODEL, default_method(PREFERRED_MODEL, which))
     flat = " ".join(told.out.split())
     for question, (document, words) in zip(handbook.QUESTIONS, ANSWERS, strict=True):
         assert question in flat

@@ -213,7 +213,7 @@ class EmbedderOwner(EmbedderSettings):
     @property
     def _fitted_here(self) -> bool:
         """Whether post-processing was fitted in this process and not saved."""
-        return self.fitted is None and self._engine is not None and self._engine.post is not None
+        return self.fitted is None and self._engine is not None and self._engine.is_fitted
 
     def _refuse_live(self) -> None:
         if self._live is not None:

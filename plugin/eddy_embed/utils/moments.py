@@ -11,7 +11,7 @@ from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.utils.arrays import Doubles
 
 Floats = NDArray[np.floating[Any]]
-_Moments = TypeVar("_Moments", bound="RunningMoments")
+_M = TypeVar("_M", bound="RunningMoments")
 
 
 class RunningMoments:
@@ -27,7 +27,7 @@ class RunningMoments:
         self._sum, self._squares = np.zeros(width), np.zeros(width)
 
     @classmethod
-    def of(cls: type[_Moments], vectors: Floats) -> _Moments:
+    def of(cls: type[_M], vectors: Floats) -> _M:
         """Those of vectors of shape (vectors, width)."""
         moments = cls(vectors.shape[1])
         moments.add(vectors)
