@@ -205,7 +205,7 @@ def table(measured: dict[str, Any]) -> str:
     for name, label in names.items():
         for model, shown_model in LABELS.items():
             sets = measured.get(model, {})
-            if name in sets:
+            if BOTH in sets.get(name, {}).get("scores", {}):
                 scores, differences = sets[name]["scores"], sets[name]["differences"]
                 cells = [f"{scores[side][0]:.3f}" for side in (WORDS, MEANING)]
                 cells += [f"**{scores[BOTH][0]:.3f}**", *(_difference(differences[side]) for side in (WORDS, MEANING))]
@@ -216,13 +216,13 @@ def table(measured: dict[str, Any]) -> str:
 
 def short(measured: dict[str, Any]) -> str:
     """The README's table: words, a language model's two settings, and a trained encoder, each alone and with words."""
-    own = LABELS[OWN]
+    name = LABELS[OWN]
     rows = [
-        ("words alone (BM25)", OWN, WORDS, False),
-        (f"{own} `fast`, no layer, alone", f"{OWN} {FAST}", MEANING, True),
-        (f"{own} `fast` and words", f"{OWN} {FAST}", BOTH, True),
-        (f"{own} `best`, its layers, alone", OWN, MEANING, True),
-        (f"**{own} `best` and words: an Eddy index as it comes**", OWN, BOTH, True),
+        ("words alone (BM25)", f"{OWN} {FAST}", WORDS, False),
+        (f"{name} `fast`, no layer, alone", f"{OWN} {FAST}", MEANING, True),
+        (f"{name} `fast` and words", f"{OWN} {FAST}", BOTH, True),
+        (f"{name} `best`, its layers, alone", OWN, MEANING, True),
+        (f"**{name} `best` and words: an Eddy index as it comes**", OWN, BOTH, True),
         (f"{TRAINED} alone", TRAINED, MEANING, True),
         (f"{TRAINED} and words, in an Eddy index", TRAINED, BOTH, True),
     ]
@@ -234,7 +234,8 @@ def short(measured: dict[str, Any]) -> str:
     ]
     for label, model, ranking, costing in rows:
         sets = measured.get(model, {})
-        cells = [_cell(sets[name]["scores"][ranking]) if name in sets else "–" for name in heads]
+        scores = [sets.get(name, {}).get("scores", {}) for name in heads]
+        cells = [_cell(own[ranking]) if ranking in own else "–" for own in scores]
         spent = sets["cisi"]["cost"] if costing and "cisi" in sets else None
         cells += [f"{spent['bytes'] / 1e6:.0f} MB", f"{spent['seconds']:.1f} s"] if spent else ["–", "–"]
         lines.append(f"| {label} | {' | '.join(cells)} |")
