@@ -138,9 +138,8 @@ def test_offsets_are_exact_in_every_script(family: str, script: str, late: bool)
         assert (passage.start, passage.end) == (inside[0].start, inside[-1].end)
     read = sum(passage.n_tokens for passage in document.passages)
     # By itself, each passage may begin with a token more.
-    assert read <= document.n_tokens + (0 if late else len(document.passages)) and document.n_tokens == e.count_tokens(
-        text
-    )
+    assert read <= document.n_tokens + (0 if late else len(document.passages))
+    assert document.n_tokens == e.count_tokens(text)
     for span in (*document.sentences, *document.passages):
         assert np.isfinite(span.vector).all() and text[span.start : span.end].strip() == text[span.start : span.end]
     tokens = [token for token in embedder(family, "htp").explain(SCRIPTS[script]).tokens if token.role == Role.TEXT]
