@@ -22,7 +22,9 @@ def methods_on(family: str) -> str:
         return "all"
     if name in OWN_ATTENTION:
         return "all but kv, reroute, reba"
-    return "plain, tempscale" if name in ENCODERS else "not tested; opening it tells"
+    if name in ENCODERS:
+        return "plain, tempscale, firstlastavg, standardise"
+    return "not tested; opening it tells"
 
 
 def is_encoder(family: str) -> bool:
