@@ -7,7 +7,7 @@ from collections.abc import Collection
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from html import escape
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
@@ -101,10 +101,7 @@ class LongDocument:
 
     @property
     def finest(self) -> Seq[Span]:
-        """The parts that post-processing is fitted on: sentences, or passages if sentences were not requested.
-
-        Questions are as short as sentences, and there are more of these: fitted on them, whitening finds more.
-        """
+        """Sentences, or passages if sentences were not requested: what `eddy evaluate` fits post-processing on."""
         return self.sentences or self.passages
 
 
@@ -123,8 +120,9 @@ def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[
     return groups
 
 
-def paths(text: str, spans: Ints, levels: Seq[int], groups: Seq[tuple[int, int]]) -> list[tuple[str, ...]]:
+def paths(text: str, plan: TextPlan, groups: Seq[tuple[int, int]]) -> list[tuple[str, ...]]:
     """The headings above each passage, which `groups` gives by its first and last sentence."""
+    spans, levels = cast("Ints", plan.spans), cast("Ints", plan.levels).tolist()
     path, above = Path(), []
     for first, last in groups:
         titles: tuple[str, ...] | None = None
@@ -177,14 +175,16 @@ def assemble(
     sentences: SpanVectors | None,
     passages: SpanVectors | None,
     whole: Floats,
+    headings: Seq[tuple[str, ...]],
     parts: Collection[Part],
 ) -> LongDocument:
-    """A document out of the vectors of its parts and their token counts; None for parts that were not made."""
+    """A document out of the vectors of its parts and their token counts; None for parts that were not made.
+
+    `headings` are those above each passage.
+    """
     spans = np.zeros((0, 2), np.int64) if plan.spans is None else plan.spans
     made: list[Passage] = []
     passage_of = np.zeros(len(spans), np.int64)
-    levels = [] if plan.levels is None else plan.levels.tolist()
-    headings = paths(text, spans, levels, groups) if passages is not None else []
     for index, (first, last) in enumerate(groups):
         passage_of[first : last + 1] = index
         if passages is not None:

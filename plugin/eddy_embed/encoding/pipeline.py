@@ -113,14 +113,19 @@ class Pipeline:
             # Passages are read in any case: a sentence without tokens has its passage's vector.
             kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts or not late else ()
             divisions = [_divisions(plan, passages, kinds) for plan, passages in zip(planned, groups, strict=True)]
-            read = self._run(planned, divisions, bar) if late else self._alone(chunk, planned, divisions, groups, bar)
-            for index, (text, plan, passages, sums) in enumerate(zip(chunk, planned, groups, read, strict=True), first):
+            above = [paths(*each) if kinds else [] for each in zip(chunk, planned, groups, strict=True)]
+            if late:
+                read: Iterable[PooledSums] = self._run(planned, divisions, bar)
+            else:
+                read = self._alone(chunk, planned, divisions, groups, above, bar)
+            texts_read = zip(chunk, planned, groups, above, read, strict=True)
+            for index, (text, plan, passages, headings, sums) in enumerate(texts_read, first):
                 vectors = {
                     kind: (self._means(total, weights, index), sizes)
                     for kind, total, weights, sizes in zip(kinds, sums.parts, sums.weights, sums.sizes, strict=True)
                 }
                 whole = self.finish(sums.document, index).astype(np.float32)
-                yield assemble(text, plan, passages, vectors.get(0), vectors.get(1), whole, parts)
+                yield assemble(text, plan, passages, vectors.get(0), vectors.get(1), whole, headings, parts)
 
     def _run(
         self,
@@ -167,12 +172,14 @@ class Pipeline:
         planned: list[TextPlan],
         divisions: list[list[Ints]],
         groups: list[list[tuple[int, int]]],
+        above: list[list[tuple[str, ...]]],
         bar: Progress | None,
     ) -> Iterator[PooledSums]:
         """Sums of each text whose passages, the last of its divisions, are each embedded by themselves.
 
-        A passage is read after the headings above it, whose tokens are in no mean. Sentences, the first of two
-        divisions, are read out of their passages, or embedded by themselves if the method reads one token.
+        A passage is read after the headings `above` it, whose tokens are in no mean, unless the model was trained to
+        embed. Sentences, the first of two divisions, are read out of their passages, or embedded by themselves if the
+        method reads one token.
         """
         inside = self.open_runner.reads_spans
         for begin, group in chunks(texts, ALONE_CHARACTERS):
@@ -183,20 +190,12 @@ class Pipeline:
             wholes = [own[-1] for own in divisions[rows]]
             sentences = [own[0] for own in divisions[rows] if len(own) > 1]
             within = [np.split(own, first[1:]) for own, first in zip(sentences, firsts, strict=False)] if inside else []
-            fronts = [self._fronts(*row) for row in zip(group, planned[rows], groups[rows], strict=True)]
+            fronts = [] if self.planner.closed else [[front(path) for path in own] for own in above[rows]]
             sums = self._each(group, wholes, tokens, within, fronts, bar)
             if sentences and not inside:
-                none = [[""] * len(own) for own in sentences]
-                for own, apart in zip(sums, self._each(group, sentences, sizes, [], none, bar), strict=True):
+                for own, apart in zip(sums, self._each(group, sentences, sizes, [], [], bar), strict=True):
                     own.put_first(apart)
             yield from sums
-
-    def _fronts(self, text: str, plan: TextPlan, passages: list[tuple[int, int]]) -> list[str]:
-        """What is read ahead of each passage: the headings above it, but not by a model that was trained to embed."""
-        if self.planner.closed:
-            return [""] * len(passages)
-        above = paths(text, cast("Ints", plan.spans), cast("Ints", plan.levels).tolist(), passages)
-        return [front(headings) for headings in above]
 
     def _each(
         self,
@@ -209,11 +208,13 @@ class Pipeline:
     ) -> list[PooledSums]:
         """Sums of texts whose spans, of these sizes in tokens, are embedded by themselves; a size of 0 is left out.
 
-        `within` holds the spans of the text that are wanted of each span's own pass; empty for none.
+        `within` holds the spans of the text that are wanted of each span's own pass, and `fronts` what is read ahead of
+        each span; empty for none.
         """
         pieces, inner, after = [], [], []
         for number, text in enumerate(texts):
-            for at, ((start, end), ahead) in enumerate(zip(spans[number].tolist(), fronts[number], strict=True)):
+            for at, (start, end) in enumerate(spans[number].tolist()):
+                ahead = fronts[number][at] if fronts else ""
                 pieces.append(ahead + text[start:end])
                 inner.append([within[number][at] - start + len(ahead)] if within else [])
                 after.append(len(ahead) if self.open_runner.reads_spans else 0)

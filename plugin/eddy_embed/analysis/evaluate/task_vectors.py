@@ -33,8 +33,8 @@ class TaskVectors:
     Attributes:
         library: Passages of the documents, the distinct texts of pairs, the texts to be classified, or words, shape
             (vectors, width).
-        sample: What post-processing is fitted on: sentences of the documents, as `Embedder.fit` does, or the library
-            where texts are not read as parts of a document.
+        sample: What post-processing is fitted on: sentences of the documents, or the library where texts are not read
+            as parts of a document.
         owners: For retrieval, the document of each library vector, for words its question, shape (vectors,).
         asked: Queries, or test texts; empty for pairs and words, shape (texts, width).
         pairs: For pairs, the library's vectors of each, shape (pairs, 2).
