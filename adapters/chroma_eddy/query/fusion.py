@@ -63,12 +63,9 @@ class Fusion:
             joined = np.array([ranks[id_] for id_ in ids])
         else:
             joined = self._joined(near, worded)
-        order = np.argsort(-joined, kind="stable")
-        if query.fusion == "scores":
-            first = order[: max(TYPED_AMONG, query.chosen_from)]
+            first = np.argsort(-joined, kind="stable")[: max(TYPED_AMONG, query.chosen_from)]
             joined[first] += self._as_typed([ids[at] for at in first])
-            order = np.argsort(-joined, kind="stable")
-        order = order.tolist()
+        order = np.argsort(-joined, kind="stable").tolist()
         pieces = frozenset(id_ for id_, each in found.items() if each.is_piece)
         return Candidates([ids[at] for at in order], joined[order], bm25[order], near[order], pieces)
 
