@@ -59,7 +59,6 @@ class EddyEmbed:
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
         refuse_unknown("EddyEmbed", settings, ENGINE_SETTINGS)
         self.embedder = Embedder(model_name, **{name: value for name, value in settings.items() if value is not None})
-        late = self.embedder.reads_late if late is None else late
         self._options: dict[str, Any] = {"passage_size": passage_size, "late": late, "parts": parts}
         self.embedder.encode_long([], **self._options)  # refuses what is wrong among them
         self._text, self._id, self._raises = text_column, id_column, errors == "raise"

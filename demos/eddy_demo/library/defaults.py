@@ -19,11 +19,7 @@ def default_model() -> str:
 
 def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
     """Return what is recommended for retrieval with a model: with its layers where they find more, or without."""
-    from eddy_embed import methods  # imports torch
-    from eddy_embed.integrations import read_backbone
-
-    entry = methods.entry_for(read_backbone(model))
-    return str(methods.parse({"best": entry.best, "fast": entry.fast}[which].method))
+    return method_in_full(model, which)
 
 
 def method_in_full(model: str, method: str) -> str:

@@ -50,11 +50,6 @@ class RebuildProgress:
         """Seconds that it will still take; None until the speed is known."""
         return None if not self.speed else self.tokens * (1 - self.done) / self.speed
 
-    @property
-    def whole(self) -> float | None:
-        """Seconds that it would take from the beginning; None until the speed is known."""
-        return None if not self.speed else self.tokens / self.speed
-
 
 Report = Callable[[RebuildProgress], None]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method, Recommended
-from eddy_embed.methods.registry import build, parse, register
+from eddy_embed.methods.registry import build, build_term, parse, register
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.families import is_encoder
 
@@ -138,9 +138,6 @@ def fast() -> Method:
     return build(fast, {}, recommended=Recommended("fast"))
 
 
-_STAND_INS = [function.__name__ for function in (recommended, best, fast)]
-
-
 def entry_for(backbone: Backbone) -> Entry:
     """What is recommended for a model: its training's pooling, its own entry, or the generic one."""
     if backbone.pooling is not None:
@@ -156,7 +153,8 @@ def with_recommended(method: Method, use: str, backbone: Backbone) -> Method:
         IncompatibleMethods: What that name was joined to does not go with that one.
     """
     chosen = parse(entry_for(backbone).uses[use].method)
-    others = tuple(term for term in method.terms if term.name not in _STAND_INS)
+    stands_in = [build_term(term).recommended is not None for term in method.terms]
+    others = tuple(term for term, is_name in zip(method.terms, stands_in, strict=True) if not is_name)
     joined = chosen | replace(method, recommended=None, terms=others)
-    terms = (chosen.terms if term.name in _STAND_INS else (term,) for term in method.terms)
+    terms = (chosen.terms if is_name else (term,) for term, is_name in zip(method.terms, stands_in, strict=True))
     return replace(joined, terms=tuple(term for some in terms for term in some))
