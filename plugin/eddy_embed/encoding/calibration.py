@@ -34,9 +34,8 @@ def calibrated(pipeline: Pipeline, post: Post, made_by: dict[str, Any], dtype: s
     text = general_text()
     about = {"post": asdict(post), "made_by": made_by, "dtype": dtype, "general": text.name}
     file = cache_folder() / "calibrations" / f"{digest(about)}.npz"
-    if file.exists():
-        with suppress(InvalidParameter):  # a damaged file is made anew
-            return Fitted.load(file)
+    with suppress(InvalidParameter):  # there is none yet, or it is damaged and made anew
+        return Fitted.load(file)
     fitted = fitted_on(pipeline, post, text.passages, text.questions, bar)
     fitted = replace(fitted, made_by=made_by, general=text.name)
     with suppress(OSError):  # where the cache may only be read, each process fits anew
