@@ -84,13 +84,14 @@ def main(given: list[str] | None = None) -> None:
     command.add_argument("--model", action="append", default=[], help="measure with this model; may be repeated")
     options = command.parse_args(given)
     measured: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8")) if FILE.exists() else {}
+    asked = list(collections(options)) if options.model else []
     for model in options.model:
         with Embedder(model) as embedder:
             trained = embedder.backbone.pooling is not None
         for setting in ("best",) if trained else ("best", FAST):
             name = Path(model).name + f" {FAST}" * (setting == FAST)
             found = measured.setdefault(name, {})
-            for collection in collections(options):
+            for collection in asked:
                 if set(collection.sets) - set(found):
                     found |= measure(collection, model, setting)
                     FILE.write_text(json.dumps(measured, indent=1) + "\n", encoding="utf-8")
