@@ -14,6 +14,7 @@ from chroma_eddy.errors import IndexInUse
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.highlights import sentence_vectors
 from chroma_eddy.query.options import ALPHA, Fusion, Query, Unit, conjunction
+from chroma_eddy.query.reranking import reranker_of
 from chroma_eddy.query.search import search
 from chroma_eddy.rows.documents import read_embedded
 from chroma_eddy.rows.schema import DIGEST
@@ -28,7 +29,7 @@ from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import LongDocument, check_kind, check_one
 
 if TYPE_CHECKING:
-    from eddy_embed import Embedder  # imports torch
+    from eddy_embed import Embedder, Reranker  # import torch
 
 
 class Index(IndexCore):
@@ -105,6 +106,9 @@ class Index(IndexCore):
         fetch_k: int | None = None,
         lambda_mult: float = 0.5,
         sentences: bool = False,
+        rerank: bool | Reranker = False,
+        rerank_from: int | None = None,
+        rerank_seconds: float | None = None,
     ) -> list[Hit]:
         """Find what answers a question by meaning and by words, best first, with exact cosines.
 
@@ -128,13 +132,19 @@ class Index(IndexCore):
                 from; None: 100 and 20.
             lambda_mult: For `mmr`: 1 weighs only nearness, 0 only difference.
             sentences: Return the sentences of the passages, each with its cosine.
+            rerank: Have a language model judge the best passages, by the likelihood that it gives the question after
+                each: True for the model whose vectors are in the index, or a `Reranker`.
+            rerank_from: How many of the best passages it judges; None: 20.
+            rerank_seconds: Judge the best of them for so long; None: all.
 
         Raises:
+            UnsupportedModel: The model of the index cannot judge, such as an encoder's.
             InvalidText: The question is blank, or not valid Unicode.
             InvalidParameter: Options are out of range or exclude each other.
         """
         check_one(question)
-        query = Query(**{name: value for name, value in locals().items() if name not in ("self", "question")})
+        options = {name: value for name, value in locals().items() if name not in ("self", "question")}
+        query = Query(**{**options, "rerank": reranker_of(self, rerank)})
         for _ in range(2):
             embedder = self.embedder
             vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
@@ -165,6 +175,9 @@ class Index(IndexCore):
         fetch_k: int | None = None,
         lambda_mult: float = 0.5,
         sentences: bool = False,
+        rerank: bool | Reranker = False,
+        rerank_from: int | None = None,
+        rerank_seconds: float | None = None,
     ) -> list[list[Hit]]:
         """As `query`, for questions that are embedded already: vectors of shape (questions, dimension).
 
@@ -175,9 +188,10 @@ class Index(IndexCore):
             FingerprintMismatch: Another embedder made the index's vectors, perhaps in another process meanwhile.
         """
         other = ("self", "vectors", "questions", "fingerprint")
-        query = Query(**{name: value for name, value in locals().items() if name not in (*other, "other")})
-        if hybrid and questions is None:
-            raise InvalidParameter("hybrid=True searches the words of questions=, which are missing")
+        options = {name: value for name, value in locals().items() if name not in (*other, "other")}
+        query = Query(**{**options, "rerank": reranker_of(self, rerank)})
+        if (hybrid or rerank) and questions is None:
+            raise InvalidParameter("hybrid=True and rerank=True read the words of questions=, which are missing")
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
         return search(self, vectors, questions, query, fingerprint)
 
@@ -312,7 +326,7 @@ class Index(IndexCore):
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
         """
-        from eddy_embed import Embedder  # imports torch
+        from eddy_embed import Embedder  # import torch
 
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder

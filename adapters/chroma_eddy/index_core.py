@@ -36,7 +36,7 @@ from eddy_embed.integrations import (
 )
 
 if TYPE_CHECKING:
-    from eddy_embed import Embedder  # imports torch
+    from eddy_embed import Embedder, Reranker  # import torch
 
 _SAMPLE = 1000
 """Most passages whose cosines say what a question's cosines are like."""
@@ -60,6 +60,7 @@ class IndexCore:
         """Open the index, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
         self.store, self.name, self._sizes = store, store.name, dict(sizes)
         self._embedder: Embedder | None = None
+        self.reranker: Reranker | None = None
         self.words = WordIndex(store, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
         self._sample: tuple[str, Doubles] | None = None
         self._pieces: tuple[Any, bool] = (None, False)

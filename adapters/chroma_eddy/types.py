@@ -145,7 +145,8 @@ class Hit:
         start: Offset of its first character in the document's text.
         end: Offset after its last character.
         cosine: Cosine of the question's vector and the row's.
-        score: What the hits are sorted by: the cosine, or, of a hybrid query, what meaning and words give together.
+        score: What the hits are sorted by: the cosine, or, of a hybrid query, what meaning and words give together,
+            and, of a re-ranked query, with the likelihood.
         metadata: The document's metadata, as given.
         headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
         page: Page on which it begins, counted from 1; None for a document without pages.
@@ -156,6 +157,8 @@ class Hit:
         coverage: Of a hybrid query: share of the question's words that are in the passage, however often, weighed by
             their inverse document frequency and as often as the question has them, from 0 to 1.
         matches: Of a hybrid query: the question's words in the passage, in order.
+        likelihood: Of a re-ranked query: mean log-probability of the question's tokens after the passage; None if the
+            passage was not judged.
         row: Metadata of the row, as stored.
     """
 
@@ -175,6 +178,7 @@ class Hit:
     deviation: float | None = None
     coverage: float | None = None
     matches: tuple[WordMatch, ...] = ()
+    likelihood: float | None = None
     row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property

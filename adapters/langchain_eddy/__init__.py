@@ -1,4 +1,4 @@
-"""Eddy for LangChain: embeddings, a sentence splitter, passages of long documents, and a vector store."""
+"""Eddy for LangChain: embeddings, a sentence splitter, passages of long documents, a vector store, and a reranker."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -7,6 +7,7 @@ from eddy_embed.integrations import import_lazily, importing
 with importing("langchain"):
     from langchain_eddy.embeddings import EddyEmbeddings
     from langchain_eddy.passages import EmbeddedPassage, embed_passages, join_pages
+    from langchain_eddy.reranker import EddyReranker
 
 if TYPE_CHECKING:
     from langchain_eddy.splitter import SentenceTextSplitter
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EddyChroma",
     "EddyEmbeddings",
+    "EddyReranker",
     "EmbeddedPassage",
     "SentenceTextSplitter",
     "embed_passages",

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import put, refuse_unknown
+from eddy_embed.integrations import check_loaded, put, refuse_unknown
 
 # Parameters of HuggingFaceEmbeddings without a counterpart, and what to use instead.
 _HINTS = {
@@ -37,6 +37,14 @@ _MODEL_HINTS = {
 # Entries of model_kwargs that are parameters here; the others go to from_pretrained.
 _OWN = ("device", "trust_remote_code", "revision", "local_files_only", "cache_folder", "dtype")
 _MODEL = {**{name: name for name in _OWN}, "torch_dtype": "dtype"}
+
+
+def loaded_of(owner: str, llm: Any) -> tuple[Any, Any]:
+    """The model and the tokenizer of a `HuggingFacePipeline` or a `ChatHuggingFace`, for a class of ours."""
+    pipeline = getattr(getattr(llm, "llm", llm), "pipeline", None)
+    model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
+    check_loaded(owner, llm, "HuggingFacePipeline", model, tokenizer)
+    return model, tokenizer
 
 
 def resolve_arguments(arguments: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:

@@ -11,12 +11,11 @@ from langchain_core.embeddings import Embeddings
 from eddy_embed.integrations import (
     EmbedderOwner,
     check_kind,
-    check_loaded,
     check_one,
     checked_text_list,
     in_worker,
 )
-from langchain_eddy.arguments import resolve_arguments
+from langchain_eddy.arguments import loaded_of, resolve_arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,9 +80,7 @@ class EddyEmbeddings(EmbedderOwner, Embeddings):
         Raises:
             InvalidParameter: The object holds no loaded model.
         """
-        pipeline = getattr(getattr(llm, "llm", llm), "pipeline", None)
-        model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
-        check_loaded("EddyEmbeddings", llm, "HuggingFacePipeline", model, tokenizer)
+        model, tokenizer = loaded_of("EddyEmbeddings", llm)
         return cls.from_model(model, tokenizer, method=method, **settings)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:

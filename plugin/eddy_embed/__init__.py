@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from eddy_embed.encoding.document import LongDocument, Passage, Span
     from eddy_embed.encoding.explain import Explanation
     from eddy_embed.methods.method import Method
+    from eddy_embed.reranker import Reranker
     from eddy_embed.text.sentences import Segmenter, Sentence
 
 _HOMES = {
@@ -21,6 +22,7 @@ _HOMES = {
     "LongDocument": "encoding.document",
     "Method": "methods.method",
     "Passage": "encoding.document",
+    "Reranker": "reranker",
     "Segmenter": "text.sentences",
     "Sentence": "text.sentences",
     "Span": "encoding.document",
@@ -32,6 +34,7 @@ __all__ = [
     "LongDocument",
     "Method",
     "Passage",
+    "Reranker",
     "Segmenter",
     "Sentence",
     "Span",

@@ -54,6 +54,7 @@ class Embedder:
         method: The method, with every default filled in for this model.
         backbone: Shape of the full model.
         max_length: Most tokens in a pass over one text.
+        shares_model: Whether the model was loaded by somebody else.
     """
 
     def __init__(
@@ -136,6 +137,7 @@ class Embedder:
             show_progress=show_progress,
         )
         self.model_name, self.backbone, self.method = opened.name, opened.backbone, opened.method
+        self.shares_model = not isinstance(model, str | os.PathLike)
         self._pipeline = assemble(
             opened,
             max_length=max_length,

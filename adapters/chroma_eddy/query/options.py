@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, check_count
+from eddy_embed.integrations import DOCUMENT, check_count, check_seconds
+
+if TYPE_CHECKING:
+    from eddy_embed import Reranker  # imports torch
 
 Unit = Literal["passage", "sentence", "document"]
 Fusion = Literal["scores", "ranks"]
@@ -21,6 +24,8 @@ that stands in a passage word for word; and the power that leaves of the latter 
 Chosen with `ALPHA` on manuals, abstracts, stories and paraphrases, with vectors of token embeddings, of layers and of
 an encoder.
 """
+RERANK_FROM = 20
+"""Default of how many of the best hits the language model judges."""
 TYPED_AMONG = 30
 """Fewest of the best candidates in which the question's words are looked for as they were typed."""
 
@@ -42,6 +47,9 @@ class Query:
     fetch_k: int | None = None
     lambda_mult: float = 0.5
     sentences: bool = False
+    rerank: Reranker | None = None
+    rerank_from: int | None = None
+    rerank_seconds: float | None = None
     ids: Sequence[str] | None = None
 
     def check(self) -> None:
@@ -54,12 +62,23 @@ class Query:
         if not 0 <= self.lambda_mult <= 1:
             raise InvalidParameter(f"lambda_mult={self.lambda_mult!r} must lie between 0 and 1")
         self._check_fusion()
+        self._check_rerank()
         if isinstance(self.documents, str):
             raise InvalidParameter(f"documents={self.documents!r:.80} must be a list of ids")
         if self.sentences and self.unit != "passage":
             raise InvalidParameter(f"sentences are marked in a passage, not in a {self.unit}; leave one of them out")
         if self.unit != "passage" and (self.hybrid or self.where_document is not None):
             raise InvalidParameter(f"words are searched in a passage, not in a {self.unit}; leave unit out")
+
+    def _check_rerank(self) -> None:
+        check_count("rerank_from", self.rerank_from, optional=True)
+        check_seconds("rerank_seconds", self.rerank_seconds)
+        if self.rerank is None and (self.rerank_from, self.rerank_seconds) != (None, None):
+            raise InvalidParameter("rerank_from= and rerank_seconds= belong to rerank=True; leave them out")
+        if self.rerank is not None and (self.unit != "passage" or self.mmr):
+            raise InvalidParameter(
+                f"rerank=True judges passages and sorts them; unit={self.unit!r} and mmr={self.mmr} do not go with it"
+            )
 
     def _check_fusion(self) -> None:
         if self.fusion not in get_args(Fusion):
@@ -85,6 +104,11 @@ class Query:
             return self
         hybrid = self.unit == "passage" and (has_words or self._says_how_to_fuse)
         return replace(self, hybrid=hybrid)
+
+    @property
+    def first_stage(self) -> Query:
+        """The query for what is re-ranked: more hits, without their sentences."""
+        return replace(self, k=max(self.k, self.rerank_from or RERANK_FROM), sentences=False)
 
     @property
     def candidates(self) -> int:

@@ -14,6 +14,7 @@ from chroma_eddy.query.highlights import add_highlights, sentence_hits
 from chroma_eddy.query.hits import Candidates, read_hits
 from chroma_eddy.query.options import Filter, Query, conjunction, nothing_allowed
 from chroma_eddy.query.ranking import mmr_order
+from chroma_eddy.query.reranking import reranked
 from chroma_eddy.rows.schema import DIGEST
 from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
@@ -56,9 +57,24 @@ def search(
                 f"index {index.name!r} holds pieces that a framework has cut, of which there are no whole documents: "
                 "search passages, without prefilter"
             )
+        if chosen.rerank is not None:
+            chosen = chosen.first_stage
         return [_search_one(index, vector, text, chosen) for vector, text in zip(vectors, texts, strict=True)]
 
-    return index.read(ask)
+    found = index.read(ask)
+    if query.rerank is None:
+        return found
+    # Not within `read`, which may keep writers waiting.
+    found = [reranked(text, hits, query) for text, hits in zip(texts, found, strict=True)]
+    if not query.sentences:
+        return found
+
+    def mark() -> list[list[Hit]]:
+        chosen = query.resolved(questions is not None and index.words.on_disk)
+        fusions = [Fusion(index, *each, chosen) if chosen.hybrid else None for each in zip(vectors, texts, strict=True)]
+        return [_with_sentences(index, *each) for each in zip(vectors, found, fusions, strict=True)]
+
+    return index.read(mark)
 
 
 def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query) -> list[Hit]:
@@ -82,8 +98,10 @@ def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query) 
         hits = _diversified(index, kind, hits, query)
     if fusion is not None:
         hits = fusion.with_matches(hits)
-    if not query.sentences:
-        return hits
+    return _with_sentences(index, vector, hits, fusion) if query.sentences else hits
+
+
+def _with_sentences(index: IndexCore, vector: Doubles, hits: Sequence[Hit], fusion: Fusion | None) -> list[Hit]:
     hits = add_highlights(index, vector, hits)
     return fusion.with_scored_sentences(hits) if fusion is not None else hits
 

@@ -86,8 +86,12 @@ def open_model(
     local_files_only: bool,
     model_kwargs: dict[str, Any],
     show_progress: bool,
+    head: bool = False,
 ) -> LoadedModel:
-    """Share a loaded model, or load one up to the method's exit layer; see `Embedder` for the arguments."""
+    """Share a loaded model, or load one up to the method's exit layer; see `Embedder` for the arguments.
+
+    With `head`, a named model is loaded whole, with its language-model head.
+    """
     trained: SentenceTransformerSpec | None = None
     if type(model).__module__.startswith(f"{LIBRARY}."):
         model, own, trained = unwrapped(model)
@@ -131,6 +135,11 @@ def open_model(
     where = locate(model)
     options = reachable(name, where, options)
     trained = None if name in BUNDLED or is_gguf(where) else read_embedding_model(where, options)
+    if head and trained is not None:
+        raise UnsupportedModel(
+            f"{name!r} is an embedding model, which gives no probabilities of words; name a language model, such as "
+            "smollm2"
+        )
     base, used, backbone = load(
         model,
         exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
@@ -142,6 +151,7 @@ def open_model(
         show_progress=show_progress,
         pooling=None if trained is None else trained.pooling,
         subfolder="" if trained is None else trained.subfolder,
+        head=head,
     )
     int8, private, resolved = asked_dtype(dtype)[0] == "int8", tokenizer is None, methods.resolve(method, backbone)
     return LoadedModel(name, base, used, backbone, resolved, trained, int8, private)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
 from numbers import Integral
@@ -92,6 +93,13 @@ def check_count(name: str, value: Any, *, optional: bool = False) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise InvalidParameter(f"{name}={value!r:.80} must be a whole number of at least 1{', or None' * optional}")
+
+
+def check_seconds(name: str, value: Any) -> None:
+    """Refuse what is no positive number of seconds, nor None, with InvalidParameter."""
+    number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    if value is not None and not number:
+        raise InvalidParameter(f"{name}={value!r:.80} must be a positive number of seconds, or None for no limit")
 
 
 def check_kind(name: str, value: Any, kinds: Any, wanted: str) -> None:

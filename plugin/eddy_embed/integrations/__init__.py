@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eddy_embed.integrations.page_numbers import *
     from eddy_embed.integrations.settings import *
     from eddy_embed.integrations.shared_embedders import *
+    from eddy_embed.integrations.shared_rerankers import *
     from eddy_embed.integrations.whole_documents import *
     from eddy_embed.model.fingerprint import *
     from eddy_embed.model.loading import inventory as inventory
@@ -42,14 +43,15 @@ _NAMES = {
     "encoding.build": "open_model",
     "encoding.document": "LongDocument Part Passage PassageUnit Span heading_path",
     "encoding.finalize": "unit",
-    "encoding.validation": "PASSAGES check_count check_kind check_one check_options check_parts checked_text_list "
-    "refuse_unknown",
+    "encoding.validation": "PASSAGES check_count check_kind check_one check_options check_parts check_seconds "
+    "checked_text_list refuse_unknown",
     "integrations.document_ids": "document_identity is_random passage_id",
     "integrations.failures": "isolate_failures",
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
     "integrations.page_numbers": "LAST_LABEL PAGES Pages joined_pages pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",
     "integrations.shared_embedders": "EmbedderOwner in_worker live_error name_of open_embedder",
+    "integrations.shared_rerankers": "RerankerOwner open_reranker",
     "integrations.whole_documents": "grouped_by_size with_text",
     "model.fingerprint": "digest",
     "model.loading.catalog": "CATALOG",

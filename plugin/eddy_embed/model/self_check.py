@@ -40,7 +40,7 @@ class SelfCheck:
         if watched or (reroute is not None and reroute.layers):
             blocked = self._pass(reroute=reroute, kernels=(BLOCKED,) * len(kernels))
             states, expected = (call.captured[self.exit_layer] for call in (chosen, blocked))
-            difference = _state_difference(states, expected, self.tolerance)
+            difference = state_difference(states, expected, self.tolerance)
             if not difference <= self.tolerance:
                 names = sorted({kernel.within for kernel in kernels})
                 raise UnsupportedModel(
@@ -111,7 +111,7 @@ def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: 
         raise UnsupportedModel(
             f"{name} gives every token the same state; its weights are damaged, such as all zeros: fetch it again"
         )
-    difference = _state_difference(ours, own, tolerance)
+    difference = state_difference(ours, own, tolerance)
     if not difference <= tolerance:
         raise UnsupportedModel(
             f"{name}: hidden states of packed sequences differ from the model's own by {difference:.2g} (allowed "
@@ -123,7 +123,7 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one.double() - other.double()).norm() / other.double().norm())
 
 
-def _state_difference(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> float:
+def state_difference(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> float:
     """Relative difference of states, each shape (tokens, width); the median token's unless they are float32's.
 
     Such rounding may choose another of two experts that are all but equally good for a token, or another of two

@@ -19,13 +19,19 @@ def new_bar(*, transient: bool = False) -> Bar:
     return Bar(*columns, console=Console(stderr=True), transient=transient)
 
 
+_LABELS = {"embed": "Embedding", "judge": "Judging"}
+
+
 class Progress:
     """Counts sequences done of those known so far."""
 
-    def __init__(self, show: bool, callback: Callable[[int, int, str], None] | None = None) -> None:
-        """Show a bar if asked, once there are two sequences; call back with done, total and "embed" after each pass."""
+    def __init__(
+        self, show: bool, callback: Callable[[int, int, str], None] | None = None, stage: str = "embed"
+    ) -> None:
+        """Show a bar if asked, once there are two sequences; call back with done, total and stage after each pass."""
         self._show = show
         self._callback = callback
+        self._stage = stage
         self._bar: Bar | None = None
         self._done = 0
         self._total = 0
@@ -35,7 +41,7 @@ class Progress:
         self._total += sequences
         if self._show and self._bar is None and self._total > 1:
             self._bar = new_bar()
-            self._bar.add_task("Embedding", completed=self._done)
+            self._bar.add_task(_LABELS[self._stage], completed=self._done)
             self._bar.start()
         if self._bar is not None:
             self._bar.update(self._bar.task_ids[0], total=self._total)
@@ -46,7 +52,7 @@ class Progress:
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0], sequences)
         if self._callback is not None:
-            self._callback(self._done, self._total, "embed")
+            self._callback(self._done, self._total, self._stage)
 
     def __enter__(self) -> Progress:
         """Start."""

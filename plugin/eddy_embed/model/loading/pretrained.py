@@ -15,6 +15,7 @@ from transformers import (
     MODEL_MAPPING,
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
     AutoModelForTextEncoding,
     AutoTokenizer,
     PreTrainedConfig,
@@ -52,8 +53,12 @@ def load(
     show_progress: bool,
     pooling: Pooling | None = None,
     subfolder: str = "",
+    head: bool = False,
 ) -> tuple[torch.nn.Module, Any, Backbone]:
-    """Load a model's base up to its exit layer, and its tokenizer; see `Embedder` for the arguments."""
+    """Load a model's base up to its exit layer, and its tokenizer; see `Embedder` for the arguments.
+
+    With `head`, all of the model is loaded, its language-model head too.
+    """
     int8 = asked_dtype(dtype)[0] == "int8"
     where, prepacked = locate(name), prepacks() and not int8
     options = {**options, "subfolder": subfolder} if subfolder else options
@@ -74,18 +79,19 @@ def load(
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
     torch_dtype = chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
     backbone = replace(describe(config), pooling=pooling)
-    kept = max(exit_of(backbone), 1)
+    kept = backbone.layers if head else max(exit_of(backbone), 1)
+    kind: Any = AutoModelForCausalLM if head else _kind(config)
     for key, value in vars(config).items():
         if isinstance(value, list) and len(value) == backbone.layers:
             setattr(config, key, value[:kept])
     config.num_hidden_layers = kept
-    if isinstance(model_kwargs.get("device_map"), dict):
+    if isinstance(model_kwargs.get("device_map"), dict) and not head:
         model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
     if name not in BUNDLED and not source.options["trust_remote_code"]:
         with _opening(name):
-            check_size(source.base, source.options.get("subfolder", ""), config, _kind(config))
+            check_size(source.base, source.options.get("subfolder", ""), config, kind)
     with _reading(name, model_kwargs, show_progress), source.collector_paused():
-        model, info = _kind(config).from_pretrained(
+        model, info = kind.from_pretrained(
             source.base,
             config=config,
             dtype=torch_dtype,

@@ -1,0 +1,65 @@
+"""Hits sorted anew by what a language model makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from chroma_eddy.index_core import IndexCore
+from chroma_eddy.query.options import Query
+from chroma_eddy.types import Hit
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.integrations import Doubles, check_kind, open_reranker
+
+if TYPE_CHECKING:
+    from eddy_embed import Reranker  # imports torch
+
+LIKELIHOOD = 1.0
+"""Weight of the likelihood beside the score, both in standard deviations over the passages that are judged."""
+
+
+def reranker_of(index: IndexCore, given: Any) -> Reranker | None:
+    """The reranker that a query asks for: True is the model of the index, which stays loaded as long as that is open.
+
+    Raises:
+        InvalidParameter: It is none, or the index shares a loaded model, which has no name to open it by.
+        UnsupportedModel: The model of the index has no language-model head, such as an encoder.
+    """
+    if given is False:
+        return None
+    from eddy_embed import Reranker
+
+    check_kind("rerank", given, bool | Reranker, "True, False or a Reranker")
+    if given is not True:
+        own: Reranker = given
+        return own
+    if index.embedder.shares_model:
+        raise InvalidParameter(
+            "rerank=True opens the index's model by its name, and this index shares a loaded one: pass "
+            "rerank=Reranker(model, tokenizer=tokenizer), which shares it too"
+        )
+    index.reranker = open_reranker(index.embedder.model_name, device=index.embedder.device)
+    return index.reranker
+
+
+def reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
+    """The best hits by their scores and by the likelihood of the question after each; unjudged ones by scores alone."""
+    if query.rerank is None or not hits:
+        return list(hits)
+    texts = [hit.text for hit in hits]
+    found = query.rerank.scores(question, texts, seconds=query.rerank_seconds, show_progress=False).astype(np.float64)
+    scores = _standardised(np.array([hit.score for hit in hits])) + LIKELIHOOD * np.nan_to_num(_standardised(found))
+    order = np.argsort(-scores, kind="stable")[: query.k].tolist()
+    return [
+        replace(hits[at], score=float(scores[at]), likelihood=None if np.isnan(found[at]) else float(found[at]))
+        for at in order
+    ]
+
+
+def _standardised(values: Doubles) -> Doubles:
+    """Values in standard deviations from their mean, NaN where they are, shape (values,); zeros if all are alike."""
+    deviation = float(np.nanstd(values))
+    return (values - np.nanmean(values)) / deviation if deviation > 0 else values - values
