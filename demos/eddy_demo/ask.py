@@ -23,15 +23,19 @@ class FoundPassage:
     sentence_start: int
     sentence_end: int
     sentence_cosine: float
+    likelihood: float | None = None  # of the question after the passage, by --rerank
     page: int | None = None  # counted from 1; None for a document without pages
     last_page: int | None = None
 
 
-def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA) -> list[FoundPassage]:
-    """Return the k passages that fit a question best, by meaning, which `alpha` weighs, and by words, best first."""
+def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA, rerank: bool = False) -> list[FoundPassage]:
+    """Return the k passages that fit a question best, by meaning, which `alpha` weighs, and by words, best first.
+
+    With `rerank`, the library's model judges the best of them.
+    """
     check_question(question)
     passages = []
-    for hit in index.query(question, k, hybrid=True, alpha=alpha, sentences=True):
+    for hit in index.query(question, k, hybrid=True, alpha=alpha, sentences=True, rerank=rerank):
         best = cast("Highlight", hit.best)
         passages.append(
             FoundPassage(
@@ -45,6 +49,7 @@ def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA) -> list[F
                 sentence_start=best.start,
                 sentence_end=best.end,
                 sentence_cosine=best.cosine,
+                likelihood=hit.likelihood,
                 page=hit.page,
                 last_page=hit.last_page,
             )

@@ -54,13 +54,17 @@ def read_questions(queries: Path, qrels: Path) -> list[JudgedQuestion]:
     return questions
 
 
-def score_library(index: Index, questions: Sequence[JudgedQuestion]) -> list[HitRates]:
-    """Measure the library's own search, which `ask` uses, and its two sides: meaning alone, and words alone (BM25)."""
+def score_library(index: Index, questions: Sequence[JudgedQuestion], rerank: bool = False) -> list[HitRates]:
+    """Measure the library's own search, which `ask` uses, and its two sides: meaning alone, and words alone (BM25).
+
+    With `rerank`, also the library's own search with its best passages judged by its model.
+    """
     method = str(index.embedder.method)
     options: dict[str, dict[str, Any]] = {
         f"{method} and BM25": {"hybrid": True},
         method: {"hybrid": False},
         "BM25": {"alpha": 0},
+        **({f"{method} and BM25, re-ranked": {"hybrid": True, "rerank": True}} if rerank else {}),
     }
     passages = index.status().passages
     return [_score(system, index, passages, questions, **chosen) for system, chosen in options.items()]

@@ -17,8 +17,9 @@ from eddy_embed.integrations import Doubles, check_kind, open_reranker
 if TYPE_CHECKING:
     from eddy_embed import Reranker  # imports torch
 
-LIKELIHOOD = 1.0
-"""Weight of the likelihood beside the score, both in standard deviations over the passages that are judged."""
+LIKELIHOOD = 0.75
+"""Weight of the likelihood beside the score, both in standard deviations over the passages that are judged; chosen on
+manuals and two sets of abstracts."""
 
 
 def reranker_of(index: IndexCore, given: Any) -> Reranker | None:

@@ -57,6 +57,7 @@ def ask(
     alpha: options.Alpha = None,
     model: options.SameModel = None,
     method: options.SameMethod = None,
+    rerank: options.Rerank = False,
     device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
@@ -66,7 +67,7 @@ def ask(
     """
     from eddy_demo.cli import work
 
-    work.ask(question, library, k, alpha, (model, method), device, as_json)
+    work.ask(question, library, k, (alpha, rerank), (model, method), device, as_json)
 
 
 def demo(
@@ -97,6 +98,7 @@ def evaluate(
     library: Annotated[
         list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
     ] = None,
+    rerank: options.Rerank = False,
     device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
@@ -106,4 +108,4 @@ def evaluate(
     """
     from eddy_demo.cli import work
 
-    work.evaluate(queries, qrels, library or [options.DEFAULT_LIBRARY], device, as_json)
+    work.evaluate(queries, qrels, library or [options.DEFAULT_LIBRARY], rerank, device, as_json)

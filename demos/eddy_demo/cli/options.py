@@ -49,5 +49,9 @@ Alpha = Annotated[
     float | None,
     typer.Option(min=0, max=1, help="Weight of meaning: 0 for words alone, 1 for meaning alone.", show_default=False),
 ]
+Rerank = Annotated[
+    bool,
+    typer.Option("--rerank", help="Have the library's model judge the best passages: finds more, takes seconds."),
+]
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 DEFAULT_LIBRARY = Path("library")

@@ -66,24 +66,26 @@ def ask(
     question: str,
     library: Path,
     k: int,
-    alpha: float | None,
+    ranking: tuple[float | None, bool],
     choices: Choices,
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Print the passages that fit a question best."""
+    """Print the passages that fit a question best; `ranking` is the weight of meaning, and whether to re-rank."""
     check_question(question)
     if not holds_library(library):
         read_settings(library)  # raises, with the remedy
     settings = choose_settings(library, *choices)
-    alpha = ALPHA if alpha is None else alpha
+    alpha, rerank = ALPHA if ranking[0] is None else ranking[0], ranking[1]
     try:
-        passages = _ask(library, load_embedder(settings, device), [question], k, alpha)[0]
+        passages = _ask(library, load_embedder(settings, device), [question], k, alpha, rerank)[0]
     except (LibraryMismatch, FingerprintMismatch):
         anew = choose_settings(library, *choices)
         if anew == settings:
             raise
-        passages = _ask(library, load_embedder(anew, device), [question], k, alpha)[0]  # it was rebuilt meanwhile
+        passages = _ask(library, load_embedder(anew, device), [question], k, alpha, rerank)[
+            0
+        ]  # it was rebuilt meanwhile
     if as_json:
         typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
     else:
@@ -128,13 +130,15 @@ def _print_next_steps(library: Path, settings: LibrarySettings, handbook_is_aske
     out.print(Text(f"  {program_name()} ingest PATH --library my-library"), soft_wrap=True)
 
 
-def evaluate(queries: Path, qrels: Path, libraries: list[Path], device: str | None, as_json: bool) -> None:
+def evaluate(
+    queries: Path, qrels: Path, libraries: list[Path], rerank: bool, device: str | None, as_json: bool
+) -> None:
     """Print how often the search finds the right document."""
     questions = read_questions(queries, qrels)
     scores = []
     for folder in libraries:
         with open_library(folder, load_embedder(read_settings(folder), device)) as opened:
-            scores += score_library(opened, questions)
+            scores += score_library(opened, questions, rerank)
     if as_json:
         typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
     else:
@@ -162,14 +166,14 @@ def _delete_library(library: Path, device: str | None, choices: Choices) -> None
 
 
 def _ask(
-    library: Path, embedder: Embedder, questions: list[str], k: int, alpha: float = ALPHA
+    library: Path, embedder: Embedder, questions: list[str], k: int, alpha: float = ALPHA, rerank: bool = False
 ) -> list[list[FoundPassage]]:
     with open_library(library, embedder) as opened:
         entries = opened.read(opened.entries)
         console.print_incomplete(err, opened.read(opened.incomplete), entries)
         if not entries:
             raise NoLibrary(f"the library in {library} has no document; add some with: eddy-demo ingest PATH")
-        return [ask_index(opened, question, k, alpha) for question in questions]
+        return [ask_index(opened, question, k, alpha, rerank) for question in questions]
 
 
 def _ingest(
