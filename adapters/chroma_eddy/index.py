@@ -132,8 +132,8 @@ class Index(IndexCore):
                 from; None: 100 and 20.
             lambda_mult: For `mmr`: 1 weighs only nearness, 0 only difference.
             sentences: Return the sentences of the passages, each with its cosine.
-            rerank: Have a language model judge the best passages, by the likelihood that it gives the question after
-                each: True for the model whose vectors are in the index, or a `Reranker`.
+            rerank: Have a language model judge the best passages by the likelihood that it gives the question after
+                each, and sort by both: True for the model whose vectors are in the index, or a `Reranker`.
             rerank_from: How many of the best passages it judges; None: 20.
             rerank_seconds: Judge the best of them for so long; None: all.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.options import Query
+from chroma_eddy.query.options import RERANK_FROM, Query
 from chroma_eddy.types import Hit
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import Doubles, check_kind, open_reranker
@@ -47,20 +47,27 @@ def reranker_of(index: IndexCore, given: Any) -> Reranker | None:
 
 
 def reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
-    """The best hits by their scores and by the likelihood of the question after each; unjudged ones by scores alone."""
+    """The best hits by score and likelihood together; the likelihood of a passage that is not judged counts as the mean.
+
+    The first `rerank_from` are judged, or those of them that `rerank_seconds` leaves time for.
+    """
     if query.rerank is None or not hits:
         return list(hits)
-    texts = [hit.text for hit in hits]
-    found = query.rerank.scores(question, texts, seconds=query.rerank_seconds, show_progress=False).astype(np.float64)
-    scores = _standardised(np.array([hit.score for hit in hits])) + LIKELIHOOD * np.nan_to_num(_standardised(found))
-    order = np.argsort(-scores, kind="stable")[: query.k].tolist()
+    judged = hits[: query.rerank_from or RERANK_FROM]
+    # After the headings above them, as they were embedded.
+    texts = [f"{hit.headings}\n{hit.text}" if hit.headings else hit.text for hit in judged]
+    found = np.full(len(hits), np.nan)
+    found[: len(judged)] = query.rerank.scores(question, texts, seconds=query.rerank_seconds, show_progress=False)
+    scores = np.array([hit.score for hit in hits])
+    joined = _standardised(scores, scores[: len(judged)]) + LIKELIHOOD * np.nan_to_num(_standardised(found, found))
+    order = np.argsort(-joined, kind="stable")[: query.k].tolist()
     return [
-        replace(hits[at], score=float(scores[at]), likelihood=None if np.isnan(found[at]) else float(found[at]))
+        replace(hits[at], score=float(joined[at]), likelihood=None if np.isnan(found[at]) else float(found[at]))
         for at in order
     ]
 
 
-def _standardised(values: Doubles) -> Doubles:
-    """Values in standard deviations from their mean, NaN where they are, shape (values,); zeros if all are alike."""
-    deviation = float(np.nanstd(values))
-    return (values - np.nanmean(values)) / deviation if deviation > 0 else values - values
+def _standardised(values: Doubles, sample: Doubles) -> Doubles:
+    """Values in standard deviations of a sample from its mean, zeros if that is all alike; NaN where they are."""
+    deviation = float(np.nanstd(sample))
+    return (values - np.nanmean(sample)) / deviation if deviation > 0 else values - values
