@@ -47,7 +47,7 @@ def reranker_of(index: IndexCore, given: Any) -> Reranker | None:
 
 
 def reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
-    """The best hits by score and likelihood together; the likelihood of a passage that is not judged counts as the mean.
+    """The best hits by score and likelihood together; that of a passage that is not judged counts as the mean.
 
     The first `rerank_from` are judged, or those of them that `rerank_seconds` leaves time for.
     """
