@@ -109,6 +109,7 @@ class Index(IndexCore):
         rerank: bool | Reranker = False,
         rerank_from: int | None = None,
         rerank_seconds: float | None = None,
+        progress: Progress | None = None,
     ) -> list[Hit]:
         """Find what answers a question by meaning and by words, best first, with exact cosines.
 
@@ -136,6 +137,7 @@ class Index(IndexCore):
                 each, and sort by both: True for the model whose vectors are in the index, or a `Reranker`.
             rerank_from: How many of the best passages it judges; None: 20.
             rerank_seconds: Judge the best of them for so long; None: all.
+            progress: Called with windows judged, their total, and "judge"; what it raises ends the query.
 
         Raises:
             UnsupportedModel: The model of the index cannot judge, such as an encoder's.

@@ -327,6 +327,35 @@ def test_writing_can_be_stopped(site: Site, visit: Visit, monkeypatch: pytest.Mo
     assert ended.wait(PATIENCE)
 
 
+def test_the_model_judges_where_it_is_asked_to(site: Site, visit: Visit) -> None:
+    """The first answer stays until the passages are judged; the choice is remembered; judging can be stopped."""
+    page = visit(f"{site.url}/")
+    page.get_by_label("Let the model judge").check()
+    page.locator("#question").fill(QUESTION)
+    page.get_by_role("button", name="Ask").click()
+    expect(page.locator("#status")).to_contain_text("judged in")
+    expect(page.locator("#hits .hit")).to_have_count(8)
+    page.reload()
+    expect(page.get_by_label("Let the model judge")).to_be_checked()
+    expect(page.locator("#status")).to_contain_text("judged in")
+    reader, held = site.state.reader, threading.Event()
+    own = reader.reranker
+
+    def slow() -> Any:
+        assert held.wait(PATIENCE)
+        return own()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reader, "reranker", slow)
+        page.reload()
+        expect(page.locator("#status")).to_contain_text("begins to judge")
+        expect(page.locator("#hits .hit")).to_have_count(8)
+        page.get_by_role("button", name="Stop judging").click()
+        held.set()
+    expect(page.locator("#status")).to_have_text("Stopped.")
+    expect(page.locator("#hits .hit")).to_have_count(8)
+
+
 def test_an_edited_file_offers_to_delete_the_older(site: Site, visit: Visit) -> None:
     for text in ("The cart leaves at one.", "The cart leaves at two."):
         site.upload("cart.txt", text.encode())

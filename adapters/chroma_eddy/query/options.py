@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -50,6 +50,7 @@ class Query:
     rerank: Reranker | None = None
     rerank_from: int | None = None
     rerank_seconds: float | None = None
+    progress: Callable[[int, int, str], None] | None = None
     ids: Sequence[str] | None = None
 
     def check(self) -> None:

@@ -57,7 +57,9 @@ def reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
     # After the headings above them, as they were embedded.
     texts = [f"{hit.headings}\n{hit.text}" if hit.headings else hit.text for hit in judged]
     found = np.full(len(hits), np.nan)
-    found[: len(judged)] = query.rerank.scores(question, texts, seconds=query.rerank_seconds, show_progress=False)
+    found[: len(judged)] = query.rerank.scores(
+        question, texts, seconds=query.rerank_seconds, show_progress=False, progress=query.progress
+    )
     scores = np.array([hit.score for hit in hits])
     joined = _standardised(scores, scores[: len(judged)]) + LIKELIHOOD * np.nan_to_num(_standardised(found, found))
     order = np.argsort(-joined, kind="stable")[: query.k].tolist()

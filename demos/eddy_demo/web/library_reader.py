@@ -22,7 +22,7 @@ from eddy_demo.library.rebuild import unfinished_rebuild
 from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, choose_settings, holds_library, read_settings
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
-from eddy_embed import Embedder
+from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import FingerprintMismatch
 from eddy_embed.integrations import Floats, LongDocument
 
@@ -81,6 +81,8 @@ class LibraryReader:
         self.version = 0  # changes with every change of the library
         self.error = ""  # why the model cannot be loaded, or the library not be opened
         self._embedder: Embedder | None = None
+        self._reranker: Any = None
+        self._judging: tuple[str, Generator | None] | None = None  # the model that the reranker has
         self.index: Index | None = None  # None while there is none
         self._previous_index: Index | None = None
         self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
@@ -192,6 +194,22 @@ class LibraryReader:
                 return embedder
         return self._new_embedder(settings.model, settings.method, generator)
 
+    @property
+    def can_judge(self) -> bool:
+        """Whether the library's model can judge passages: a language model can, an embedding model cannot."""
+        return self._embedder is not None and self._embedder.backbone.pooling is None
+
+    def reranker(self) -> Reranker:
+        """Return what judges passages, loaded when first asked for: the library's model, or the one that writes."""
+        generator, device = self.generator, self.options.device
+        with self._open_lock:
+            if self._judging != (self.settings.model, generator):
+                model = self.settings.model if generator is None else generator.model
+                options = {"device": device} if generator is None else {"tokenizer": generator.tokenizer}
+                self._reranker, self._judging = Reranker(model, **options), (self.settings.model, generator)
+            reranker: Reranker = self._reranker
+            return reranker
+
     def mark_changed(self) -> None:
         """Let pages show the documents again."""
         self.version += 1
@@ -273,6 +291,7 @@ class LibraryReader:
             "model": self.settings.model,
             "method": self.settings.method,
             "plan": self.settings.plan,
+            "judges": self.can_judge,
             "shared": shared,
         }
 

@@ -35,14 +35,17 @@ def span_link(document: str, start: int, end: int) -> str:
     return f"/documents/{document}#s-{document}-{start}-{end}"
 
 
-def answer_question(reader: LibraryReader, question: str, k: int, document: str | None = None) -> list[Event]:
+def answer_question(
+    reader: LibraryReader, question: str, k: int, document: str | None = None, **judging: Any
+) -> list[Event]:
     """Search for an answer, and for the k best passages, of one document or all.
 
-    The events are an `answer`, then a `hit` for each passage, best first; there are none for an empty library.
+    `judging` are `rerank` and `progress` of `Index.query`. The events are an `answer`, then a `hit` for each passage,
+    best first; there are none for an empty library.
     """
     reader.wait()
     documents = None if document is None else [document]
-    result = reader.read(lambda index: None if index is None else _search(index, question, k, documents))
+    result = reader.read(lambda index: None if index is None else _search(index, question, k, documents, judging))
     if result is None:
         return []
     extract, hits = result
@@ -55,8 +58,10 @@ def quoted(events: list[Event]) -> list[dict[str, Any]]:
     return [sentence for name, data in events if name == "answer" for sentence in data["sentences"]]
 
 
-def _search(index: Index, question: str, k: int, documents: list[str] | None) -> tuple[dict[str, Any], list[Hit]]:
-    hits = index.query(question, max(k, CANDIDATES), documents=documents, hybrid=True, sentences=True)
+def _search(
+    index: Index, question: str, k: int, documents: list[str] | None, judging: dict[str, Any]
+) -> tuple[dict[str, Any], list[Hit]]:
+    hits = index.query(question, max(k, CANDIDATES), documents=documents, hybrid=True, sentences=True, **judging)
     return extract_sentences(index, hits[:CANDIDATES]), hits[:k]
 
 

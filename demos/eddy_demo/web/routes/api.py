@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -21,7 +21,7 @@ from eddy_demo.display_text import printable
 from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import answering
 from eddy_demo.web.answers.follow_up import with_context
-from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.answers.judging import judged_answer
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
 from eddy_demo.web.http.security import UPLOAD_PATH
@@ -77,8 +77,12 @@ async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
 
 
 @api.get("/ask")
-async def ask(request: Request, q: str, k: int = 8, document: str | None = None, after: str = "") -> Response:
+async def ask(
+    request: Request, q: str, k: int = 8, document: str | None = None, after: str = "", rerank: bool = False
+) -> Response:
     """Answer a question, from one document or all, with a stream of events.
+
+    With `rerank`, the library's model judges the passages after the first answer, and `again` announces another one.
 
     A question that cannot stand alone is searched together with the one `after` which it was asked.
     """
@@ -86,6 +90,8 @@ async def ask(request: Request, q: str, k: int = 8, document: str | None = None,
     question = answering.checked_question(q, state.limits.question_characters)
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
+    if rerank and state.reader.ready and not state.reader.can_judge:
+        raise RequestRefused(400, f"{state.reader.settings.model} is an embedding model, and cannot judge passages")
     together = with_context(question, after, state.limits.question_characters)
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
@@ -93,27 +99,50 @@ async def ask(request: Request, q: str, k: int = 8, document: str | None = None,
     found = await state.searches.run(lambda: answering.answer_question(state.reader, together, k, key))
     if found and together == question:  # alone, a follow-up would have no answer
         await anyio.to_thread.run_sync(state.history.add, question)
+    judging = judged_answer(state.reader, together, k, key) if rerank and found else None
 
     async def stream() -> AsyncIterator[bytes]:
         try:
             if together != question:
                 yield encode_event("follow-up", {"to": after.strip()})
-            for event in found:
-                yield encode_event(*event)
-            sentences = answering.quoted(found)
-            generator = state.reader.generator
-            if generator is not None and sentences:
-                async with aclosing(_generate(state, generator, together, sentences)) as events:
-                    async for event in events:
-                        yield encode_event(*event)
-            passages = sum(name == "hit" for name, _ in found)
-            yield encode_event("done", {"passages": passages, "seconds": round(time.monotonic() - began, 3)})
+            async with aclosing(_answered(state, together, found, judging)) as events:
+                async for name, data in events:
+                    if name == "done":
+                        data["seconds"] = round(time.monotonic() - began, 3)
+                    yield encode_event(name, data)
         except RequestRefused as error:
             yield encode_event("failed", {"error": str(error)})
         except Exception as error:
             yield encode_event("failed", {"error": error_message(error)})
 
     return event_stream(stream())
+
+
+async def _answered(
+    state: ServerState, question: str, found: list[Event], judging: Generator[Event, None, None] | None
+) -> AsyncGenerator[Event, None]:
+    """Yield the events of an answer, those of one from judged passages, if asked for, and what the model writes."""
+    judged, answer = None, found
+    for event in found:
+        yield event
+    if judging is not None:
+        began, answer = time.monotonic(), []
+        async with aclosing(_in_turn(state, judging)) as events:
+            async for event in events:
+                if event[0] in ("answer", "hit"):
+                    answer.append(event)
+                else:
+                    yield event
+        judged = round(time.monotonic() - began, 3)
+        yield "again", {}
+        for event in answer:
+            yield event
+    sentences, generator = answering.quoted(answer), state.reader.generator
+    if generator is not None and sentences:
+        async with aclosing(_in_turn(state, generator.write(question, sentences))) as events:
+            async for event in events:
+                yield event
+    yield "done", {"passages": sum(name == "hit" for name, _ in answer), "judged": judged}
 
 
 @api.delete("/questions")
@@ -123,14 +152,11 @@ def forget_questions(request: Request) -> dict[str, Any]:
     return {}
 
 
-async def _generate(
-    state: ServerState, generator: Generator, question: str, sentences: list[dict[str, Any]]
-) -> AsyncGenerator[Event, None]:
-    """Yield what the model writes, one answer at a time; a client that disconnects stops it."""
+async def _in_turn(state: ServerState, events: Generator[Event, None, None]) -> AsyncGenerator[Event, None]:
+    """Yield what the model judges or writes, one answer at a time; a client that disconnects stops it."""
     if not state.answers.running.available_tokens:
-        yield "writing", {"note": "The model is writing other answers; this one comes after them …"}
+        yield "busy", {"note": "The model is busy with other questions; this one comes after them …"}
     async with state.answers.place(), state.answers.running:
-        events = generator.write(question, sentences)
         try:
             while (event := await anyio.to_thread.run_sync(next, events, None)) is not None:
                 yield event

@@ -13,6 +13,8 @@ const written = document.getElementById("written");
 const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
 const stop = document.getElementById("stop");
+const rerank = document.getElementById("rerank"); // none where the model cannot judge
+const stopJudging = document.getElementById("stop-judging");
 const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
 const followUp = document.getElementById("follow-up");
 let topic = new URLSearchParams(location.search).get("after") ?? ""; // the last question that could stand alone
@@ -120,6 +122,12 @@ function showWritten(event, data) {
   }
 }
 
+/** Says how far the model is with judging; what was found stays until it is done. */
+function showJudging({ done, total }) {
+  status.textContent = total ? `The model judges the passages: ${done} of ${total} …` : "The model begins to judge the passages …";
+  stopJudging.hidden = false;
+}
+
 /** What the model wrote stays; where it wrote nothing that is shown, nothing of it does. */
 function endWriting() {
   stop.hidden = true;
@@ -127,8 +135,8 @@ function endWriting() {
 }
 
 /** Says what was found in how many seconds, and that the model wrote in vain, if it did. */
-function showDone(passages, seconds) {
-  const added = inVain ? "; the model added nothing" : "";
+function showDone(passages, seconds, judged) {
+  const added = `${judged === null ? "" : `; judged in ${judged.toFixed(1)} seconds`}${inVain ? "; the model added nothing" : ""}`;
   status.textContent = passages ? `${plural(passages, "passage")} in ${seconds.toFixed(2)} seconds${added}` : "";
 }
 
@@ -159,7 +167,7 @@ function clear() {
   running?.abort();
   after = "";
   inVain = false;
-  for (const part of [answer, found, written, followUp]) part.hidden = true;
+  for (const part of [answer, found, written, followUp, stopJudging]) part.hidden = true;
   for (const part of [hits, writtenBody, writtenNote]) part.replaceChildren();
   status.className = "status";
   status.textContent = "";
@@ -179,12 +187,12 @@ async function ask() {
   const began = performance.now();
   let seconds = 0; // until the answer; what the model writes takes longer
   try {
-    const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}${previous && `&after=${encodeURIComponent(previous)}`}`, { signal: own.signal });
+    const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}${previous && `&after=${encodeURIComponent(previous)}`}${rerank?.checked ? "&rerank=true" : ""}`, { signal: own.signal });
     for await (const [name, data] of events(response)) {
       if (own.signal.aborted) return;
       if (name === "follow-up") showFollowUp(text, data.to);
       else if (name === "answer") {
-        seconds = (performance.now() - began) / 1000;
+        seconds ||= (performance.now() - began) / 1000;
         showAnswer(data);
         if (!after) {
           topic = text;
@@ -192,8 +200,14 @@ async function ask() {
         }
       }
       else if (name === "hit") showHit(data);
+      else if (name === "busy") status.textContent = data.note;
+      else if (name === "judging") showJudging(data);
+      else if (name === "again") {
+        hits.replaceChildren();
+        stopJudging.hidden = true;
+      }
       else if (name === "failed") throw new Error(data.error);
-      else if (name === "done") showDone(data.passages, seconds);
+      else if (name === "done") showDone(data.passages, seconds, data.judged);
       else showWritten(name, data);
     }
     if (!hits.children.length) {
@@ -203,16 +217,24 @@ async function ask() {
   } catch (error) {
     if (error.name === "AbortError") return;
     endWriting();
+    stopJudging.hidden = true;
     status.className = "status failed";
     status.textContent = sentence(error.message);
   }
 }
 
-stop.addEventListener("click", () => {
-  running?.abort();
-  endWriting();
-  status.textContent = "Stopped.";
-});
+for (const button of [stop, stopJudging]) {
+  button.addEventListener("click", () => {
+    running?.abort();
+    endWriting();
+    stopJudging.hidden = true;
+    status.textContent = "Stopped.";
+  });
+}
+if (rerank) {
+  rerank.checked = localStorage.getItem("rerank") === "true";
+  rerank.addEventListener("change", () => localStorage.setItem("rerank", rerank.checked));
+}
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();

@@ -1,0 +1,59 @@
+"""An answer from passages that the model has judged, with the progress of judging them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Generator
+from queue import Empty, Queue
+
+from eddy_demo.web.answers.answering import answer_question
+from eddy_demo.web.http.events import Event
+from eddy_demo.web.library_reader import LibraryReader
+
+_POLL_SECONDS = 0.2
+
+
+class _Left(Exception):
+    """Nobody waits for the answer any more."""
+
+
+def judged_answer(
+    reader: LibraryReader, question: str, k: int, document: str | None = None
+) -> Generator[Event, None, None]:
+    """Yield `judging` with what is done, then the events of `answer_question`, of passages that the model has judged.
+
+    Closing this generator stops the model after the pass that is under way.
+    """
+    events: Queue[Event] = Queue()
+    left = threading.Event()
+    answer: list[Event] = []
+    failure: list[Exception] = []
+
+    def progress(done: int, total: int, _: str) -> None:
+        if left.is_set():
+            raise _Left
+        events.put(("judging", {"done": done, "total": total}))
+
+    def judge() -> None:
+        try:
+            answer.extend(answer_question(reader, question, k, document, rerank=reader.reranker(), progress=progress))
+        except _Left:
+            pass
+        except Exception as error:
+            failure.append(error)
+
+    worker = threading.Thread(target=judge, daemon=True)
+    worker.start()
+    try:
+        yield "judging", {"done": 0, "total": 0}
+        while worker.is_alive() or not events.empty():
+            try:
+                yield events.get(timeout=_POLL_SECONDS)
+            except Empty:
+                continue
+    finally:
+        left.set()
+        worker.join()
+    if failure:
+        raise failure[0]
+    yield from answer
