@@ -94,7 +94,7 @@ def _text_of_document(value: Any) -> Any:
     if isinstance(value, str):
         return value
     if not isinstance(value, dict) or list(value) != ["text"] or not isinstance(value["text"], str):
-        raise PydanticCustomError("document", 'Input should be a string or {{"text": a string}}')
+        raise PydanticCustomError("document", 'Input should be a string or {"text": a string}')
     return value["text"]
 
 

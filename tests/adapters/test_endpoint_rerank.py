@@ -220,11 +220,12 @@ def test_one_loaded_model_embeds_and_judges(reranker: Reranker) -> None:
     embedders, made = open_models("eddy-tiny", methods, rerank=True, max_length=96)
     assert made is not None and made.max_length == 96
     assert np.array_equal(made.scores(QUESTION, TEXTS), reranker.scores(QUESTION, TEXTS))
-    tensors = {tensor.data_ptr() for _, tensor in made._likelihood.host.tensors()}
+    tensors = {id(tensor) for _, tensor in made._likelihood.host.tensors()}
     for method, embedder in embedders.items():
         alone = Embedder("eddy-tiny", method=method, max_length=96)
         assert embedder.fingerprint == alone.fingerprint
-        assert {tensor.data_ptr() for _, tensor in embedder._pipeline.open_runner.host.tensors()} <= tensors
+        own = embedder._pipeline.open_runner.host.tensors()
+        assert {id(tensor) for name, tensor in own if "rotary" not in name} <= tensors  # computed for each view
 
 
 def test_a_server_that_does_not_judge_says_how_it_would() -> None:
