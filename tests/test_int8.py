@@ -29,7 +29,7 @@ from eddy_embed.model.loading import pretrained
 from eddy_embed.model.speed import int8_linear
 from eddy_embed.model.speed.int8_linear import Int8Linear, multiplies_int8, use_int8
 from eddy_embed.model.view import text_model
-from openai_eddy.engine import open_embedders
+from openai_eddy.engine import open_models
 
 OF_OTHER_LAYERS = {"gpt2", "falcon"}
 """Families whose linear layers are not torch's own."""
@@ -143,7 +143,7 @@ def test_a_model_loaded_by_name_holds_its_layers_in_a_byte_a_weight(monkeypatch:
 def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = Embedder("eddy-tiny", "plain", dtype="int8")
     vectors = whole.encode_document(TEXTS[:2])
-    served = open_embedders("eddy-tiny", ["plain", "htp"], dtype="int8")["plain"]
+    served = open_models("eddy-tiny", ["plain", "htp"], dtype="int8")[0]["plain"]
     monkeypatch.setenv(pretrained.DTYPE, "int8")
     reader = LibraryReader(LibraryOptions(Path()), ChangeSignal())
     reader.settings = LibrarySettings("eddy-tiny", "plain")

@@ -215,7 +215,7 @@ def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path
     def stop(model: str, texts: list[str], **_: object) -> None:
         raise InvalidParameter(f"{model} with {texts}")
 
-    monkeypatch.setattr("openai_eddy.engine.open_embedders", stop)
+    monkeypatch.setattr("openai_eddy.engine.open_models", stop)
     for given, texts in (((), [TINY]), (("-m", "plain", "-m", "recommended"), ["plain", TINY])):
         _, _, err = run(capsys, monkeypatch, "serve", "eddy-tiny", "--port", "0", *given)
         assert err.count(f"Method {TINY}") == 1 and f"eddy-tiny with {texts}" in err

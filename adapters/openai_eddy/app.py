@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import anyio
 import anyio.to_thread
@@ -17,14 +17,14 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
-from eddy_embed import Embedder, __version__
-from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, to_api_error
+from eddy_embed import Embedder, Reranker, __version__
+from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, Question, to_api_error
 from openai_eddy.errors import ApiError, rate_limited, server_error
 from openai_eddy.limits import Limits
 from openai_eddy.metrics import Metrics
-from openai_eddy.middleware import LOOPBACK, PATHS, AccessMiddleware, Keys
-from openai_eddy.request import EmbeddingRequest, PendingBodies, parse_request
-from openai_eddy.responses import CountedResponse, UnsentResponses, embeddings_json
+from openai_eddy.middleware import LOOPBACK, PATHS, RERANK_PATHS, AccessMiddleware, Keys
+from openai_eddy.request import EmbeddingRequest, PendingBodies, RerankRequest, parse_request
+from openai_eddy.responses import CountedResponse, UnsentResponses, embeddings_json, rerank_json
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
 
 Result = TypeVar("Result")
@@ -42,6 +42,7 @@ def create_app(
     embedders: Mapping[str, Embedder],
     names: Sequence[str],
     *,
+    reranker: Reranker | None = None,
     keys: Keys | None = None,
     hosts: Collection[str] = LOOPBACK,
     limits: Limits | None = None,
@@ -53,6 +54,7 @@ def create_app(
     Args:
         embedders: By the text form of their methods; the first is the default.
         names: Names of the model for clients.
+        reranker: Answers requests for re-ranking; it may share its loaded model with the embedders. None: they get 404.
         keys: API keys to accept; None asks for none.
         hosts: Host names to accept in the Host header; empty accepts any.
         limits: Limits on sizes, concurrency and time.
@@ -61,11 +63,11 @@ def create_app(
         wait: Maximum time in seconds that an idle server waits for further requests.
 
     Raises:
-        EddyError: Any error of an embedder.
+        EddyError: Any error of an embedder, or of the reranker.
     """
     limits = limits or Limits()
     budget = batch_tokens or min(each.batch_tokens for each in embedders.values())
-    service = _Service(Engine(embedders, limits), names, limits, budget, wait)
+    service = _Service(Engine(embedders, limits, reranker), names, limits, budget, wait)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -84,14 +86,19 @@ def create_app(
     )
     app.state.service = service
     app.add_middleware(AccessMiddleware, keys=keys or Keys(), hosts=hosts, metrics=service.metrics)
-    schema = EmbeddingRequest.model_json_schema()
-    body = {"required": True, "content": {"application/json": {"schema": schema}}}
-    app.post("/v1/embeddings", openapi_extra={"requestBody": body})(service.embeddings)
+    app.post("/v1/embeddings", openapi_extra=_body_of(EmbeddingRequest))(service.embeddings)
+    for path in RERANK_PATHS:
+        app.post(path, openapi_extra=_body_of(RerankRequest))(service.rerank)
     app.get("/v1/models")(service.models)
     app.get("/v1/models/{name:path}")(service.model)
     app.get("/health")(service.health)
     app.get("/metrics")(service.render_metrics)
     return app
+
+
+def _body_of(kind: type[EmbeddingRequest | RerankRequest]) -> dict[str, Any]:
+    content = {"application/json": {"schema": kind.model_json_schema()}}
+    return {"requestBody": {"required": True, "content": content}}
 
 
 class _Service:
@@ -106,7 +113,7 @@ class _Service:
         # Threads beside the model's, so that counting tokens does not wait for the model.
         self._threads = anyio.CapacityLimiter(2)
         self.metrics = Metrics()
-        self.scheduler: Scheduler[BatchKey, str, InputVectors] = Scheduler(
+        self.scheduler: Scheduler[BatchKey | Question, str, InputVectors | float] = Scheduler(
             engine.run,
             budget=batch_tokens,
             wait=wait,
@@ -123,6 +130,14 @@ class _Service:
 
     async def embeddings(self, http: Request) -> Response:
         """Embed the inputs of a request."""
+        return await self._answer(http, EmbeddingRequest)
+
+    async def rerank(self, http: Request) -> Response:
+        """Sort the documents of a request by how well they answer its question."""
+        self._engine.required_reranker()
+        return await self._answer(http, RerankRequest)
+
+    async def _answer(self, http: Request, kind: type[EmbeddingRequest | RerankRequest]) -> Response:
         # A page of another origin cannot send this content type without asking first.
         content_type = http.headers.get("content-type", "").partition(";")[0]
         if content_type.strip().lower() != "application/json":
@@ -131,9 +146,9 @@ class _Service:
         try:
             await self._bodies.receive(http, body)
             with self._admitted():
-                request, prepared = await self._in_thread(self._prepare, body)
+                request, prepared = await self._in_thread(self._prepare, kind, body)
                 self._bodies.release(body)
-                return await _unless_disconnected(http, partial(self._embed, request, prepared))
+                return await _unless_disconnected(http, partial(self._run, request, prepared))
         finally:
             self._bodies.release(body)
 
@@ -147,7 +162,7 @@ class _Service:
         finally:
             self._in_progress -= 1
 
-    async def _embed(self, request: EmbeddingRequest, prepared: PreparedRequest) -> Response:
+    async def _run(self, request: EmbeddingRequest | RerankRequest, prepared: PreparedRequest) -> Response:
         try:
             results = await self.scheduler.submit(prepared.key, prepared.texts, prepared.counts)
         except Overloaded as error:
@@ -155,17 +170,21 @@ class _Service:
         except Closing:
             raise ApiError(503, "The server is shutting down.", kind="server_error") from None
         except ItemFailed as error:
-            api_error = to_api_error(error.__cause__, error.index)
+            api_error = to_api_error(error.__cause__, request.plural, error.index)
             if api_error.status >= 500:
-                log.error("an input could not be embedded", exc_info=error.__cause__)
+                log.error("the model failed on an input", exc_info=error.__cause__)
             raise api_error from None
-        method, tokens = prepared.key.method, sum(prepared.counts)
-        write = partial(embeddings_json, results, request, tokens, self._engine.embedders[method].normalize)
-        large = sum(each.vectors.size for each in results) > SMALL_RESPONSE
-        content = await self._in_thread(write) if large else write()
-        self.metrics.count_inputs(prepared.key.role, len(prepared.texts), tokens)
-        fingerprint = self._engine.fingerprints[method]
-        headers = {"x-eddy-method": json.dumps(method)[1:-1], "x-eddy-fingerprint": fingerprint}
+        tokens, headers = sum(prepared.counts), dict[str, str]()
+        if isinstance(request, RerankRequest):
+            role, content = "judged", rerank_json(cast("list[float]", results), request, tokens)
+        else:
+            key, vectors = cast("BatchKey", prepared.key), cast("list[InputVectors]", results)
+            write = partial(embeddings_json, vectors, request, tokens, self._engine.embedders[key.method].normalize)
+            large = sum(each.vectors.size for each in vectors) > SMALL_RESPONSE
+            role, content = key.role, await self._in_thread(write) if large else write()
+            headers = {"x-eddy-method": json.dumps(key.method)[1:-1]}
+            headers["x-eddy-fingerprint"] = self._engine.fingerprints[key.method]
+        self.metrics.count_inputs(role, len(prepared.texts), tokens)
         return CountedResponse(content, headers, self._unsent)
 
     async def models(self) -> dict[str, Any]:
@@ -184,11 +203,16 @@ class _Service:
         """Give the metrics to Prometheus."""
         return Response(self.metrics.render(), media_type=CONTENT_TYPE_LATEST)
 
-    def _prepare(self, body: bytearray) -> tuple[EmbeddingRequest, PreparedRequest]:
-        request = parse_request(body, self._limits)
+    def _prepare(
+        self, kind: type[EmbeddingRequest | RerankRequest], body: bytearray
+    ) -> tuple[EmbeddingRequest | RerankRequest, PreparedRequest]:
+        request = parse_request(kind, body, self._limits)
         self._check_name(request.model)
-        # Without the inputs: token ids take several times as much memory as their text.
-        return request.model_copy(update={"input": ""}), self._engine.prepare(request)
+        prepared = self._engine.prepare(request)
+        if isinstance(request, EmbeddingRequest):
+            # Without the inputs: token ids take several times as much memory as their text.
+            request = request.model_copy(update={"input": ""})
+        return request, prepared
 
     def _describe(self, name: str) -> dict[str, Any]:
         self._check_name(name)
@@ -202,6 +226,7 @@ class _Service:
             "max_length": default.max_length,
             "method": self._engine.default,
             "methods": self._engine.fingerprints,
+            "rerank": self._engine.reranker is not None,
         }
 
     def _check_name(self, name: str) -> None:

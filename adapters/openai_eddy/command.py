@@ -34,6 +34,9 @@ def serve(
     ] = None,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0 for any free one.")] = 8000,
+    rerank: Annotated[
+        bool, typer.Option("--rerank", help="Also serve /v1/rerank: load all layers and the language-model head.")
+    ] = False,
     key_file: Annotated[
         Path | None,
         typer.Option("--api-key-file", help="File with a key a line; also set by the variable EDDY_API_KEYS."),
@@ -84,7 +87,7 @@ def serve(
         bool, typer.Option("--access-log", help="Log a line for each request, without its texts.")
     ] = False,
 ) -> None:
-    """Serve OpenAI's API for embeddings, with vectors of this model and method."""
+    """Serve OpenAI's API for embeddings, with vectors of this model and method, and re-ranking on request."""
     check_installed("serve", "fastapi", "orjson", "prometheus_client", "uvicorn")
     from openai_eddy.limits import MEBIBYTE, Limits
     from openai_eddy.middleware import KEYS_VARIABLE, LOOPBACK, read_keys
@@ -108,14 +111,15 @@ def serve(
                 err=True,
             )
         from openai_eddy.app import create_app
-        from openai_eddy.engine import open_embedders
+        from openai_eddy.engine import open_models
         from openai_eddy.uvicorn_server import Endpoint
 
         hub = {"revision": revision, "trust_remote_code": trust_remote_code, "local_files_only": local_files_only}
-        embedders = open_embedders(
+        embedders, reranker = open_models(
             model,
             [method_in_full(model, each, **hub) for each in method or ["recommended"]],
             post=post,
+            rerank=rerank,
             query_instruction=query_instruction,
             text_instruction=text_instruction,
             overflow=overflow,
@@ -130,6 +134,7 @@ def serve(
         app = create_app(
             embedders,
             names,
+            reranker=reranker,
             keys=keys,
             hosts=[*(LOOPBACK if loopback or allow_host else ()), *(allow_host or ())],
             limits=limits,

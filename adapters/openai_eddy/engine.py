@@ -1,4 +1,4 @@
-"""The embedders behind an endpoint: loading, preparing a request before the queue, running a batch."""
+"""The models behind an endpoint: loading, preparing a request before the queue, running a batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder, Reranker, methods
 from eddy_embed.errors import (
     IncompatibleMethods,
     InvalidParameter,
     InvalidText,
+    NotFinite,
     TextTooLong,
     UnsupportedModel,
 )
@@ -22,22 +23,29 @@ from eddy_embed.integrations import TextRole, isolate_failures, open_embedder, o
 from eddy_embed.integrations.settings import EmbedderSettings
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
-from openai_eddy.request import EmbeddingRequest, Unit, check_size
+from openai_eddy.request import EmbeddingRequest, RerankRequest, Unit, check_size
 
 LOADING = ("device", "dtype", "revision", "trust_remote_code", "local_files_only")
-"""Settings of loading a model, which several methods share."""
+"""Settings of loading a model, which several methods and the reranker share."""
 WARM_UP = "The ferry leaves at noon."
 
 
 @dataclass(frozen=True)
 class BatchKey:
-    """What inputs must have in common to share a batch."""
+    """What inputs must have in common to share a batch of vectors."""
 
     method: str
     role: TextRole = "document"
     unit: Unit = "document"
     passage_size: int = 256
     late: bool = True
+
+
+@dataclass(frozen=True)
+class Question:
+    """What documents must have in common to be judged in one batch."""
+
+    text: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,26 +60,62 @@ class InputVectors:
 class PreparedRequest:
     """A request ready for the queue."""
 
-    key: BatchKey
+    key: BatchKey | Question
     texts: list[str]
-    counts: list[int]  # number of tokens of each text
+    counts: list[int]  # number of tokens of each text; of a document that is judged, those around it too
 
 
 class Engine:
-    """Embedders of one model, by the text form of their methods; the first is the default."""
+    """Embedders of one model, by the text form of their methods, of which the first is the default; its reranker."""
 
-    def __init__(self, embedders: Mapping[str, Embedder], limits: Limits) -> None:
-        """Embed one text with each embedder, so that failures surface here and not at the first request."""
-        self.embedders = dict(embedders)
+    def __init__(self, embedders: Mapping[str, Embedder], limits: Limits, reranker: Reranker | None = None) -> None:
+        """Have each model read one text, so that failures surface here and not at the first request."""
+        self.embedders, self.reranker = dict(embedders), reranker
         self.default = next(iter(self.embedders))
         self._limits = limits
         # Computed now: reading all tensors for the first time takes seconds on a large model.
         self.fingerprints = {name: each.fingerprint for name, each in self.embedders.items()}
         for each in self.embedders.values():
             each.encode_document(WARM_UP)
+        if reranker is not None:
+            reranker.scores(WARM_UP, WARM_UP)
 
-    def prepare(self, request: EmbeddingRequest) -> PreparedRequest:
+    def required_reranker(self) -> Reranker:
+        """The reranker; where there is none, `ApiError` says how to start a server that has one."""
+        if self.reranker is None:
+            raise ApiError(
+                404,
+                "This server does not re-rank: start it with `eddy serve MODEL --rerank`, or with "
+                "`create_app(..., reranker=)`.",
+                code="rerank_not_served",
+            )
+        return self.reranker
+
+    def prepare(self, request: EmbeddingRequest | RerankRequest) -> PreparedRequest:
         """Validate a request against the model and count its tokens. Slow: not for the event loop's thread."""
+        prepared = self._to_judge(request) if isinstance(request, RerankRequest) else self._to_embed(request)
+        for index, count in enumerate(prepared.counts):
+            check_size(f"{request.plural}[{index}]", count, "tokens", self._limits.input_tokens)
+        if (total := sum(prepared.counts)) > (most := self._limits.request_tokens):
+            raise invalid_request(
+                f"'{request.plural}' has {total} tokens in all, more than this server's {most} for a request; send it "
+                "in several.",
+                request.plural,
+                "max_tokens_per_request",
+            )
+        return prepared
+
+    def _to_judge(self, request: RerankRequest) -> PreparedRequest:
+        texts = request.documents
+        if request.max_tokens_per_doc is not None:
+            texts = self.required_reranker().truncate(texts, request.max_tokens_per_doc)
+        try:
+            counts = self.required_reranker().count_tokens(request.query, texts)
+        except TextTooLong as error:
+            raise invalid_request(f"'query': {error}.", "query", "context_length_exceeded") from None
+        return PreparedRequest(Question(request.query), texts, counts)
+
+    def _to_embed(self, request: EmbeddingRequest) -> PreparedRequest:
         method = request.method or self.default
         if method not in self.embedders:
             raise invalid_request(
@@ -92,7 +136,9 @@ class Engine:
             )
         texts = [_text_of(index, each, embedder) for index, each in enumerate(request.inputs)]
         counts = embedder.count_tokens(texts)
-        self._check_counts(counts)
+        if 0 in counts:
+            message = f"'input[{counts.index(0)}]' has no tokens in this model's vocabulary; leave it out."
+            raise invalid_request(message, "input")
         if embedder.settings["overflow"] == "error":
             _refuse_long(embedder.count_tokens(texts, role=request.role), embedder.max_length)
         if request.unit == "document":
@@ -100,42 +146,36 @@ class Engine:
         key = BatchKey(method, request.role, request.unit, request.passage_size, late)
         return PreparedRequest(key, texts, counts)
 
-    def run(self, key: BatchKey, texts: list[str]) -> list[InputVectors | Exception]:
-        """Embed texts of several requests; a text that cannot be embedded gets its error, the others their vectors."""
+    def run(self, key: BatchKey | Question, texts: list[str]) -> Sequence[InputVectors | float | Exception]:
+        """Embed or judge texts of several requests; a text that fails gets its error, the others their results.
+
+        A judged text gets the mean log-probability of the question's tokens.
+        """
+        if isinstance(key, Question):
+            return isolate_failures(lambda some: _judge(self.required_reranker(), key.text, some), texts)
         embedder = self.embedders[key.method]
         return isolate_failures(lambda some: _embed(embedder, key, some), texts)
-
-    def _check_counts(self, counts: list[int]) -> None:
-        for index, count in enumerate(counts):
-            if count == 0:
-                message = f"'input[{index}]' has no tokens in this model's vocabulary; leave it out."
-                raise invalid_request(message, "input")
-            check_size(index, count, "tokens", self._limits.input_tokens)
-        if (total := sum(counts)) > (most := self._limits.request_tokens):
-            raise invalid_request(
-                f"'input' has {total} tokens in all, more than this server's {most} for a request; send it in several.",
-                "input",
-                "max_tokens_per_request",
-            )
 
     def windowed_texts(self) -> int:
         """Number of texts so far that exceeded the model's window."""
         return sum(each.counts.windowed_texts for each in self.embedders.values())
 
 
-def open_embedders(
-    model: str, method_texts: Sequence[str], *, post: Path | None = None, **options: Any
-) -> dict[str, Embedder]:
-    """Open an embedder for each method; they share one loaded model.
+def open_models(
+    model: str, method_texts: Sequence[str], *, post: Path | None = None, rerank: bool = False, **options: Any
+) -> tuple[dict[str, Embedder], Reranker | None]:
+    """Open an embedder for each method, and a reranker; they share one loaded model.
 
     Args:
         model: Name, path or Hugging Face id as for `Embedder`.
-        method_texts: Text forms of methods, at least one; the keys of the result.
+        method_texts: Text forms of methods, at least one; the keys of the embedders.
         post: File of fitted post-processing, for the methods that have some.
+        rerank: Load all layers and the language-model head, and open a reranker too.
         **options: Further arguments of `Embedder`.
 
     Raises:
         InvalidParameter: Several methods for a model with a pooling of its own, or `post` without a method to use it.
+        UnsupportedModel: With `rerank`, a model that gives no probabilities of words.
         EddyError: Any other error of `Embedder`.
     """
     parsed = {text: methods.parse(text) for text in dict.fromkeys(method_texts)}  # misspelt: fails before loading
@@ -145,34 +185,50 @@ def open_embedders(
             f"--post {post}: none of {', '.join(parsed)} has post-processing; join some, as in +whiten"
         )
     posts = {text: {"fitted": str(post)} for text in fitted} if post is not None else {}
-    live = None
-    if len(parsed) > 1:
+    live = reranker = None
+    if len(parsed) > 1 or rerank:
         defaults = EmbedderSettings.model_fields
         loading: dict[str, Any] = {name: options.pop(name, defaults[name].default) for name in LOADING}
         opened = open_model(
-            model, methods.plain(), None, cache_folder=None, model_kwargs={}, show_progress=False, **loading
+            *(model, methods.plain(), None),
+            **loading,
+            cache_folder=None,
+            model_kwargs={},
+            show_progress=False,
+            head=rerank,
         )
         if opened.trained is not None:
             raise InvalidParameter(
                 f"{model} brings a pooling of its own, and serves one method; start a server for each"
             )
         live, options["dtype"] = (opened.model, opened.tokenizer), opened.dtype
+        if rerank:
+            shared = {name: options[name] for name in ("dtype", "max_length", "batch_tokens") if name in options}
+            reranker = Reranker(opened.model, tokenizer=opened.tokenizer, **shared)
     settings = {
         text: EmbedderSettings(model_name=model, method=text, **options, **posts.get(text, {})) for text in parsed
     }
-    return {text: open_embedder(each, live) for text, each in settings.items()}
+    return {text: open_embedder(each, live) for text, each in settings.items()}, reranker
 
 
-def to_api_error(error: BaseException | None, index: int) -> ApiError:
-    """The error that a client gets for an input that could not be embedded alone."""
-    message = str(error).replace("text 0", f"'input[{index}]'", 1)
+def to_api_error(error: BaseException | None, plural: str, index: int) -> ApiError:
+    """The error that a client gets for an input, by its field and position, on which the model failed alone."""
+    place = f"'{plural}[{index}]'"
+    message = str(error).replace("text 0", place, 1)
     if isinstance(error, TextTooLong):
-        return invalid_request(message, "input", "context_length_exceeded")
+        return invalid_request(message, plural, "context_length_exceeded")
     if isinstance(error, InvalidText | InvalidParameter | IncompatibleMethods | UnsupportedModel):
-        return invalid_request(message, "input")
+        return invalid_request(message, plural)
     if isinstance(error, MemoryError):
-        return server_error(f"'input[{index}]': memory does not suffice for one pass; {error}")
-    return server_error(f"'input[{index}]' could not be embedded ({type(error).__name__}); see the server's log.")
+        return server_error(f"{place}: memory does not suffice for one pass; {error}")
+    return server_error(f"The model failed on {place} ({type(error).__name__}); see the server's log.")
+
+
+def _judge(reranker: Reranker, question: str, texts: list[str]) -> list[float]:
+    scores = reranker.scores(question, texts, show_progress=False)
+    if np.isnan(scores).any():
+        raise NotFinite(f"text {int(np.isnan(scores).argmax())} gave NaN as its score")
+    return [float(score) for score in scores]
 
 
 def _embed(embedder: Embedder, key: BatchKey, texts: list[str]) -> list[InputVectors]:

@@ -23,8 +23,9 @@ class Metrics:
 
         self._responses = Counter("eddy_requests", "Requests answered.", ("path", "status"), registry=self.registry)
         self._seconds = histogram("eddy_request_seconds", "From a request's head to its answer.", SECONDS, "path")
-        self._inputs = Counter("eddy_inputs", "Inputs embedded.", ("role",), registry=self.registry)
-        self._tokens = Counter("eddy_tokens", "Tokens of the inputs embedded.", registry=self.registry)
+        roles = ("role",)  # document, query, or judged
+        self._inputs = Counter("eddy_inputs", "Inputs embedded or judged.", roles, registry=self.registry)
+        self._tokens = Counter("eddy_tokens", "Tokens embedded or judged.", roles, registry=self.registry)
         self._batch_inputs = histogram("eddy_batch_inputs", "Inputs in a batch.", SIZES)
         self._batch_requests = histogram("eddy_batch_requests", "Requests in a batch.", SIZES)
         self._batch_tokens = histogram("eddy_batch_tokens", "Tokens in a batch.", TOKENS)
@@ -49,7 +50,7 @@ class Metrics:
     def count_inputs(self, role: str, inputs: int, tokens: int) -> None:
         """Count the inputs of a request that succeeded."""
         self._inputs.labels(role).inc(inputs)
-        self._tokens.inc(tokens)
+        self._tokens.labels(role).inc(tokens)
 
     def count_batch(self, inputs: int, requests: int, tokens: int, seconds: float) -> None:
         """Count a batch."""

@@ -18,7 +18,9 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 """Host names of the loopback interface."""
 KEYLESS_PATHS = frozenset({"/health"})
 """Paths that need no API key."""
-PATHS = frozenset({"/v1/embeddings", "/v1/models", "/health", "/metrics"})
+RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
+"""Where clients ask for re-ranking: Jina's and most others', Cohere's, and LiteLLM's of a vLLM server."""
+PATHS = frozenset({"/v1/embeddings", "/v1/models", *RERANK_PATHS, "/health", "/metrics"})
 """Paths with counters of their own; counters for arbitrary paths of clients would fill the memory."""
 KEYS_VARIABLE = "EDDY_API_KEYS"
 """Environment variable with API keys, separated by commas or white space."""

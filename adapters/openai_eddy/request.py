@@ -1,14 +1,24 @@
-"""A request for embeddings: receiving its body within limits, and the fields of its JSON."""
+"""Requests: receiving a body within limits, and the fields of its JSON."""
 
 from __future__ import annotations
 
 import reprlib
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, cast
+from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import anyio
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PositiveInt, Tag, ValidationError, model_validator
-from pydantic_core import ErrorDetails
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PositiveInt,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.requests import Request
 
 from eddy_embed.integrations import TextRole
@@ -80,12 +90,53 @@ Inputs = Annotated[
 ]
 
 
-class EmbeddingRequest(BaseModel):
-    """The body of a request: the fields of OpenAI's API, and those that it does not have, each with a description."""
+def _text_of_document(value: Any) -> Any:
+    if isinstance(value, str):
+        return value
+    if not isinstance(value, dict) or list(value) != ["text"] or not isinstance(value["text"], str):
+        raise PydanticCustomError("document", 'Input should be a string or {"text": a string}')
+    return value["text"]
+
+
+Document = Annotated[str, BeforeValidator(_text_of_document, json_schema_input_type=str | dict[Literal["text"], str])]
+
+
+class ApiRequest(BaseModel):
+    """The body of a request. Unknown fields are refused; null is as if the field were left out."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+    plural: ClassVar[str]  # the field with the inputs
 
     model: str
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The texts that the model reads, or lists of their token ids."""
+        raise NotImplementedError
+
+    def check_fields(self, limits: Limits) -> None:
+        """Raise `ApiError` where fields do not go together, or one beside the inputs exceeds a limit."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_names(cls, body: Any) -> Any:
+        if not isinstance(body, dict):
+            raise invalid_request(f"The body must be a JSON object, not a {type(body).__name__}.", None)
+        if unknown := ", ".join(name for name in body if name not in cls.model_fields):
+            known = ", ".join(cls.model_fields)
+            raise invalid_request(f"Unrecognized request argument supplied: {unknown:.80}. Known: {known}.", None)
+        # A client may send null for a field that it leaves open.
+        return {name: value for name, value in body.items() if value is not None}
+
+
+Asked = TypeVar("Asked", bound=ApiRequest)
+
+
+class EmbeddingRequest(ApiRequest):
+    """The fields of OpenAI's API, and those that it does not have, each with a description."""
+
+    plural = "input"
+
     input: Inputs
     encoding_format: Literal["float", "base64"] = "float"
     dimensions: PositiveInt | None = Field(
@@ -112,55 +163,75 @@ class EmbeddingRequest(BaseModel):
         alone = _form_of_input(self.input) in ("text", "ids")
         return [self.input] if alone else cast("list[Any]", self.input)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _check_names(cls, body: Any) -> Any:
-        if not isinstance(body, dict):
-            raise invalid_request(f"The body must be a JSON object, not a {type(body).__name__}.", None)
-        if unknown := ", ".join(name for name in body if name not in cls.model_fields):
-            known = ", ".join(cls.model_fields)
-            raise invalid_request(f"Unrecognized request argument supplied: {unknown:.80}. Known: {known}.", None)
-        # A client may send null for a field that it leaves open.
-        return {name: value for name, value in body.items() if value is not None}
+    def check_fields(self, limits: Limits) -> None:
+        """Raise `ApiError` where fields do not go together."""
+        if self.unit != "document" and self.role == "query":
+            raise invalid_request("'role' query has one vector for each input; use unit document.", "unit")
+        if self.unit != "passage" and "passage_size" in self.model_fields_set:
+            raise invalid_request("'passage_size' is for unit passage.", "passage_size")
+        if self.unit == "document" and "late" in self.model_fields_set:
+            raise invalid_request("'late' is for unit passage or sentence.", "late")
 
 
-def parse_request(body: bytearray, limits: Limits) -> EmbeddingRequest:
+class RerankRequest(ApiRequest):
+    """The fields that Jina, Cohere and vLLM have in common, and how Cohere limits what is read of a document."""
+
+    plural = "documents"
+
+    query: str
+    documents: Annotated[list[Document], Field(min_length=1, fail_fast=True)]
+    top_n: PositiveInt | None = Field(None, description="Return so many of the best; left out: all.")
+    return_documents: bool = Field(True, description="Whether the response repeats the documents' texts.")
+    max_tokens_per_doc: PositiveInt | None = Field(
+        None, description="Read so many of a document's first tokens; left out: all, in windows where it is long."
+    )
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The documents' texts."""
+        return self.documents
+
+    def check_fields(self, limits: Limits) -> None:
+        """Raise `ApiError` where the question is blank or too long."""
+        if not self.query.strip():
+            raise invalid_request("'query' is blank: there is nothing to judge documents by.", "query")
+        check_size("query", len(self.query), "characters", limits.input_characters)
+
+
+def parse_request(kind: type[Asked], body: bytearray, limits: Limits) -> Asked:
     """Validate a body, and apply the limits that need no tokenizer.
 
     Raises:
         ApiError: The body is not valid; the error names the field.
     """
     try:
-        request = EmbeddingRequest.model_validate_json(body)
+        request = kind.model_validate_json(body)
     except ValidationError as error:
         raise _to_api_error(error.errors(include_url=False)[0]) from None
-    if request.unit != "document" and request.role == "query":
-        raise invalid_request("'role' query has one vector for each input; use unit document.", "unit")
-    if request.unit != "passage" and "passage_size" in request.model_fields_set:
-        raise invalid_request("'passage_size' is for unit passage.", "passage_size")
-    if request.unit == "document" and "late" in request.model_fields_set:
-        raise invalid_request("'late' is for unit passage or sentence.", "late")
+    request.check_fields(limits)
+    plural = request.plural
     if len(request.inputs) > limits.inputs:
         raise invalid_request(
-            f"'input' has {len(request.inputs)} inputs, more than {limits.inputs}; send them in several requests.",
-            "input",
+            f"'{plural}' has {len(request.inputs)} inputs, more than {limits.inputs}; send them in several requests.",
+            plural,
         )
     for index, each in enumerate(request.inputs):
+        place = f"{plural}[{index}]"
         if isinstance(each, list):
-            check_size(index, len(each), "tokens", limits.input_tokens)
+            check_size(place, len(each), "tokens", limits.input_tokens)
         elif each.strip():
-            check_size(index, len(each), "characters", limits.input_characters)
+            check_size(place, len(each), "characters", limits.input_characters)
         else:
-            raise invalid_request(f"'input[{index}]' is blank and has no vector; leave it out.", "input")
+            raise invalid_request(f"'{place}' is blank; leave it out.", plural)
     return request
 
 
-def check_size(index: int, size: int, counted: str, most: int) -> None:
+def check_size(place: str, size: int, counted: str, most: int) -> None:
     """Refuse an input with more characters or tokens than the server accepts."""
     if size > most:
         raise invalid_request(
-            f"'input[{index}]' has {size} {counted}, more than this server's {most} for an input; split it.",
-            "input",
+            f"'{place}' has {size} {counted}, more than this server's {most} for an input; split it.",
+            place.partition("[")[0],
             "context_length_exceeded",
         )
 

@@ -1,9 +1,11 @@
-"""The response with the vectors: writing its JSON, and sending it in chunks."""
+"""Responses with vectors or scores: writing their JSON, and sending it in chunks."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import AsyncIterator, Iterator, Mapping
+import math
+import uuid
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from eddy_embed.integrations import Floats
 from openai_eddy.errors import server_error
-from openai_eddy.request import EmbeddingRequest
+from openai_eddy.request import EmbeddingRequest, RerankRequest
 
 if TYPE_CHECKING:
     from openai_eddy.engine import InputVectors
@@ -40,10 +42,28 @@ def embeddings_json(results: list[InputVectors], request: EmbeddingRequest, toke
     """Serialize the response of `/v1/embeddings`; "base64" encodes the bytes of little-endian float32."""
     # Row by row: a single call for all rows would hold the GIL, and with it the event loop.
     rows = b",".join(_rows(results, request, normalize))
-    name = orjson.dumps(request.model)
-    usage = orjson.dumps({"prompt_tokens": tokens, "total_tokens": tokens})
+    head = orjson.dumps({"object": "list", "model": request.model, "usage": _usage(tokens)})
     # One join: each + would copy all rows.
-    return b"".join((b'{"object":"list","data":[', rows, b'],"model":', name, b',"usage":', usage, b"}"))
+    return b"".join((head[:-1], b',"data":[', rows, b"]}"))
+
+
+def rerank_json(scores: Sequence[float], request: RerankRequest, tokens: int) -> bytes:
+    """Serialize the response of `/v1/rerank`, best first, from mean log-probabilities of the question's tokens."""
+    order = sorted(range(len(scores)), key=lambda index: -scores[index])[: request.top_n]
+    results = [
+        {
+            "index": index,
+            "relevance_score": math.exp(scores[index]),
+            **({"document": {"text": request.documents[index]}} if request.return_documents else {}),
+        }
+        for index in order
+    ]
+    named = {"id": f"rerank-{uuid.uuid4().hex}", "model": request.model, "usage": _usage(tokens)}
+    return orjson.dumps({**named, "results": results})
+
+
+def _usage(tokens: int) -> dict[str, int]:
+    return {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
 def _rows(results: list[InputVectors], request: EmbeddingRequest, normalize: bool) -> Iterator[bytes]:

@@ -150,10 +150,7 @@ class Reranker:
             InvalidParameter: `seconds` is no positive number.
             TextTooLong: The question leaves no room for a text in the model's window.
         """
-        check_one(query)
-        if not query.strip():
-            raise InvalidText(f"the question is blank ({query!r:.20}): there is nothing to judge texts by")
-        (question,), given = checked_texts([query]), checked_texts(texts)
+        question, given = _checked(query, texts)
         check_options({"progress": progress})
         check_seconds("seconds", seconds)
         with Progress(self.show_progress if show_progress is None else show_progress, progress, "judge") as bar:
@@ -180,9 +177,41 @@ class Reranker:
         shown = [{"text": texts[at]} if return_documents else {} for at in order]
         return [{"corpus_id": at, "score": float(scores[at]), **more} for at, more in zip(order, shown, strict=True)]
 
+    def count_tokens(self, query: str, texts: str | Iterable[str]) -> list[int]:
+        """Count the tokens that the model reads to score each text: text, question and wording, in all windows.
+
+        Raises:
+            InvalidText, TextTooLong: As for `scores`.
+        """
+        question, given = _checked(query, texts)
+        return [sum(len(ids) for ids, _ in self._likelihood.windows(question, text)) for text in given]
+
+    def truncate(self, texts: str | Iterable[str], max_tokens: int) -> list[str]:
+        """Cut each text after so many of its tokens.
+
+        Raises:
+            InvalidText: A text is blank, no string, or not valid Unicode.
+            InvalidParameter: `max_tokens` is no positive integer.
+        """
+        check_count("max_tokens", max_tokens)
+        given = checked_texts(texts)
+        ends = [tokens.ends for tokens in self._likelihood.tokenizer(given)]
+        return [
+            text[: own[max_tokens - 1]] if len(own) > max_tokens else text
+            for text, own in zip(given, ends, strict=True)
+        ]
+
     def __repr__(self) -> str:
         host = self._likelihood.host
         return f"Reranker({self.model_name!r}, device={str(host.device)!r}, dtype={host.dtype_name!r})"
+
+
+def _checked(query: str, texts: str | Iterable[str]) -> tuple[str, list[str]]:
+    check_one(query)
+    if not query.strip():
+        raise InvalidText(f"the question is blank ({query!r:.20}): there is nothing to judge texts by")
+    (question,) = checked_texts([query])
+    return question, checked_texts(texts)
 
 
 def _wording(prompt: Any) -> Prompt:

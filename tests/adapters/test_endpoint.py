@@ -21,7 +21,7 @@ from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText, UnknownMethod
-from openai_eddy.engine import open_embedders
+from openai_eddy.engine import open_models
 from openai_eddy.errors import ApiError
 from openai_eddy.limits import Limits
 from openai_eddy.middleware import Keys, read_keys
@@ -37,7 +37,7 @@ IN_COMPANY = {"rtol": 0, "atol": 1e-5}
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     options = {"query_instruction": "Find: ", "max_length": 96}
-    with serving(open_embedders("eddy-tiny", METHODS, **options), names=[NAME, "text-embedding-3-small"]) as found:
+    with serving(open_models("eddy-tiny", METHODS, **options)[0], names=[NAME, "text-embedding-3-small"]) as found:
         yield found
 
 
@@ -246,9 +246,9 @@ def test_keys_and_hosts(usual: Embedder, tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_what_is_refused_before_a_model_loads(tmp_path: Path) -> None:
     with pytest.raises(UnknownMethod):
-        open_embedders("nowhere", ["plain", "plian"])
+        open_models("nowhere", ["plain", "plian"])
     with pytest.raises(InvalidParameter, match="post-processing"):
-        open_embedders("nowhere", ["plain"], post=tmp_path / "fitted")
+        open_models("nowhere", ["plain"], post=tmp_path / "fitted")
     with pytest.raises(InvalidParameter, match="accepts nothing"):
         Limits(inputs=0)
 
@@ -257,6 +257,6 @@ def test_post_processing(tmp_path: Path) -> None:
     fitted = Embedder("eddy-tiny", method="plain:exit=1+whiten")
     fitted.fit([LONG, *TEXTS]).save(tmp_path / "fitted")
     methods = ["plain:exit=1", "plain:exit=1+whiten"]
-    plain, whitened = open_embedders("eddy-tiny", methods, post=tmp_path / "fitted").values()
+    plain, whitened = open_models("eddy-tiny", methods, post=tmp_path / "fitted")[0].values()
     assert np.array_equal(whitened.encode_document(TEXTS), fitted.encode_document(TEXTS))
     assert plain.post is None

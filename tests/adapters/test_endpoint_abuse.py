@@ -145,7 +145,7 @@ def test_other_models_paths_methods_and_types(served: Served) -> None:
     assert [answer.status_code for answer in answers] == [404, 405, 415, 404, 404]
     errors = [answer.json()["error"] for answer in answers]
     assert {error["type"] for error in errors} == {"invalid_request_error"}
-    assert errors[0]["message"].endswith("/v1/models; a client's base URL ends in /v1.")
+    assert errors[0]["message"].endswith("/v2/rerank; a client's base URL ends in /v1.")
     assert (errors[4]["param"], errors[4]["code"]) == ("model", "model_not_found")
     assert "`gpt-4` does not exist" in errors[4]["message"]
     raw = served.raw(b"GET / HTTP/1.1\r\nnonsense\r\n\r\n")

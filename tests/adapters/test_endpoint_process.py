@@ -155,3 +155,10 @@ def test_memory_stays_flat_over_10000_requests(serve) -> None:
         grown = resident() - before
     assert grown < 8 * 2**20, f"{before / 2**20:.1f} MiB grew by {grown / 2**20:.1f} MiB"
     assert process.poll() is None
+
+
+def test_it_re_ranks_if_asked_to(serve) -> None:
+    _, root = serve("--rerank")
+    body = {"model": NAME, "query": "When does it leave?", "documents": ["Dogs travel for free.", TEXT]}
+    assert httpx.post(f"{root}/v1/rerank", json=body, timeout=60).json()["results"][0]["index"] == 1
+    assert ask(root, 1).status_code == 200

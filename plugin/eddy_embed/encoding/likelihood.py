@@ -55,7 +55,7 @@ class Likelihood:
         Raises:
             TextTooLong: The question leaves no room for a text.
         """
-        laid = [(owner, *window) for owner, text in enumerate(texts) for window in self._windows(question, text)]
+        laid = [(owner, *window) for owner, text in enumerate(texts) for window in self.windows(question, text)]
         bar.expect(len(laid))
         found = np.full(len(texts), np.nan, np.float32)
         began, read, first = time.monotonic(), 0, 0
@@ -75,7 +75,7 @@ class Likelihood:
             read, first = read + total, last
         return found
 
-    def _windows(self, question: str, text: str) -> list[tuple[Ints, int]]:
+    def windows(self, question: str, text: str) -> list[tuple[Ints, int]]:
         """Ids of each window of a text, and the number of the question's tokens at its end."""
         (tokens,) = self.tokenizer([f"{self.prompt.before}{text}{self.prompt.between}{question}"])
         begin = len(self.prompt.before) + len(text) + len(self.prompt.between)
@@ -90,7 +90,7 @@ class Likelihood:
                 f"for a text among {self.max_length}; shorten the question {question!r:.60}"
             )
         first, second = text[: own.starts[half + lap]], text[own.starts[half - lap] :]
-        return [*self._windows(question, first), *self._windows(question, second)]
+        return [*self.windows(question, first), *self.windows(question, second)]
 
     def _pass(self, laid: list[tuple[Ints, int]]) -> list[float]:
         packed = pack([without_placeholders(ids) for ids, _ in laid])
