@@ -18,10 +18,9 @@ from tests.selection import each_once, mostly_slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eddy_embed import Embedder, methods
-from eddy_embed.encoding import backward_attention
 from eddy_embed.errors import IncompatibleMethods, InterventionDidNotRun, InvalidParameter, InvalidText
 from eddy_embed.methods.method import Method
-from eddy_embed.model.attention import AttentionRecorder
+from eddy_embed.model.attention import AttentionRecorder, backward_attention
 from eddy_embed.model.attention.watcher import _Rectangles
 from eddy_embed.model.speed.onednn_linear import pad_rows
 from eddy_embed.parts.attention import BackwardAttention, ExtraKeyValues

@@ -36,7 +36,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"model"}),
     frozenset({"methods"}),
     frozenset({"encoding"}),
-    frozenset({"embedder"}),
+    frozenset({"embedder", "reranker"}),
     frozenset({"analysis", "integrations"}),
     frozenset({"cli"}),
 )
@@ -67,8 +67,8 @@ PLUGIN_FILES = sorted(p for p in PLUGIN.rglob("*.py") if p.name != "__init__.py"
 ADAPTER_FILES = sorted((ROOT / "adapters").rglob("*.py"))
 DEMO_FILES = sorted((ROOT / "demos").rglob("*.py"))
 ADAPTERS = (
-    *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.vector_stores.eddy"),
-    *("langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "ray_eddy"),
+    *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.postprocessor.eddy"),
+    *("llama_index.vector_stores.eddy", "langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "ray_eddy"),
 )
 OVER_CHROMA = (
     "llama_index/vector_stores",
@@ -244,6 +244,7 @@ def test_llamahub_finds_the_classes() -> None:
     """`import_path` holds every class of `class_authors`; secondary ones may be elsewhere in the distribution."""
     import llama_index.embeddings.eddy
     import llama_index.node_parser.eddy
+    import llama_index.postprocessor.eddy
     import llama_index.vector_stores.eddy
 
     text = read("pyproject.toml")
@@ -255,6 +256,7 @@ def test_llamahub_finds_the_classes() -> None:
     assert section[".class_authors"] == llama_index.embeddings.eddy.__all__
     assert section[".secondary_class_authors"] == [
         *llama_index.node_parser.eddy.__all__,
+        *llama_index.postprocessor.eddy.__all__,
         *llama_index.vector_stores.eddy.__all__,
     ]
 
@@ -316,7 +318,9 @@ def test_import_is_light(module: str) -> None:
 
 
 def test_adapters_import_without_torch() -> None:
-    loaded = modules_after("import chroma_eddy, langchain_eddy, llama_index.embeddings.eddy")
+    loaded = modules_after(
+        "import chroma_eddy, langchain_eddy, llama_index.embeddings.eddy, llama_index.postprocessor.eddy"
+    )
     assert "chroma_eddy" in loaded
     assert "torch" not in loaded
 
@@ -356,7 +360,7 @@ def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None
     assert wanted - set(names) == set()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == {package.split(".")[0] for package in packages}
-    shared = ("", *(f"/{name}" for name in ("embeddings", "node_parser", "vector_stores")))
+    shared = ("", *(f"/{name}" for name in ("embeddings", "node_parser", "postprocessor", "vector_stores")))
     assert not {f"llama_index{folder}/__init__.py" for folder in shared} & set(names)
     assert not [name for name in names if name.endswith((".pyc", ".pt", ".npz")) or "__pycache__" in name]
 

@@ -149,6 +149,7 @@ class Reranker:
             InvalidText: The question or a text is blank, no string, or not valid Unicode.
             InvalidParameter: `seconds` is no positive number.
             TextTooLong: The question leaves no room for a text in the model's window.
+            NotFinite: The model gives NaN or infinity.
         """
         question, given = _checked(query, texts)
         check_options({"progress": progress})
@@ -227,8 +228,9 @@ def _wording(prompt: Any) -> Prompt:
         if name is not None:
             fields.append((name, literals))
             literals = ""
-    if [name for name, _ in fields] != ["passage", "question"] or literals:
+    if [name for name, _ in fields] != ["passage", "question"] or literals or not fields[1][1]:
         raise InvalidParameter(
-            f"prompt={prompt!r} must name {{passage}} and then {{question}}, once each, and end with the latter"
+            f"prompt={prompt!r} must name {{passage}} and then, after some wording, {{question}}, once each, and end "
+            "with the latter"
         )
     return Prompt(fields[0][1], fields[1][1])

@@ -74,8 +74,8 @@ class Query:
     def _check_rerank(self) -> None:
         check_count("rerank_from", self.rerank_from, optional=True)
         check_seconds("rerank_seconds", self.rerank_seconds)
-        if self.rerank is None and (self.rerank_from, self.rerank_seconds) != (None, None):
-            raise InvalidParameter("rerank_from= and rerank_seconds= belong to rerank=True; leave them out")
+        if self.rerank is None and (self.rerank_from, self.rerank_seconds, self.progress) != (None, None, None):
+            raise InvalidParameter("rerank_from=, rerank_seconds= and progress= belong to rerank=True; leave them out")
         if self.rerank is not None and (self.unit != "passage" or self.mmr):
             raise InvalidParameter(
                 f"rerank=True judges passages and sorts them; unit={self.unit!r} and mmr={self.mmr} do not go with it"

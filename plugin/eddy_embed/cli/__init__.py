@@ -10,12 +10,12 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from eddy_embed._version import __version__
 from eddy_embed.cli import embed, evaluate, layers, models
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError, MethodCollapse
 from eddy_embed.utils.glibc_malloc import keep_freed
 from eddy_embed.utils.interrupts import Interrupted, stoppable
+from eddy_embed.utils.version import __version__
 
 app = typer.Typer(
     name="eddy",

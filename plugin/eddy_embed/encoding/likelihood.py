@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from eddy_embed.encoding.runner import run_halving
-from eddy_embed.errors import TextTooLong
+from eddy_embed.errors import InvalidText, NotFinite, TextTooLong
 from eddy_embed.model.head import Head
 from eddy_embed.model.host import Host
 from eddy_embed.text.sequence import pack, without_placeholders
@@ -54,6 +54,8 @@ class Likelihood:
 
         Raises:
             TextTooLong: The question leaves no room for a text.
+            InvalidText: The tokenizer makes no token of the question.
+            NotFinite: The model gives NaN or infinity.
         """
         laid = [(owner, *window) for owner, text in enumerate(texts) for window in self.windows(question, text)]
         bar.expect(len(laid))
@@ -70,6 +72,10 @@ class Likelihood:
             with self._lock:
                 means = run_halving(self._pass, [(ids, count) for _, ids, count in laid[first:last]])
             for (owner, _, _), mean in zip(laid[first:last], means, strict=True):
+                if not np.isfinite(mean):
+                    raise NotFinite(
+                        f"text {owner}: the model gave NaN or infinity; load it with dtype='float32' or 'bfloat16'"
+                    )
                 found[owner] = np.fmax(found[owner], mean)
             bar.advance(last - first)
             read, first = read + total, last
@@ -79,9 +85,11 @@ class Likelihood:
         """Ids of each window of a text, and the number of the question's tokens at its end."""
         (tokens,) = self.tokenizer([f"{self.prompt.before}{text}{self.prompt.between}{question}"])
         begin = len(self.prompt.before) + len(text) + len(self.prompt.between)
-        ids = np.concatenate([self.prefix, tokens.ids])
+        ids, count = np.concatenate([self.prefix, tokens.ids]), int((tokens.ends > begin).sum())
+        if not 0 < count < len(ids):
+            raise InvalidText(f"the tokenizer makes no token of the question {question!r:.60} by itself; reword it")
         if len(ids) <= self.max_length:
-            return [(ids, int((tokens.ends > begin).sum()))]
+            return [(ids, count)]
         (own,) = self.tokenizer([text])
         half, lap = len(own.ids) // 2, len(own.ids) // SHARED // 2
         if half < FEWEST:

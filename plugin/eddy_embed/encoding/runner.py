@@ -12,12 +12,12 @@ from typing import TypeVar, cast
 import numpy as np
 import torch
 
-from eddy_embed.encoding.backward_attention import Refiner
 from eddy_embed.encoding.document import positions_by_span
 from eddy_embed.encoding.planner import TextPlan
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method
 from eddy_embed.model.attention import AttentionRecorder
+from eddy_embed.model.attention.backward_attention import Refiner
 from eddy_embed.model.host import TEMPERATURE, Host
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole

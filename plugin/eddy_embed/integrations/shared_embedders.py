@@ -260,12 +260,12 @@ async def in_worker(function: Callable[..., _T], *arguments: Any) -> _T:
     return await loop.run_in_executor(_workers[loop], call)
 
 
-def live_error(owner: str, model_name: str) -> str:
+def live_error(owner: str, model_name: str, parameter: str = "model_name") -> str:
     """The message for a live model where only a configuration will do."""
     return (
         f"{model_name!r} is a live model: it cannot be copied to another process or rebuilt from a configuration. Name "
-        f"the model instead, {owner}(model_name=...), or call {owner}.from_model in the other process; call "
-        "save(folder) if it was fitted."
+        f"the model instead, {owner}({parameter}=...), or call {owner}.from_model in the other process"
+        f"{'; call save(folder) if it was fitted' * (parameter == 'model_name')}."
     )
 
 

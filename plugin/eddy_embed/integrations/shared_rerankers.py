@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr
 
-from eddy_embed.encoding.validation import check_count, torch_name
-from eddy_embed.errors import EddyError
+from eddy_embed.encoding.validation import check_count, check_seconds, torch_name
+from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.shared_embedders import live_error
 from eddy_embed.utils.arrays import Floats
 
@@ -30,10 +30,17 @@ def open_reranker(model: Any, **settings: Any) -> Reranker:
     """A reranker as it is, or that of a model and these arguments of `Reranker`.
 
     Of a named model, it is the same object as long as somebody holds it.
+
+    Raises:
+        InvalidParameter: There are arguments to a reranker that is made already.
     """
     from eddy_embed.reranker import Reranker
 
     if isinstance(model, Reranker):
+        if settings:
+            raise InvalidParameter(
+                f"{', '.join(settings)}: the reranker is made already; leave this out, or name a model"
+            )
         return model
     if not isinstance(model, str | os.PathLike):
         return Reranker(model, **settings)
@@ -60,6 +67,7 @@ class RerankerOwner(BaseModel):
     def __init__(self, model: Any, **given: Any) -> None:
         fields = {name: value for name, value in given.items() if name in type(self).model_fields}
         check_count("top_n", fields.get("top_n", 1))
+        check_seconds("seconds", fields.get("seconds"))
         more = {name: value for name, value in given.items() if name not in fields}
         settings = {name: torch_name(value) for name, value in {**fields.pop("settings", {}), **more}.items()}
         reranker = open_reranker(model, **settings)
@@ -90,10 +98,12 @@ class RerankerOwner(BaseModel):
 
     def __getstate__(self) -> dict[Any, Any]:
         if self._live:
-            raise EddyError(live_error(type(self).__name__, self.model))
-        state = BaseModel.__getstate__(self)  # LlamaIndex's warns of what is left out here
-        private = {**(state.get("__pydantic_private__") or {}), "_reranker": None}
-        return {**state, "__pydantic_private__": private}
+            raise EddyError(live_error(type(self).__name__, self.model, "model"))
+        # Callbacks belong to this process.
+        return {name: getattr(self, name) for name, field in type(self).model_fields.items() if not field.exclude}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__init__(**state)
 
     def __deepcopy__(self: _O, memo: dict[int, Any] | None = None) -> _O:
         return self.__copy__()

@@ -80,5 +80,13 @@ class Head:
         return torch.cat(found)
 
 
-def _states_given(*_: Any, **__: Any) -> BaseModelOutputWithPast:
-    return BaseModelOutputWithPast(last_hidden_state=_given.get())
+class _Output(BaseModelOutputWithPast):
+    """What a base returns: its states, and None for all else that it may have, such as its routers' choices."""
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+
+
+def _states_given(*_: Any, **__: Any) -> _Output:
+    return _Output(last_hidden_state=_given.get())

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from llama_index.core.bridge.pydantic import ConfigDict, Field
+from llama_index.core.bridge.pydantic import ConfigDict, Field, SerializationInfo, model_serializer
+from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Handler
 from llama_index.core.callbacks import CBEventType, EventPayload
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import RerankerOwner, check_kind, check_loaded
+from eddy_embed.integrations import RerankerOwner, check_kind, check_loaded, live_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,6 +60,26 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
     def class_name(cls) -> str:
         """Name under which LlamaIndex serialises the class."""
         return "EddyRerank"
+
+    @model_serializer(mode="wrap")
+    def custom_model_dump(self, handler: Handler, info: SerializationInfo) -> dict[str, Any]:
+        """The fields, and whether they are those of a live model."""
+        live = {"live_model": True} if self._live else {}
+        return {**handler(self), "class_name": self.class_name(), **live}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any], **kwargs: Any) -> Self:
+        """Rebuild from `to_dict()`, with `kwargs` in place of the dictionary's values.
+
+        Raises:
+            InvalidParameter: The dictionary describes a live model.
+        """
+        check_kind("data", data, Mapping, "a dictionary that to_dict() made")
+        values = {**data, **kwargs}
+        if values.pop("live_model", False):
+            raise InvalidParameter(live_error("EddyRerank", str(data.get("model")), "model"))
+        values.pop("class_name", None)
+        return cls(**values)
 
     def _postprocess_nodes(
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None

@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 
 from eddy_embed import methods
-from eddy_embed._version import __version__
 from eddy_embed.analysis.evaluate.metrics import accuracy, cross_validated, ndcg, odd_one_out, recall, reciprocal_rank
 from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import WORDS, System
@@ -19,6 +18,7 @@ from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task
 from eddy_embed.embedder import Embedder
 from eddy_embed.model.fingerprint import digest as hashed
 from eddy_embed.utils.arrays import Doubles, Ints
+from eddy_embed.utils.version import __version__
 
 Identities = dict[tuple[System, str], dict[str, Any]]
 Step = Callable[[str, int, int], None]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from eddy_embed.model.attention import AttentionRecorder
+from eddy_embed.model.attention.watcher import AttentionRecorder
 from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.repetition import Repetition, pieces
 from eddy_embed.text.sequence import Sequence, passes

@@ -39,6 +39,7 @@ from eddy_embed.utils.memory import out_of_memory
 
 DTYPE = "EDDY_DTYPE"
 """The variable that names what "auto" stands for."""
+NO_HEAD = "it gives no probabilities of words; name a language model with its head, such as smollm2"
 
 
 def load(
@@ -55,10 +56,7 @@ def load(
     subfolder: str = "",
     head: bool = False,
 ) -> tuple[torch.nn.Module, Any, Backbone]:
-    """Load a model's base up to its exit layer, and its tokenizer; see `Embedder` for the arguments.
-
-    With `head`, all of the model is loaded, its language-model head too.
-    """
+    """Load a model's base up to its exit layer, or with `head` all of the model, and its tokenizer; see `Embedder`."""
     int8 = asked_dtype(dtype)[0] == "int8"
     where, prepacked = locate(name), prepacks() and not int8
     options = {**options, "subfolder": subfolder} if subfolder else options
@@ -100,7 +98,7 @@ def load(
             **source.options,
             **model_kwargs,
         )
-    _complete(name, info)
+    _complete(name, info, head)
     if source.adapter is not None:
         model = attach(model, source.adapter, options, kept)
     if "device_map" not in model_kwargs:
@@ -282,20 +280,23 @@ def _opening(name: str | os.PathLike[str]) -> Iterator[None]:
                 f"model {os.fspath(name)!r} comes with code of its own, which is not run; read that code, and pass "
                 "trust_remote_code=True if you trust it, or name another model"
             ) from None
+        if "this kind of AutoModel: AutoModelForCausalLM" in str(error):
+            raise UnsupportedModel(f"{os.fspath(name)!r}: {NO_HEAD}") from None
         known = isinstance(error, OSError | ValueError)
         said = _first_line(error) if known else f"{type(error).__name__}: {' '.join(str(error).split())}"
         raise not_opened(name, f"{said:.400}") from error
 
 
-def _complete(name: str | os.PathLike[str], info: dict[str, Any]) -> None:
+def _complete(name: str | os.PathLike[str], info: dict[str, Any], head: bool) -> None:
     # Nothing reads the output of an encoder's pooler, and many checkpoints leave it out.
     missing = (key for key in info["missing_keys"] if not key.startswith("pooler."))
     absent = sorted(missing) + sorted(str(entry) for entry in info["mismatched_keys"])
     if absent:
         raise UnsupportedModel(
             f"{os.fspath(name)!r}: {len(absent)} tensors are missing from the checkpoint or have another shape, "
-            f"such as {absent[0]}; embedding with random weights is refused. If only the embeddings are missing, "
-            "because they are stored as those of the output, load the model with AutoModelForCausalLM, and hand it over"
+            f"such as {absent[0]}; random weights are refused. If only the embeddings are missing, because they are "
+            "stored as those of the output, load the model with AutoModelForCausalLM, and hand it over"
+            f"{f'; if only the head is, {NO_HEAD}' * head}"
         )
 
 
