@@ -38,7 +38,7 @@ def shared() -> Iterator[None]:
 
 def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
     exit_of, show, *others = (asked[key] for key in ("exit_of", "show_progress", "tokenizer", "model_kwargs"))
-    if name != NAME or show or any(others):
+    if name != NAME or show or any(others) or asked["head"]:
         return load(name, **asked)
     stat = Path(locate(NAME), "model.safetensors").stat()
     files = (locate(NAME), stat.st_mtime_ns, stat.st_size)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +17,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
+from eddy_embed.model import self_check
 from eddy_embed.model.loading.names import BUNDLED
 
+MODELS = os.environ.get("EDDY_TEST_MODELS")
 SMALL: dict[str, Any] = {
     "vocab_size": families.VOCABULARY,
     "hidden_size": 64,
@@ -82,17 +85,47 @@ def test_a_model_that_copies_its_weights_is_refused() -> None:
         Embedder(model, tokenizer=tokenizer, method="plain")
 
 
-def test_layers_that_mix_neighbours_are_refused() -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_layers_that_mix_neighbours_are_refused(dtype: torch.dtype) -> None:
     model, tokenizer = loaded("llama")
-    model = copy.deepcopy(model)
+    model = copy.deepcopy(model).to(dtype)
 
     class Smooth(torch.nn.Module):
         def forward(self, hidden: torch.Tensor) -> torch.Tensor:
             return hidden + hidden.mean(1, keepdim=True)
 
-    model.model.layers[2].mlp = Smooth()
+    model.model.layers[0].mlp = Smooth()
     with pytest.raises(UnsupportedModel, match="differ from the model's own"):
         Embedder(model, tokenizer=tokenizer, method="plain")
+
+
+def test_what_eager_attention_rounds_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys far from zero make large logits, which eager attention rounds in bfloat16; the model's own sdpa does not."""
+    model, tokenizer = loaded("qwen2")
+    refused = []
+    for seed in range(6):
+        far = copy.deepcopy(model)
+        torch.manual_seed(seed)
+        for layer in far.model.layers:
+            bias = layer.self_attn.k_proj.bias
+            bias.data += 100 * torch.randn_like(bias)
+        far = far.to(torch.bfloat16)
+        Embedder(far, tokenizer=tokenizer, method="plain:exit=-1", check=False)
+        with monkeypatch.context() as patch:
+            patch.setattr(self_check, "by_sdpa", lambda _, __, eager: eager)
+            try:
+                Embedder(far, tokenizer=tokenizer, method="plain:exit=-1", check=False)
+            except UnsupportedModel as error:
+                refused.append(str(error))
+    assert refused and all("differ from the model's own" in each for each in refused)
+
+
+@pytest.mark.skipif(not MODELS, reason="EDDY_TEST_MODELS names no folder of larger models")
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_qwen_opens_with_all_of_its_layers(dtype: str) -> None:
+    embedder = Embedder(f"{MODELS}/qwen05.gguf", "tp:prompt=cot,exit=-1", dtype=dtype, device="cpu", check=False)
+    assert embedder.encode_query("a").shape == (896,)
 
 
 @pytest.mark.parametrize("part", ["embed_tokens", "norm"])

@@ -158,7 +158,7 @@ def test_every_package_says_that_it_has_types():
         root / "plugin" / "eddy_embed",
         root / "demos" / "eddy_demo",
     ]
-    assert len(packages) == 10 and all((package / "py.typed").is_file() for package in packages)
+    assert len(packages) == 11 and all((package / "py.typed").is_file() for package in packages)
 
 
 def test_each_index_of_a_process_stores_its_own_embedding_function(tmp_path):

@@ -163,7 +163,8 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     first.write_text(BREAD, encoding="utf-8")
     second.write_text(TIDES, encoding="utf-8")
     with serving(folder) as site:
-        assert site.ask("What does the moon do?") == [("done", {"passages": 0, "seconds": pytest.approx(0, abs=60)})]
+        done = {"passages": 0, "judged": None, "seconds": pytest.approx(0, abs=60)}
+        assert site.ask("What does the moon do?") == [("done", done)]
         elsewhere("ingest", first, "--library", folder, "--method", "htp:exit=2")
         wait(lambda: site.names() == ["bread.txt"])
         version = site.state.reader.version

@@ -1,0 +1,212 @@
+"""Re-ranking by the likelihood of the question: against a naive reference, and what the class promises."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tests import families
+from tests.reference.likelihood import likelihood
+from tests.selection import mostly_slow
+
+from eddy_embed import Embedder, Reranker
+from eddy_embed.encoding.likelihood import Likelihood
+from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, UnsupportedModel
+from eddy_embed.model.head import Head
+from eddy_embed.reranker import PROMPT
+
+QUESTION = "where does a fish rest?"
+TEXTS = ["Eddies form behind rocks. A fish rests in one.", "Bread rises.", "The ferry leaves at noon, and comes back."]
+CAUSAL = [*families.FAMILIES, *families.MORE_FAMILIES]
+
+
+def reranker(name: str, **settings: Any) -> Reranker:
+    model, tokenizer = families.build(name)
+    return Reranker(model, tokenizer=tokenizer, **settings)
+
+
+def expected(name: str, question: str, text: str) -> float:
+    """The reference's score, with the ids of the family's own tokenizer."""
+    model, tokenizer = families.build(name)
+    whole = PROMPT.format(passage=text, question=question)
+    given = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+    start = reranker(name)._likelihood.prefix.tolist()
+    inside = [end > len(whole) - len(question) for _, end in given["offset_mapping"]]
+    return likelihood(model, [*start, *given["input_ids"]], len(start) + inside.index(True))
+
+
+@pytest.mark.parametrize("name", mostly_slow(CAUSAL, tuple(families.FAMILIES)))
+def test_scores_are_those_of_the_reference(name: str) -> None:
+    found = reranker(name).scores(QUESTION, TEXTS[:2])
+    np.testing.assert_allclose(found, [expected(name, QUESTION, text) for text in TEXTS[:2]], atol=1e-4)
+
+
+def _one_token_more(patch: pytest.MonkeyPatch) -> None:
+    windows = Likelihood.windows
+    patch.setattr(Likelihood, "windows", lambda *given: [(ids, count + 1) for ids, count in windows(*given)])
+
+
+def _without_cap(patch: pytest.MonkeyPatch) -> None:
+    scores, cap = Head.scores, families.build("gemma2")[0].config.final_logit_softcapping
+    patch.setattr(Head, "scores", lambda self, states: cap * torch.atanh(scores(self, states) / cap))
+
+
+@pytest.mark.parametrize("mutate", [_one_token_more, _without_cap])
+def test_a_fault_moves_scores_away_from_the_reference(mutate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, right = reranker("gemma2"), expected("gemma2", QUESTION, TEXTS[0])
+    assert abs(float(own.scores(QUESTION, TEXTS[0])[0]) - right) < 1e-4
+    mutate(monkeypatch)
+    assert abs(float(own.scores(QUESTION, TEXTS[0])[0]) - right) > 1e-3
+
+
+def test_a_head_that_differs_from_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_cap(monkeypatch)
+    with pytest.raises(UnsupportedModel, match="differs from the model"):
+        reranker("gemma2")
+
+
+@pytest.mark.parametrize("name", mostly_slow(CAUSAL, ("llama", "gpt2")))
+def test_a_score_depends_on_no_other_text(name: str) -> None:
+    """In any order and number, also in passes of one text."""
+    own, alone = reranker(name), reranker(name, batch_tokens=1)
+    together = own.scores(QUESTION, TEXTS)
+    np.testing.assert_allclose(together, own.scores(QUESTION, TEXTS[::-1])[::-1], atol=1e-5)
+    np.testing.assert_allclose(together, alone.scores(QUESTION, TEXTS), atol=1e-5)
+    assert together.dtype == np.float32 and (together < 0).all()
+
+
+def test_the_model_stays_as_it_is_and_embeds_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, tokenizer = families.build("llama")
+    before = copy.deepcopy(model.state_dict())
+    output = model(torch.tensor([[5, 6, 7]])).logits
+    own = Reranker(model, tokenizer=tokenizer)
+    embedder = Embedder(model, "plain", tokenizer=tokenizer, check=False)
+    vector, scores = embedder.encode_query(QUESTION), own.scores(QUESTION, TEXTS)
+    with monkeypatch.context() as patch:
+        patch.setattr(Head, "scores", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            own.scores(QUESTION, TEXTS)
+    assert np.array_equal(own.scores(QUESTION, TEXTS), scores)
+    assert np.array_equal(embedder.encode_query(QUESTION), vector)
+    assert torch.equal(model(torch.tensor([[5, 6, 7]])).logits, output)
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in model.modules())
+
+
+def test_of_a_long_text_the_best_window_counts() -> None:
+    own = reranker("llama", max_length=200)
+    text = " ".join(f"Sentence {number} says nothing of it." for number in range(30)) + " A fish rests behind a rock."
+    windows = own._likelihood.windows(QUESTION, text)
+    assert len(windows) > 2 and max(len(ids) for ids, _ in windows) <= 200
+    assert own.scores(QUESTION, text)[0] == pytest.approx(max(own._likelihood._pass(windows)), abs=1e-5)
+
+
+def test_seconds_leave_the_last_texts_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first pass always runs."""
+    own = reranker("llama", batch_tokens=1)
+    scores = own.scores(QUESTION, TEXTS, seconds=1e-9)
+    assert np.isfinite(scores[0]) and np.isnan(scores[1:]).all()
+    assert np.isfinite(own.scores(QUESTION, TEXTS, seconds=1e9)).all()
+
+
+def test_progress_is_told_and_ends_the_work() -> None:
+    told = list[tuple[int, int, str]]()
+    own = reranker("llama", batch_tokens=1)
+    own.scores(QUESTION, TEXTS, progress=lambda *given: told.append(given))
+    assert told == [(1, 3, "judge"), (2, 3, "judge"), (3, 3, "judge")]
+
+    def leave(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        own.scores(QUESTION, TEXTS, progress=leave)
+
+
+def test_rank_has_the_form_of_a_cross_encoder() -> None:
+    own = reranker("llama")
+    scores = own.scores(QUESTION, TEXTS)
+    ranked = own.rank(QUESTION, TEXTS, top_k=2, return_documents=True)
+    order = np.argsort(-scores)[:2].tolist()
+    assert ranked == [{"corpus_id": at, "score": pytest.approx(float(scores[at])), "text": TEXTS[at]} for at in order]
+
+
+def test_a_prompt_may_hold_braces() -> None:
+    own = reranker("llama", prompt="{{{passage}}} asks: {question}")
+    assert own._likelihood.prompt.before == "{" and own._likelihood.prompt.between == "} asks: "
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"prompt": "{passage}"}, "must name {passage} and then"),
+        ({"prompt": "{question} {passage}"}, "must name {passage} and then"),
+        ({"prompt": "{passage} {question}?"}, "must name {passage} and then"),
+        ({"prompt": "{passage} {"}, "cannot be read"),
+        ({"prompt": 1}, "prompt=1 must be a wording"),
+        ({"max_length": 10**6}, "max_length=1000000"),
+        ({"batch_tokens": 0}, "batch_tokens=0"),
+        ({"promt": "x"}, "did you mean prompt="),
+    ],
+)
+def test_settings_that_are_none_are_refused(settings: dict[str, Any], reason: str) -> None:
+    with pytest.raises(InvalidParameter, match=re.escape(reason)):
+        reranker("llama", **settings)
+
+
+@pytest.mark.parametrize(
+    ("question", "texts", "options", "kind"),
+    [
+        ("", TEXTS, {}, InvalidText),
+        (" \n", TEXTS, {}, InvalidText),
+        (3, TEXTS, {}, InvalidText),
+        (QUESTION, ["a", " "], {}, InvalidText),
+        (QUESTION, ["a", None], {}, InvalidText),
+        ("half \ud800", TEXTS, {}, InvalidText),
+        ("word " * 3000, TEXTS, {}, TextTooLong),
+        (QUESTION, TEXTS, {"seconds": 0}, InvalidParameter),
+        (QUESTION, TEXTS, {"seconds": "2"}, InvalidParameter),
+        (QUESTION, TEXTS, {"progress": 1}, InvalidParameter),
+    ],
+)
+def test_what_cannot_be_judged_is_refused(question: Any, texts: Any, options: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        reranker("llama").scores(question, texts, **options)
+
+
+def test_no_text_has_no_score() -> None:
+    assert reranker("llama").scores(QUESTION, []).shape == (0,)
+
+
+def test_models_that_cannot_judge_are_refused(tmp_path: Path) -> None:
+    model, tokenizer = families.build("llama")
+    with pytest.raises(UnsupportedModel, match="no language-model head"):
+        Reranker(model.model, tokenizer=tokenizer)
+    encoder, own = families.build("bert")
+    with pytest.raises(UnsupportedModel, match="both directions"):
+        Reranker(encoder, tokenizer=own)
+    transformers.AutoModel.from_config(model.config).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UnsupportedModel, match="random weights are refused"):
+        Reranker(tmp_path)
+
+
+def test_a_model_that_overflows_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, scores = reranker("llama"), Head.scores
+    monkeypatch.setattr(Head, "scores", lambda self, states: scores(self, states) * torch.nan)
+    with pytest.raises(NotFinite, match="text 0: the model gave NaN"):
+        own.scores(QUESTION, TEXTS)
+
+
+def test_a_model_read_from_a_folder_judges_as_the_loaded_one(tmp_path: Path) -> None:
+    """Its weights may be kept in another layout."""
+    model, tokenizer = families.build("llama")
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    named = Reranker(tmp_path, dtype="float32")
+    np.testing.assert_allclose(named.scores(QUESTION, TEXTS), reranker("llama").scores(QUESTION, TEXTS), atol=1e-4)
