@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
-_HYBRID = {"hybrid", "fusion", "alpha"}
-_SEARCH = ("where_document", "documents", "prefilter", "fetch_k", *_HYBRID)
+_OF_TEXT = {"hybrid", "fusion", "alpha", "rerank", "rerank_from", "rerank_seconds"}
+"""Arguments that need the text of a question."""
+_SEARCH = ("where_document", "documents", "prefilter", "fetch_k", *_OF_TEXT)
 
 
 class EddyChroma(VectorStore):
@@ -219,7 +220,7 @@ class EddyChroma(VectorStore):
             k: Number of documents.
             filter: Chroma's condition on metadata.
             **kwargs: Arguments of `Index.query`: `where_document`, `documents`, `prefilter`; with `hybrid=True` also
-                `fusion`, `alpha` and `fetch_k`.
+                `fusion`, `alpha` and `fetch_k`; `rerank`, `rerank_from` and `rerank_seconds`.
         """
         return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
@@ -260,7 +261,7 @@ class EddyChroma(VectorStore):
         self, embedding: list[float], k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
         """Find the documents nearest to a vector of `embeddings.embed_query`; a list has no fingerprint to check."""
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID)
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _OF_TEXT)
         return hit_documents(self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0])
 
     def max_marginal_relevance_search(
@@ -296,7 +297,7 @@ class EddyChroma(VectorStore):
         **kwargs: Any,
     ) -> list[Document]:
         """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _HYBRID - {"fetch_k"})
+        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _OF_TEXT - {"fetch_k"})
         own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
         return hit_documents(self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0])
 

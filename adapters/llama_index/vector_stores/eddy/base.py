@@ -223,8 +223,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
                 is the best `hybrid_top_k` (or `similarity_top_k`) of the first `sparse_top_k` (or 100) by meaning and
                 by BM25; `alpha` weighs meaning, from 0 to 1. "text_search" and "sparse" find by words alone.
             **kwargs: `where` and `where_document`, Chroma's own conditions; `prefilter`, the number of documents to
-                search within; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint` of the embedder
-                of a query vector that has none.
+                search within; `rerank`, `rerank_from` and `rerank_seconds`, as for `Index.query`; `mmr_threshold`,
+                `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint` of the embedder of a query vector that has none.
 
         Raises:
             FingerprintMismatch: The query's vector comes from another embedder.

@@ -28,7 +28,8 @@ _MODES = {
 }
 _CLASSIFIER_MODES = "LlamaIndex's own SimpleVectorStore has the modes that train a classifier for each question"
 _MMR_OPTIONS = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
-_OPTIONS = ("where", "where_document", "prefilter", "fingerprint", *_MMR_OPTIONS)
+_RERANKING = ("rerank", "rerank_from", "rerank_seconds")
+_OPTIONS = ("where", "where_document", "prefilter", "fingerprint", *_MMR_OPTIONS, *_RERANKING)
 _PREFETCH_FACTOR = 4.0
 """Candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store."""
 _MIN_COSINE = 0.99
@@ -59,6 +60,7 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[d
         mmr=mmr,
         fetch_k=_mmr_candidates(k, more) if mmr else query.sparse_top_k if hybrid else None,
         lambda_mult=float(thresholds[0]),
+        **{name: more[name] for name in _RERANKING if name in more},
     )
     return options, possible
 

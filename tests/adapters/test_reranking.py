@@ -1,0 +1,233 @@
+"""Passages that a language model judges: in an index, in LangChain and in LlamaIndex."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from langchain_classic.retrievers import ContextualCompressionRetriever
+from langchain_core.documents import Document as LangChainDocument
+from llama_index.core import Settings, VectorStoreIndex
+from llama_index.core.llms import MockLLM
+from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
+from tests import families
+
+from chroma_eddy import Document, Index, open_index
+from chroma_eddy.query.reranking import LIKELIHOOD
+from eddy_embed import Embedder, Reranker
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, UnsupportedModel
+from langchain_eddy import EddyChroma, EddyEmbeddings, EddyReranker
+from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.postprocessor.eddy import EddyRerank
+from llama_index.vector_stores.eddy import EddyChromaVectorStore
+
+QUESTION = "Where can a fish rest?"
+TEXTS = [
+    "# Rivers\n\nEddies form behind rocks. A fish can rest in one.",
+    "Bread rises because yeast turns sugar into gas.",
+    "The ferry leaves at noon. Dogs travel for free.",
+    "A fish swims. Anglers rest on the bank.",
+]
+
+
+@pytest.fixture(scope="module")
+def judge() -> Reranker:
+    return Reranker("eddy-tiny")
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    folder = tmp_path_factory.mktemp("judged")
+    with open_index(folder, "texts", Embedder("eddy-tiny"), passage_size=16) as index:
+        index.upsert([Document(f"{number}.md", text, {"odd": number % 2}) for number, text in enumerate(TEXTS)])
+        yield index
+
+
+def standardised(values: Any) -> Any:
+    return (np.array(values) - np.mean(values)) / np.std(values)
+
+
+@pytest.mark.parametrize("options", [{}, {"hybrid": False}, {"where": {"odd": 1}}, {"alpha": 0.2}])
+def test_hits_are_sorted_by_score_and_likelihood(index: Index, judge: Reranker, options: dict[str, Any]) -> None:
+    """Passages are judged after their headings; both are standardised over those that are judged."""
+    first = index.query(QUESTION, 20, **options)
+    texts = [f"{hit.headings}\n{hit.text}" if hit.headings else hit.text for hit in first]
+    likelihoods = judge.scores(QUESTION, texts).astype(np.float64)
+    joined = standardised([hit.score for hit in first]) + LIKELIHOOD * standardised(likelihoods)
+    found = index.query(QUESTION, 3, rerank=judge, **options)
+    order = np.argsort(-joined, kind="stable")[:3]
+    assert any(hit.headings for hit in first) or "where" in options
+    assert [hit.id for hit in found] == [first[at].id for at in order]
+    assert [hit.likelihood for hit in found] == pytest.approx(likelihoods[order], abs=1e-4)
+    assert [hit.score for hit in found] == pytest.approx(joined[order], abs=1e-3)
+    assert [hit.id for hit in index.query(QUESTION, 3, rerank=True, **options)] == [hit.id for hit in found]
+
+
+def test_what_is_not_judged_is_sorted_by_its_score(index: Index, judge: Reranker) -> None:
+    first = index.query(QUESTION, 20)
+    found = index.query(QUESTION, 20, rerank=judge, rerank_from=2)
+    assert {hit.id for hit in found if hit.likelihood is not None} == {hit.id for hit in first[:2]}
+    rest = [hit.id for hit in first[2:]]
+    assert [hit.id for hit in found if hit.likelihood is None] == rest and rest
+    assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
+    small = Reranker("eddy-tiny", batch_tokens=1)
+    hurried = index.query(QUESTION, 20, rerank=small, rerank_seconds=1e-9)
+    assert [hit.id for hit in hurried if hit.likelihood is not None] == [first[0].id]
+
+
+def test_sentences_are_marked_and_several_questions_are_judged(index: Index, judge: Reranker) -> None:
+    told = list[tuple[int, int, str]]()
+    (hit,) = index.query(QUESTION, 1, rerank=judge, sentences=True, progress=lambda *given: told.append(given))
+    assert hit.best is not None and hit.best.text in hit.text and hit.matches
+    assert told and told[-1][0] == told[-1][1] and told[-1][2] == "judge"
+    questions = [QUESTION, "When does the ferry leave?"]
+    vectors = index.embedder.encode_query(questions)
+    found = index.search(vectors, 2, questions=questions, hybrid=True, rerank=judge)
+    alone = [index.query(each, 2, rerank=judge) for each in questions]
+    assert [[each.id for each in hits] for hits in found] == [[each.id for each in hits] for hits in alone]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rerank": True, "mmr": True},
+        {"rerank": True, "unit": "sentence"},
+        {"rerank": True, "rerank_from": 0},
+        {"rerank": True, "rerank_seconds": 0},
+        {"rerank": 1},
+        {"rerank": "smollm2"},
+        {"rerank_from": 3},
+        {"rerank_seconds": 1.0},
+        {"progress": print},
+    ],
+)
+def test_what_cannot_be_asked_is_refused(index: Index, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidParameter):
+        index.query(QUESTION, **options)
+
+
+def test_models_that_cannot_judge(tmp_path: Path) -> None:
+    model, tokenizer = families.build("llama")
+    with open_index(tmp_path, "texts", Embedder(model, "plain", tokenizer=tokenizer, check=False)) as index:
+        index.upsert([Document("a", TEXTS[0])])
+        with pytest.raises(InvalidParameter, match="shares a loaded one"):
+            index.query(QUESTION, rerank=True)
+        assert index.query(QUESTION, rerank=Reranker(model, tokenizer=tokenizer))[0].likelihood is not None
+    encoder, own = families.build("bert")
+    with pytest.raises(UnsupportedModel):
+        Reranker(encoder, tokenizer=own)
+
+
+# --- LangChain
+
+
+def test_langchain_compresses(judge: Reranker) -> None:
+    compressor = EddyReranker(model="eddy-tiny", top_n=2)
+    documents = [LangChainDocument(text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
+    found = compressor.compress_documents(documents, QUESTION)
+    scores = judge.scores(QUESTION, TEXTS)
+    assert [each.metadata["n"] for each in found] == np.argsort(-scores)[:2].tolist()
+    assert [each.metadata["relevance_score"] for each in found] == pytest.approx(np.sort(scores)[::-1][:2], abs=1e-4)
+    assert all("relevance_score" not in each.metadata for each in documents)
+    later = asyncio.run(compressor.acompress_documents(documents, QUESTION))
+    assert [each.metadata["n"] for each in later] == [each.metadata["n"] for each in found]
+    assert compressor.compress_documents([], QUESTION) == []
+    with pytest.raises(InvalidParameter, match=r"documents\[0\]"):
+        compressor.compress_documents(["a"], QUESTION)  # type: ignore[list-item]
+
+
+def test_langchains_retrievers_and_the_store(tmp_path: Path, judge: Reranker) -> None:
+    store = EddyChroma("texts", EddyEmbeddings(model="eddy-tiny"), persist_directory=str(tmp_path))
+    store.add_texts(TEXTS)
+    retriever = ContextualCompressionRetriever(
+        base_compressor=EddyReranker(model=judge, top_n=1), base_retriever=store.as_retriever(search_kwargs={"k": 4})
+    )
+    best = TEXTS[int(np.argmax(judge.scores(QUESTION, TEXTS)))]
+    assert [each.page_content for each in retriever.invoke(QUESTION)] == [best]
+    hits = store.index.query(QUESTION, 2, rerank=judge)
+    judged = store.as_retriever(search_type="hybrid", search_kwargs={"k": 2, "rerank": judge})
+    assert [each.page_content for each in judged.invoke(QUESTION)] == [hit.text for hit in hits]
+    with pytest.raises(InvalidParameter):
+        store.similarity_search_by_vector([0.0], rerank=True)
+
+
+# --- LlamaIndex
+
+
+def nodes() -> list[NodeWithScore]:
+    return [NodeWithScore(node=TextNode(text=text, id_=str(n)), score=0.1 * n) for n, text in enumerate(TEXTS)]
+
+
+def test_llama_index_postprocesses(judge: Reranker) -> None:
+    rerank = EddyRerank("eddy-tiny", top_n=3, keep_retrieval_score=True)
+    scores = judge.scores(QUESTION, TEXTS)
+    found = rerank.postprocess_nodes(nodes(), query_str=QUESTION)
+    assert [each.node.node_id for each in found] == [str(at) for at in np.argsort(-scores)[:3]]
+    assert [each.score for each in found] == pytest.approx(np.sort(scores)[::-1][:3], abs=1e-4)
+    assert all(each.node.metadata["retrieval_score"] == 0.1 * int(each.node.node_id) for each in found)
+    later = asyncio.run(rerank.apostprocess_nodes(nodes(), query_bundle=QueryBundle(QUESTION)))
+    assert [each.node.node_id for each in later] == [each.node.node_id for each in found]
+    assert rerank.postprocess_nodes([], query_str=QUESTION) == []
+    for given, options in ((nodes(), {}), (["a"], {"query_str": QUESTION})):
+        with pytest.raises(InvalidParameter):
+            rerank.postprocess_nodes(given, **options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidText):
+        rerank.postprocess_nodes(nodes(), query_str=" ")
+
+
+def test_unread_nodes_come_last_without_a_score() -> None:
+    rerank = EddyRerank(Reranker("eddy-tiny", batch_tokens=1), top_n=4, seconds=1e-9)
+    found = rerank.postprocess_nodes(nodes(), query_str=QUESTION)
+    assert [(each.node.node_id, each.score is None) for each in found] == [
+        ("0", False),
+        ("1", True),
+        ("2", True),
+        ("3", True),
+    ]
+
+
+def test_in_a_query_engine_and_in_the_store(tmp_path: Path, judge: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "_llm", MockLLM())
+    monkeypatch.setattr(Settings, "_embed_model", EddyEmbedding("eddy-tiny"))
+    store = EddyChromaVectorStore("texts", EddyEmbedding("eddy-tiny"), persist_dir=str(tmp_path))
+    index = VectorStoreIndex.from_vector_store(store)
+    index.insert_nodes([each.node for each in nodes()])
+    engine = index.as_query_engine(similarity_top_k=4, node_postprocessors=[EddyRerank(judge, top_n=1)])
+    best = str(int(np.argmax(judge.scores(QUESTION, TEXTS))))
+    assert [each.node.node_id for each in engine.query(QUESTION).source_nodes] == [best]
+    retriever = index.as_retriever(
+        similarity_top_k=2, vector_store_query_mode="hybrid", vector_store_kwargs={"rerank": judge}
+    )
+    hits = store.index.query(QUESTION, 2, rerank=judge)
+    assert [each.node.text for each in retriever.retrieve(QUESTION)] == [hit.text for hit in hits]
+
+
+@pytest.mark.parametrize("kind", [EddyRerank, EddyReranker])
+def test_copies_share_and_settings_travel(kind: Any) -> None:
+    own = kind(model="eddy-tiny", top_n=3, max_length=500)
+    assert copy.deepcopy(own).reranker is own.reranker is kind(model="eddy-tiny", max_length=500).reranker
+    back = pickle.loads(pickle.dumps(own))
+    assert (back.top_n, back.settings, back.reranker) == (3, {"max_length": 500}, own.reranker)
+    model, tokenizer = families.build("llama")
+    live = kind.from_model(model, tokenizer)
+    with pytest.raises(EddyError, match="live model"):
+        pickle.dumps(live)
+    for wrong in ({"top_n": 0}, {"seconds": 0}, {"topn": 2}):
+        with pytest.raises(InvalidParameter):
+            kind(model="eddy-tiny", **wrong)
+    with pytest.raises(InvalidParameter, match="holds no loaded model"):
+        kind.from_llm(MockLLM())
+
+
+def test_llama_index_serialises() -> None:
+    own = EddyRerank("eddy-tiny", top_n=3)
+    assert EddyRerank.from_dict(own.to_dict()).reranker is own.reranker
+    model, tokenizer = families.build("llama")
+    with pytest.raises(InvalidParameter, match="live model"):
+        EddyRerank.from_dict(EddyRerank.from_model(model, tokenizer).to_dict())
