@@ -249,7 +249,7 @@ def short(measured: dict[str, Any]) -> str:
         (f"{name} `fast` and words", f"{OWN} {FAST}", BOTH, True),
         (f"{name} `best`, its layers, alone", OWN, MEANING, True),
         (f"**{name} `best` and words: an Eddy index as it comes**", OWN, BOTH, True),
-        (f"the same, `rerank=True`: {name} judges the first 20", OWN, RERANKED, True),
+        (f"the same with `rerank=True`: {name} judges the first 20", OWN, RERANKED, False),
         (f"{TRAINED} alone", TRAINED, MEANING, True),
         (f"{TRAINED} and words, in an Eddy index", TRAINED, BOTH, True),
     ]
