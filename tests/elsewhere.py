@@ -13,6 +13,7 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -106,6 +107,25 @@ def _flash(query: Any, key: Any, value: Any, dropout: float, causal: bool, *, sc
     return found[0], found[1].float(), None, None, query.shape[2], key.shape[2], None, None, None
 
 
+def _varlen(
+    query: Any, key: Any, value: Any, bounds: Any, same: Any, longest: int, also: int, *rest: Any, **more: Any
+) -> tuple[Any, ...]:
+    """As torch's flash kernel for sequences behind each other: states of shape (tokens, heads, width)."""
+    assert query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] % 8 == 0 and bounds.dtype == torch.int32
+    (_, causal, _), (left, right) = rest, (more["window_size_left"], more["window_size_right"])
+    out, mass = torch.empty_like(query), query.new_empty(query.shape[1::-1], dtype=torch.float32)
+    assert longest == also == int(bounds.diff().max())
+    for first, end in pairwise(bounds.tolist()):
+        q, k, v = (each[first:end].transpose(0, 1).float() for each in (query, key, value))
+        k, v = (each.repeat_interleave(len(q) // len(each), 0) for each in (k, v))
+        apart = torch.arange(end - first)[:, None] - torch.arange(end - first)
+        unseen = (apart < 0) & causal | (apart > left) & (left >= 0) | (-apart > right) & (right >= 0)
+        scores = (q @ k.mT * more["scale"]).masked_fill(unseen, -torch.inf)
+        out[first:end] = (scores.softmax(-1) @ v).transpose(0, 1).to(out)
+        mass[:, first:end] = scores.logsumexp(-1)
+    return out, mass, None, None, None
+
+
 def _efficient(
     query: Any, key: Any, value: Any, bias: None, logarithms: bool, dropout: float, causal: bool, *, scale: float
 ) -> tuple[Any, ...]:
@@ -121,6 +141,7 @@ def _histc(states: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 _OWN = {
+    ATEN._flash_attention_forward.default: _varlen,
     ATEN._scaled_dot_product_flash_attention.default: _flash,
     ATEN._scaled_dot_product_efficient_attention.default: _efficient,
     ATEN.histc.default: _histc,

@@ -81,16 +81,20 @@ def state_of(model: torch.nn.Module) -> dict[str, Any]:
         "modules": {name: id(module) for name, module in model.named_modules()},
         "training": {name: module.training for name, module in model.named_modules()},
         "gradients": {name: (p.requires_grad, p.grad) for name, p in model.named_parameters()},
-        "weights": {name: (id(p), p.dtype, p.detach().numpy().tobytes()) for name, p in model.named_parameters()},
-        "buffers": {name: (id(t), t.numpy().tobytes()) for name, t in model.named_buffers()},
+        "weights": {name: (id(p), p.dtype, _bytes(p)) for name, p in model.named_parameters()},
+        "buffers": {name: (id(t), _bytes(t)) for name, t in model.named_buffers()},
     }
     for name, module in model.named_modules():
         hooks = {kind: dict(value) for kind, value in vars(module).items() if kind.endswith("_hooks")}
         own = {key: id(value) for key, value in vars(module).items() if not key.startswith("_")}
         state[f"module {name}"] = (hooks, own)
     with torch.no_grad():
-        state["output"] = model(IDS)[0].numpy().tobytes()
+        state["output"] = _bytes(model(IDS.to(model.device))[0])
     return state
+
+
+def _bytes(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
 @contextmanager

@@ -46,7 +46,11 @@ BFLOAT16 = replace(on("cpu", "bfloat16"), products=True)
         (CAPPED, on("cuda", "bfloat16", 64, (9, 0)), True, "blocked", "blocked"),
         (LOCAL, on("cpu", "float32"), False, "fused", "blocked"),
         (LOCAL, on("cpu", "float32"), True, "flash", "blocked"),
-        (OPEN, on("cuda", "bfloat16", 64, (9, 0)), False, "fused", "fused"),
+        (OPEN, on("cuda", "bfloat16", 64, (9, 0)), False, "varlen", "varlen"),
+        (LOCAL, on("cuda", "float16", 64, (9, 0)), False, "varlen", "varlen"),
+        (replace(LOCAL, sinks=True), on("cuda", "bfloat16", 64, (9, 0)), False, "varlen", "varlen"),
+        (OPEN, on("cuda", "float32", 64, (9, 0)), False, "fused", "fused"),
+        (OPEN, on("cuda", "bfloat16", 64, (7, 5)), False, "fused", "fused"),
         (OPEN, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "flash"),
         (OPEN, on("cuda", "bfloat16", 80, (8, 0)), True, "flash", "flash"),
         (OPEN, on("cuda", "bfloat16", 512, (9, 0)), True, "efficient", "efficient"),
@@ -82,9 +86,21 @@ def test_kernels_of_other_devices_are_called_as_torch_declares_them(
     # Nothing is computed: tensors without memory show what torch's own declarations accept and return.
     query = torch.empty(3, 8, 37, 64, dtype=torch.bfloat16, device="meta")
     key, value = (torch.empty(3, 2, 37, 64, dtype=torch.bfloat16, device="meta") for _ in range(2))
-    out, mass = kernel(query, key, value, OPEN, 1.25)
+    (members,) = attention.group(np.arange(4) * 37, [1.25] * 3, device=torch.device("meta"))
+    out, mass = kernel(query, key, value, OPEN, members)
     assert out.shape == query.shape and out.dtype == query.dtype
     assert mass.shape == (3, 8, 37) and mass.dtype == torch.float32
+
+
+@pytest.mark.parametrize("lengths", [[37, 37, 37], [5, 1, 30, 75]])
+def test_the_kernel_for_sequences_of_any_lengths_is_called_as_torch_declares_it(lengths: list[int]) -> None:
+    query = torch.empty(1, 8, sum(lengths), 64, dtype=torch.bfloat16, device="meta")
+    key, value = (torch.empty(1, 2, sum(lengths), 64, dtype=torch.bfloat16, device="meta") for _ in range(2))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    for members in attention.group(offsets, [0.7] * len(lengths), device=torch.device("meta"), one_row=True):
+        out, mass = attention.kernels.varlen(query, key, value, LOCAL, members)
+        assert (members.longest, members.factor, members.bounds.shape) == (max(lengths), 0.7, (len(lengths) + 1,))
+        assert out.shape == query.shape and mass.shape == query.shape[:3]
 
 
 def packed(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, np.ndarray]:

@@ -66,7 +66,7 @@ def _model() -> tuple[Any, Any]:
 
     from eddy_embed.model.loading.names import BUNDLED
 
-    tokenizer = AutoTokenizer.from_pretrained(BUNDLED)
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"])
     tokenizer.model_max_length = WINDOW
     config = Qwen3Config(
         hidden_size=1024,

@@ -175,7 +175,7 @@ def _next_layer(
 
 def _longest(groups: list[Group]) -> int:
     """Tokens of the longest sequence."""
-    return max(int(members.rows.shape[1]) for members in groups)
+    return max(members.longest for members in groups)
 
 
 def _checked_bias(module: nn.Module, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:

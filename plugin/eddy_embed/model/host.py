@@ -179,13 +179,15 @@ class Host:
         if self.own:
             return self._run_rows(packed, rewired, values, factors, wanted, rows)
         windows = [spec.window for spec in self.specs if spec.window is not None]
-        groups = group(packed.offsets, factors, windows, self.bidirectional, self.device)
+        kernels = self.kernels(reroute, watcher is not None)
+        one_row = all(kernel.in_one_row for kernel in kernels)
+        groups = group(packed.offsets, factors, windows, self.bidirectional, self.device, one_row)
         call = PassState(
             groups,
             reroute=reroute,
             watcher=watcher,
             specs=self.specs,
-            kernels=self.kernels(reroute, watcher is not None),
+            kernels=kernels,
             captures=frozenset(wanted),
             embeddings_only=set(wanted) == {0},
             rows=rows,

@@ -32,6 +32,9 @@ class Group:
             another: then nothing is gathered or repeated.
         factor: On the logits, after scale and cap.
         last: Column of each sequence's last token, shape (sequences,).
+        longest: Tokens of the longest sequence.
+        bounds: If the group's one row holds several sequences behind each other: the first token of each and the total,
+            shape (sequences + 1,), int32.
     """
 
     rows: torch.Tensor
@@ -40,13 +43,15 @@ class Group:
     run: tuple[int, int] | None
     factor: float
     last: torch.Tensor
+    longest: int
+    bounds: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> Group:
         """The same group with its indices on a device."""
         if self.rows.device == device:
             return self
         moved = {name: getattr(self, name).to(device) for name in ("rows", "real", "tokens", "last")}
-        return replace(self, **moved)
+        return replace(self, **moved, bounds=None if self.bounds is None else self.bounds.to(device))
 
     def take(self, states: torch.Tensor) -> torch.Tensor:
         """States of shape (1, heads, packed tokens, head width) as (sequences, heads, longest, head width)."""
@@ -71,6 +76,7 @@ def group(
     windows: Sequence[int] = (),
     even: bool = False,
     device: torch.device | None = None,
+    one_row: bool = False,
 ) -> list[Group]:
     """Groups of sequences whose lengths differ little.
 
@@ -83,7 +89,11 @@ def group(
             sequence does not depend on the others.
         even: Whether sequences of a group must have equal length, since no causality would hide repetitions.
         device: Where attention runs over the groups, None if rows of like length are wanted for something else.
+        one_row: Whether the kernel tells sequences behind each other apart by itself, so that all of one factor are a
+            group as they stand.
     """
+    if one_row and device is not None and len(set(factors or ())) <= 1:
+        return [_in_one_row(offsets, factors[0] if factors else 1.0, device)]
     most = ALONE * torch.get_num_threads() if device is not None and device.type == "cpu" else int(offsets[-1])
     lengths = np.diff(offsets)
     waste = 1.0 if even else GROUP_WASTE
@@ -114,7 +124,23 @@ def group(
             run=(int(offsets[first]), int(offsets[last + 1])) if adjacent and viewed else None,
             factor=float(factor_of[first]),
             last=torch.from_numpy(lengths[members] - 1),
+            longest=longest,
         )
         groups.append(made if device is None else made.to(device))
         start = end
     return groups
+
+
+def _in_one_row(offsets: Ints, factor: float, device: torch.device) -> Group:
+    """All packed sequences as one row."""
+    tokens = torch.arange(int(offsets[-1]), device=device)
+    return Group(
+        rows=tokens[None],
+        real=tokens,
+        tokens=tokens,
+        run=(0, len(tokens)),
+        factor=factor,
+        last=torch.from_numpy(offsets[1:] - 1).to(device),
+        longest=int(np.diff(offsets).max()),
+        bounds=torch.from_numpy(offsets.astype(np.int32)).to(device),
+    )

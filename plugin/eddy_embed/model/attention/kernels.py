@@ -1,8 +1,7 @@
 """Attention within packed sequences: which kernel computes a layer, and each group of sequences through it.
 
-The choice is a pure function of what is known when the model is loaded. Torch's kernels for NVIDIA devices have not
-been run by this project's tests, which have no such device: there the processor's stand in for them. When a model is
-loaded on one, they are compared with the blocked kernel.
+The choice is a pure function of what is known when the model is loaded. `pytest -m device` compares torch's kernels for
+NVIDIA devices with the blocked one there; elsewhere the tests have the processor's stand in for them.
 """
 
 from __future__ import annotations
@@ -24,10 +23,11 @@ from eddy_embed.model.attention.watcher import AttentionRecorder
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
 from eddy_embed.parts.attention import ExtraKeyValues
 
-Kernel = Literal["fused", "flash", "efficient", "products", "blocked", "own"]
-"""`fused`: torch's scaled_dot_product_attention. `flash` and `efficient`: two of its kernels by name, because they also
-give the log-sum-exp of the logits. `products`: ours, for a long sequence in bfloat16 on a processor; `fused` or
-`blocked` takes the others. `blocked`: ours, for everything. `own`: the model's, out of our reach."""
+Kernel = Literal["fused", "varlen", "flash", "efficient", "products", "blocked", "own"]
+"""`fused`: torch's scaled_dot_product_attention. `varlen`, `flash` and `efficient`: kernels of torch by name. `varlen`,
+because it takes packed sequences of any lengths in one call, and sliding windows; the others, because they give the
+log-sum-exp of the logits for each sequence. `products`: ours, for a long sequence in bfloat16 on a processor; `fused`
+or `blocked` takes the others. `blocked`: ours, for everything. `own`: the model's, out of our reach."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,11 @@ class KernelChoice:
     within: Kernel
     beyond: Kernel
     window: int | None = None
+
+    @property
+    def in_one_row(self) -> bool:
+        """Whether one call takes packed sequences of any lengths."""
+        return self.within == self.beyond == "varlen"
 
     def at(self, length: int, sequences: int = 1) -> Kernel:
         """The kernel for so many sequences of this length in one call."""
@@ -83,9 +88,17 @@ class DeviceInfo:
         products = query.device.type == "cpu" and query.dtype == torch.bfloat16 and multiplies_bfloat16()
         return cls(query.device.type, dtype, query.shape[-1], value.shape[-1], capability, products)
 
+    @property
+    def flash(self) -> bool:
+        """Whether it is an NVIDIA device on which torch's flash kernels take these states."""
+        half = self.dtype in ("float16", "bfloat16") and self.width == self.value_width
+        return half and (self.capability or (0, 0)) >= (8, 0) and self.width % 8 == 0 and self.width <= 256
+
 
 def choose(spec: AttentionSpec, device: DeviceInfo, needs_lse: bool) -> KernelChoice:
     """The kernels that compute a layer exactly; extra entries, a watcher and sinks need the log-sum-exp of logits."""
+    if device.flash and spec.cap is None and not (spec.bias or needs_lse):
+        return KernelChoice("varlen", "varlen", spec.window)
     needs_lse = needs_lse or spec.sinks
     if device.products and spec.causal and spec.cap is None and not (spec.bias or needs_lse):
         return KernelChoice("products", "products", spec.window)
@@ -103,10 +116,10 @@ def _full(device: DeviceInfo, needs_lse: bool) -> Kernel:
         return "flash"
     if device.capability is None:
         return "blocked"
-    half, recent = device.dtype in ("float16", "bfloat16"), device.capability >= (8, 0)
-    if half and recent and device.width % 8 == 0 and device.width <= 256:
+    if device.flash:
         return "flash"
-    aligned = device.width % (8 if half else 4) == 0
+    aligned = device.width % (4 if device.dtype == "float32" else 8) == 0
+    recent = device.capability >= (8, 0)
     known = device.dtype in ("float32", "float16") or (device.dtype == "bfloat16" and recent)
     return "efficient" if known and aligned else "blocked"
 
@@ -134,23 +147,43 @@ def fused(
 
 
 def flash(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, factor: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, members: Group
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention, and the log-sum-exp of each row's logits, shape (batch, heads, tokens)."""
     aten, cpu = torch.ops.aten, query.device.type == "cpu"
     kernel = aten._scaled_dot_product_flash_attention_for_cpu if cpu else aten._scaled_dot_product_flash_attention
-    out, lse, *_ = kernel(query, key, value, 0.0, spec.causal, scale=spec.scale * factor)
+    out, lse, *_ = kernel(query, key, value, 0.0, spec.causal, scale=spec.scale * members.factor)
     return out, lse
 
 
+def varlen(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, members: Group
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As `flash`, for a group whose sequences may stand behind each other in one row, and with sliding windows."""
+    batch, _, length, _ = query.shape
+    bounds, longest = members.bounds, members.longest
+    if bounds is None:
+        bounds = torch.arange(0, (batch + 1) * length, length, dtype=torch.int32, device=query.device)
+    rows = (states.transpose(1, 2).flatten(0, 1) for states in (query, key, value))
+    reach = -1 if spec.window is None else spec.window - 1
+    out, lse, *_ = torch.ops.aten._flash_attention_forward(
+        *rows,
+        *(bounds, bounds, longest, longest, 0.0, spec.causal, False),
+        scale=spec.scale * members.factor,
+        window_size_left=reach,
+        window_size_right=0 if spec.causal else reach,
+    )
+    return out.unflatten(0, (batch, length)).transpose(1, 2), lse.unflatten(1, (batch, length)).transpose(0, 1)
+
+
 def efficient(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, factor: float
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, members: Group
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As `flash`, by the kernel that also takes float32; it needs as many key-value heads as heads."""
     share = query.shape[1] // key.shape[1]
     k, v = (states.repeat_interleave(share, dim=1) if share > 1 else states for states in (key, value))
     out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
-        query, k, v, None, True, 0.0, spec.causal, scale=spec.scale * factor
+        query, k, v, None, True, 0.0, spec.causal, scale=spec.scale * members.factor
     )
     # Its rows are padded to whole blocks.
     return out, lse[..., : query.shape[2]]
@@ -209,7 +242,7 @@ def attend(
         if kernel == "blocked":
             out, lse = blocked(q, k, v, spec, members.factor, bias)
         else:
-            out, lse = {"flash": flash, "efficient": efficient}[kernel](q, k, v, spec, members.factor)
+            out, lse = {"flash": flash, "efficient": efficient, "varlen": varlen}[kernel](q, k, v, spec, members)
         if sinks is not None:
             out, lse = with_sinks(out, lse, sinks)
         if reroute is not None:
