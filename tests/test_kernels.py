@@ -46,9 +46,9 @@ BFLOAT16 = replace(on("cpu", "bfloat16"), products=True)
         (CAPPED, on("cuda", "bfloat16", 64, (9, 0)), True, "blocked", "blocked"),
         (LOCAL, on("cpu", "float32"), False, "fused", "blocked"),
         (LOCAL, on("cpu", "float32"), True, "flash", "blocked"),
-        (OPEN, on("cuda", "bfloat16", 64, (9, 0)), False, "varlen", "varlen"),
-        (LOCAL, on("cuda", "float16", 64, (9, 0)), False, "varlen", "varlen"),
-        (replace(LOCAL, sinks=True), on("cuda", "bfloat16", 64, (9, 0)), False, "varlen", "varlen"),
+        (OPEN, on("cuda", "bfloat16", 64, (9, 0)), False, "fused", "fused"),
+        (LOCAL, on("cuda", "float16", 64, (9, 0)), False, "fused", "varlen"),
+        (replace(LOCAL, sinks=True), on("cuda", "bfloat16", 64, (9, 0)), False, "flash", "varlen"),
         (OPEN, on("cuda", "float32", 64, (9, 0)), False, "fused", "fused"),
         (OPEN, on("cuda", "bfloat16", 64, (7, 5)), False, "fused", "fused"),
         (OPEN, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "flash"),
@@ -92,15 +92,23 @@ def test_kernels_of_other_devices_are_called_as_torch_declares_them(
     assert mass.shape == (3, 8, 37) and mass.dtype == torch.float32
 
 
-@pytest.mark.parametrize("lengths", [[37, 37, 37], [5, 1, 30, 75]])
-def test_the_kernel_for_sequences_of_any_lengths_is_called_as_torch_declares_it(lengths: list[int]) -> None:
-    query = torch.empty(1, 8, sum(lengths), 64, dtype=torch.bfloat16, device="meta")
-    key, value = (torch.empty(1, 2, sum(lengths), 64, dtype=torch.bfloat16, device="meta") for _ in range(2))
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    for members in attention.group(offsets, [0.7] * len(lengths), device=torch.device("meta"), one_row=True):
-        out, mass = attention.kernels.varlen(query, key, value, LOCAL, members)
-        assert (members.longest, members.factor, members.bounds.shape) == (max(lengths), 0.7, (len(lengths) + 1,))
-        assert out.shape == query.shape and mass.shape == query.shape[:3]
+def test_sequences_of_any_lengths_share_a_call_where_that_costs_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    def grouped(*lengths: int, factors: list[float] | None = None) -> list[attention.Group]:
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        return attention.group(offsets, factors, device=torch.device("meta"), one_row=True)
+
+    (members,) = grouped(5, 1, 30, 75, factors=[0.7] * 4)
+    assert members.bounds is not None
+    assert (members.longest, members.factor, members.bounds.shape) == (75, 0.7, (5,))
+    query = torch.empty(1, 8, 111, 64, dtype=torch.bfloat16, device="meta")
+    key, value = (torch.empty(1, 2, 111, 64, dtype=torch.bfloat16, device="meta") for _ in range(2))
+    out, mass = attention.kernels.varlen(query, key, value, LOCAL, members)
+    assert out.shape == query.shape and mass.shape == query.shape[:3]
+    (alike,) = grouped(37, 37, 37)
+    assert alike.bounds is None and alike.rows.shape == (3, 37)
+    assert [each.bounds for each in grouped(5, 30, factors=[0.7, 0.8])] == [None, None]
+    monkeypatch.setattr(attention.groups, "PAIRS", 900 / 2)
+    assert [each.longest for each in grouped(5, 30)] == [5, 30]
 
 
 def packed(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, np.ndarray]:

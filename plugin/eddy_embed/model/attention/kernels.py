@@ -39,16 +39,13 @@ class KernelChoice:
             of w hides keys w or more tokens back.
         beyond: For longer ones.
         window: The sliding window, None for none.
+        in_one_row: Whether `varlen` computes the same for sequences of any lengths together, in place of both.
     """
 
     within: Kernel
     beyond: Kernel
     window: int | None = None
-
-    @property
-    def in_one_row(self) -> bool:
-        """Whether one call takes packed sequences of any lengths."""
-        return self.within == self.beyond == "varlen"
+    in_one_row: bool = False
 
     def at(self, length: int, sequences: int = 1) -> Kernel:
         """The kernel for so many sequences of this length in one call."""
@@ -97,13 +94,13 @@ class DeviceInfo:
 
 def choose(spec: AttentionSpec, device: DeviceInfo, needs_lse: bool) -> KernelChoice:
     """The kernels that compute a layer exactly; extra entries, a watcher and sinks need the log-sum-exp of logits."""
-    if device.flash and spec.cap is None and not (spec.bias or needs_lse):
-        return KernelChoice("varlen", "varlen", spec.window)
+    in_one_row = device.flash and spec.cap is None and not (spec.bias or needs_lse)
     needs_lse = needs_lse or spec.sinks
     if device.products and spec.causal and spec.cap is None and not (spec.bias or needs_lse):
         return KernelChoice("products", "products", spec.window)
     within: Kernel = "blocked" if spec.cap is not None or (spec.bias and needs_lse) else _full(device, needs_lse)
-    return KernelChoice(within, within if spec.window is None else "blocked", spec.window)
+    beyond: Kernel = within if spec.window is None else "varlen" if in_one_row else "blocked"
+    return KernelChoice(within, beyond, spec.window, in_one_row)
 
 
 def _full(device: DeviceInfo, needs_lse: bool) -> Kernel:
@@ -232,7 +229,7 @@ def attend(
 
     def one(number: int, members: Group) -> torch.Tensor:
         q, k, v = map(members.take, (query, key, value))
-        kernel = kernels.at(q.shape[2], len(q))
+        kernel = kernels.at(q.shape[2], len(q)) if members.bounds is None else "varlen"
         without_lse: dict[str, Callable[..., torch.Tensor]] = {
             "fused": partial(fused, bias=bias),
             "products": by_products,

@@ -1,0 +1,58 @@
+"""Norms by one kernel: put in place of those classes that compute the same, and of no others."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from tests import families
+from torch import nn
+
+from eddy_embed.model.speed import fused_norms
+from eddy_embed.model.speed.fused_norms import use_fused_norms
+
+
+def norms(model: nn.Module) -> list[Any]:
+    return [module for module in model.modules() if type(module).__name__.endswith("RMSNorm")]
+
+
+def replaced(model: nn.Module) -> int:
+    use_fused_norms(model, "cpu")
+    return sum("forward" in vars(module) for module in norms(model))
+
+
+@pytest.mark.parametrize("dtype", fused_norms.ROUNDING)
+@pytest.mark.parametrize("family", [*families.FAMILIES, *families.MORE_FAMILIES, *families.ENCODERS])
+def test_they_give_what_the_own_class_gives(family: str, dtype: torch.dtype) -> None:
+    model = copy.deepcopy(families.build(family)[0]).to(dtype)
+    states = torch.randn(7, max((len(norm.weight) for norm in norms(model)), default=1)).to(dtype) * 3
+    own = [norm(states[:, : len(norm.weight)]) for norm in norms(model)]
+    assert replaced(model) == (0 if family.startswith("gemma") else len(own))
+    for norm, before in zip(norms(model), own, strict=True):
+        after = norm(states[:, : len(norm.weight)])
+        assert after.dtype == before.dtype
+        assert (after - before).norm() <= fused_norms.ROUNDING[dtype] * before.norm()
+
+
+def another_epsilon(norm: Any, states: torch.Tensor) -> torch.Tensor:
+    return nn.functional.rms_norm(states, norm.weight.shape, norm.weight, 1e-3)
+
+
+def gain_over_one(norm: Any, states: torch.Tensor) -> torch.Tensor:
+    return nn.functional.rms_norm(states, norm.weight.shape, 1 + norm.weight, norm.variance_epsilon)
+
+
+@pytest.mark.parametrize("forward", [another_epsilon, gain_over_one])
+def test_a_norm_that_computes_something_else_stays(forward: Any) -> None:
+    model = copy.deepcopy(families.build("llama")[0])
+    norms(model)[3].__class__ = type("OwnRMSNorm", (type(norms(model)[3]),), {"forward": forward})
+    assert replaced(model) == 12 and "forward" not in vars(norms(model)[3])
+
+
+def test_norms_of_other_types_and_devices_stay() -> None:
+    model = copy.deepcopy(families.build("llama")[0])
+    norms(model)[3].double()
+    norms(model)[5].weight = nn.Parameter(norms(model)[5].weight.to("meta"))
+    assert replaced(model) == 11
