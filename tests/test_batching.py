@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.comparison import TEXTS, embedder
 
+from eddy_embed.encoding import pipeline
 from eddy_embed.encoding.build import budget
 from eddy_embed.encoding.runner import run_halving
+from eddy_embed.errors import TextTooLong
 from eddy_embed.model import host
 from eddy_embed.text.sequence import passes
 
@@ -30,7 +34,7 @@ def test_passes_hold_every_sequence_once_within_their_limits(
 
 @pytest.mark.parametrize(
     ("device", "threads", "usual"),
-    [("cpu", 1, 1024), ("cpu", 2, 2048), ("cpu", 64, 8192), ("cuda", 1, 8192), ("mps", 1, 8192)],
+    [("cpu", 1, 1024), ("cpu", 2, 2048), ("cpu", 64, 8192), ("cuda", 1, 16384), ("mps", 1, 16384)],
 )
 def test_passes_have_the_size_of_the_machine_unless_said_otherwise(
     device: str, threads: int, usual: int, monkeypatch: pytest.MonkeyPatch
@@ -90,3 +94,38 @@ def test_a_pass_that_does_not_fit_gives_the_same_vectors(monkeypatch: pytest.Mon
     monkeypatch.setattr(host.Host, "run", tight)
     assert np.abs(e.encode_document(TEXTS) - expected).max() <= 1e-5
     assert refused
+
+
+# --- planning beside an accelerator's passes
+
+
+def test_texts_are_planned_ahead_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", "htp")
+    texts = [f"{number}. {text}" for number in range(5) for text in TEXTS]
+    (whole,) = e._pipeline._planned(texts, "document", sentences=True)
+    monkeypatch.setattr(e._pipeline.open_runner.host, "device", torch.device("meta"))
+    monkeypatch.setattr(pipeline, "AHEAD_CHARACTERS", 200)
+    asked: list[int] = []
+    plan = type(e._pipeline.planner).plan
+
+    def noted(self: Any, chunk: list[str], **named: Any) -> Any:
+        asked.append(named["first"])
+        return plan(self, chunk, **named)
+
+    monkeypatch.setattr(type(e._pipeline.planner), "plan", noted)
+    parts, begun = [], []
+    for first, chunk, planned in e._pipeline._planned(texts, "document", sentences=True):
+        assert texts[first : first + len(chunk)] == chunk
+        parts += planned
+        begun.append(len(asked))
+    assert [plan.tokens for plan in parts] == [plan.tokens for plan in whole[2]]
+    assert len(asked) == len(begun) > 3 and begun[0] >= 1
+
+
+def test_a_text_that_cannot_be_planned_ahead_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    e = embedder("llama", "plain", overflow="error", max_length=40)
+    monkeypatch.setattr(e._pipeline.open_runner.host, "device", torch.device("meta"))
+    monkeypatch.setattr(pipeline, "AHEAD_CHARACTERS", 50)
+    with pytest.raises(TextTooLong, match="text 3"):
+        for _ in e._pipeline._planned([*["Short."] * 3, "The tide " * 50, "Short."], "document"):
+            pass

@@ -58,7 +58,7 @@ def serve(
     batch_tokens: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Maximum tokens in a batch. Default: 1,024 for each thread of a processor, 8,192 elsewhere."
+            min=1, help="Maximum tokens in a batch. Default: 1,024 for each thread of a processor, 16,384 elsewhere."
         ),
     ] = None,
     wait: Annotated[

@@ -101,7 +101,7 @@ class Embedder:
             fitted: For a method with post-processing: what an earlier fit learned, or its file. None: the model's
                 calibration, fitted on general text when it is first needed, and kept in the cache.
             batch_size: Most texts in a pass, None for no limit.
-            batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most and elsewhere.
+            batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most, 16,384 elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
             dtype: "auto" (the checkpoint's; float32 on processors without bfloat16), "int8", "float32" ..; or torch's.
             language: Language code for sentences ("xx" for any).

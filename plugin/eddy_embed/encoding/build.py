@@ -39,7 +39,7 @@ from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.garbage import collector_paused
 
-PER_THREAD, ON_ACCELERATOR = 1024, 8192
+PER_THREAD, ON_PROCESSOR, ON_ACCELERATOR = 1024, 8192, 16_384
 """Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
 threads busy: measured in docs/performance.md."""
 _MADE_BY = (
@@ -185,7 +185,7 @@ def assemble(
 
 def budget(given: int | None, device: torch.device) -> int:
     """Most tokens in a pass on a device: the given number, or the default for None."""
-    usual = min(PER_THREAD * torch.get_num_threads(), ON_ACCELERATOR) if device.type == "cpu" else ON_ACCELERATOR
+    usual = min(PER_THREAD * torch.get_num_threads(), ON_PROCESSOR) if device.type == "cpu" else ON_ACCELERATOR
     return given or usual
 
 

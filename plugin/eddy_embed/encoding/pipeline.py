@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Sequence as Seq
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from typing import cast
 
 import numpy as np
@@ -23,6 +26,8 @@ from eddy_embed.utils.progress import Progress
 
 ALONE_CHARACTERS = 100_000
 """Characters of documents whose parts, each embedded by itself, share batches: enough to fill these."""
+AHEAD_CHARACTERS = 128_000
+"""Characters of texts that are planned together beside an accelerator's passes: enough for two."""
 FINISHED = 1024
 """Vectors of a text's spans that are finished together."""
 
@@ -83,10 +88,25 @@ class Pipeline:
 
     def sums(self, texts: list[str], role: TextRole, bar: Progress | None = None) -> Iterator[PooledSums]:
         """The sums of every text."""
-        for first, chunk in chunks(texts):
-            planned = self.planner.plan(chunk, role, first=first)
-            self.counts.add(planned)
+        for _, _, planned in self._planned(texts, role):
             yield from self._run(planned, None, bar, role)
+
+    def _planned(
+        self, texts: list[str], role: TextRole, sentences: bool = False
+    ) -> Iterator[tuple[int, list[str], list[TextPlan]]]:
+        """Chunks of texts with the index of their first and their plans, counted.
+
+        While an accelerator runs a chunk, the processor plans the next.
+        """
+        plan = partial(self.planner.plan, role=role, sentences=sentences)
+        made: Iterator[tuple[int, list[str], list[TextPlan]]]
+        if self.open_runner.host.device.type == "cpu":
+            made = ((first, chunk, plan(chunk, first=first)) for first, chunk in chunks(texts))
+        else:
+            made = _ahead(plan, chunks(texts, AHEAD_CHARACTERS))
+        for first, chunk, planned in made:
+            self.counts.add(planned)
+            yield first, chunk, planned
 
     def passages(self, texts: list[str], size: int) -> Iterator[str]:
         """The passages of texts, of at most so many tokens."""
@@ -106,9 +126,7 @@ class Pipeline:
         passage_unit: PassageUnit = "tokens",
     ) -> Iterator[LongDocument]:
         """Every text with the vectors of its parts; see `Embedder.encode_long` for the arguments."""
-        for first, chunk in chunks(texts):
-            planned = self.planner.plan(chunk, "document", first=first, sentences=True)
-            self.counts.add(planned)
+        for first, chunk, planned in self._planned(texts, "document", sentences=True):
             groups = [_passages(plan, passage_size, passage_unit) for plan in planned]
             # Passages are read in any case: a sentence without tokens has its passage's vector.
             kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts or not late else ()
@@ -230,6 +248,21 @@ class Pipeline:
         ends = np.cumsum([len(own) for own in spans])
         bounds = zip([0, *ends.tolist()], ends.tolist(), strict=False)
         return [PooledSums.of_pieces(read[start:end], tokens[start:end]) for start, end in bounds]
+
+
+def _ahead(
+    plan: Callable[..., list[TextPlan]], runs: Iterator[tuple[int, list[str]]]
+) -> Iterator[tuple[int, list[str], list[TextPlan]]]:
+    """Chunks and their plans, one of which is always in the making."""
+    waiting: deque[tuple[int, list[str], Future[list[TextPlan]]]] = deque()
+    with ThreadPoolExecutor(1) as beside:
+        for first, chunk in runs:
+            waiting.append((first, chunk, beside.submit(plan, chunk, first=first)))
+            if len(waiting) > 1:
+                begin, done, planned = waiting.popleft()
+                yield begin, done, planned.result()
+        for begin, done, planned in waiting:
+            yield begin, done, planned.result()
 
 
 def _divided(spans: Seq[tuple[int, int]]) -> list[Ints]:
