@@ -35,12 +35,10 @@ from eddy_embed.model.loading.names import BUNDLED
 from eddy_embed.text.sequence import pack, without_placeholders
 
 LENGTHS = (128, 512, 2048, 8192)
-METHODS_AT = {"qwen3-0.6b": (512, 2048)}
-"""Tokens of the texts that methods are measured on; 2,048 for other shapes."""
-PASSES = 4
-"""Passes that those texts fill."""
+METHODS_AT = (512, 2048)
+"""Tokens of the texts that methods are measured on, as many of them as fill a pass."""
 WINDOW = 40_960
-MIXED = 200
+MIXED = 400
 """Texts of mixed lengths."""
 GOAL = {"mistral-7b": 0.55}
 """Share of the card's own rate that a shape is meant to reach from 512 tokens."""
@@ -141,15 +139,19 @@ def measured(shape: str, options: argparse.Namespace, rate: float) -> Iterator[d
                 yield forward(shape, plain, model, length, rate, options)
         others = sentence_transformers(model, options.device)
         mixed, query = texts.mixed(MIXED if options.tokens > 512 else 20), texts.uniform(1, 12)
-        few = max(2, options.rounds - 2)  # these take seconds
         peers = {size: partial(others, mixed, size) for size in (16, 64)}
         best = min(peers, key=lambda size: (peers[size](), seconds(peers[size]))[1])
-        found = ratio(peers[best], partial(plain.encode_document, mixed), few)
+        found = ratio(peers[best], partial(plain.encode_document, mixed), few(options))
         yield {"texts": "mixed", "peer": f"sentence-transformers, batches of {best}", "peer_over_eddy": found.row()}
         found = ratio(partial(others, query, 1), partial(plain.encode_query, query), options.rounds, 10)
         yield {"texts": "one query", "peer": "sentence-transformers", "peer_over_eddy": found.row()}
-    yield from methods(shape, model, tokenizer, options)
+    yield from methods(model, tokenizer, options)
     yield reranking(model, tokenizer, options)
+
+
+def few(options: argparse.Namespace) -> int:
+    """Rounds of what takes seconds."""
+    return max(2, options.rounds - 2)
 
 
 def forward(
@@ -209,7 +211,7 @@ def sentence_transformers(model: Any, device: str) -> Callable[[list[str], int],
     return encode
 
 
-def methods(shape: str, model: Any, tokenizer: Any, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def methods(model: Any, tokenizer: Any, options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """From texts to vectors: a method's time over its base's for as many tokens, and both peaks of memory."""
     layers = model.config.num_hidden_layers
     common = {"tokenizer": tokenizer, "batch_tokens": options.tokens, "check": False}
@@ -218,12 +220,14 @@ def methods(shape: str, model: Any, tokenizer: Any, options: argparse.Namespace)
     def embedder(method: str) -> Embedder:
         return Embedder(model, method=method.replace("kv:", f"kv:layers={layers // 3}-{2 * layers // 3},"), **common)
 
-    for (method, base, goal), length in product(METHODS, METHODS_AT.get(shape, (min(2048, options.tokens),))):
+    for (method, base, goal), length in product(METHODS, METHODS_AT):
+        if length > options.tokens:
+            continue
         both = embedder(method), embedder(base)
         one = texts.text_of(both[0], length)
         other = texts.text_of(both[1], texts.positions(both[0], one))
         runs = [
-            partial(each.encode_document, [text] * (PASSES * options.tokens // length))
+            partial(each.encode_document, [text] * (options.tokens // length))
             for each, text in zip(both, (one, other), strict=True)
         ]
         found = ratio(runs[0], runs[1], options.rounds)
@@ -261,8 +265,37 @@ def peak_of(run: Callable[[], object], device: str) -> int | None:
 
 
 def page(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The section of docs/performance.md."""
-    return json.dumps([about, *rows])
+    """The section of docs/performance.md: a table of passes, one of methods."""
+    rate = about["flops"] / 1e12
+    head = f"**{about['card']}**, torch {about['torch']}, bfloat16; large matrices: {rate:.0f} TFLOP/s."
+    lengths, places = [f"{length:,} tokens" for length in LENGTHS], ["mixed", "one query", "50 passages judged"]
+    passes = [["", *lengths, *places]]
+    for shape in dict.fromkeys(row["shape"] for row in rows):
+        own = [row for row in rows if row["shape"] == shape]
+        cells = [
+            f"{row['tokens_per_s']:,}/s, {row['share']:.0%}, {row['transformers_over_eddy']['median']:.2f}"
+            for row in own
+            if "share" in row
+        ]
+        cells += [f"{row['peer_over_eddy']['median']:.2f}" for row in own if "peer" in row]
+        cells += [f"{row['seconds']:.2f} s" for row in own if "reranked" in row]
+        passes.append([shape, *cells, *["not measured"] * (len(passes[0]) - 1 - len(cells))])
+    costs = [["over a pass of as many tokens", "goal"]]
+    methods = [row for row in rows if "method" in row]
+    columns = list(dict.fromkeys((row["shape"], row["length"]) for row in methods))
+    costs[0] += [f"{shape}, {length:,}" for shape, length in columns]
+    for method, base, goal in METHODS:
+        ratios = {
+            (row["shape"], row["length"]): row["over_base"]["median"] for row in methods if row["method"] == method
+        }
+        named = f"`{method}`, of `{base}`"
+        costs.append([named, str(goal or ""), *(f"{ratios[at]:.2f}" if at in ratios else "" for at in columns)])
+    return "\n\n".join([head, _table(passes), _table(costs)])
+
+
+def _table(rows: list[list[str]]) -> str:
+    head, *rest = [f"| {' | '.join(row)} |" for row in rows]
+    return "\n".join([head, "|---" * len(rows[0]) + "|", *rest])
 
 
 if __name__ == "__main__":
