@@ -138,9 +138,9 @@ def _causal(patch: pytest.MonkeyPatch) -> None:
 
 
 def _uneven(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(
-        host, "group", lambda offsets, factors=None, windows=(), even=False, *_: attention.group(offsets, factors)
-    )
+    group = attention.group
+    for place in (host, attention.kernels):
+        patch.setattr(place, "group", lambda offsets, factors=None, *_: group(offsets, factors))
 
 
 def _from_zero(patch: pytest.MonkeyPatch) -> None:

@@ -275,7 +275,10 @@ def _positions_from_one(patch: Patch) -> None:
 
 def _one_sequence(patch: Patch) -> None:
     group = attention.group
-    patch.setattr(host, "group", lambda offsets, factors=None, *_: group(offsets[[0, -1]], factors and factors[:1]))
+    for place in (host, attention.kernels):
+        patch.setattr(
+            place, "group", lambda offsets, factors=None, *_: group(offsets[[0, -1]], factors and factors[:1])
+        )
 
 
 def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:

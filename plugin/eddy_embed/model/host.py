@@ -12,13 +12,14 @@ from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model import self_check
-from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, KernelChoice, group
+from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, KernelChoice, group, group_for
 from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import FLOAT32, HALF, INT8, SelfCheck
 from eddy_embed.model.softmax_hook import SoftmaxTemperatureMode
-from eddy_embed.model.speed import pad_rows, use_fast_modules
+from eddy_embed.model.speed.fused_norms import use_fused_norms
 from eddy_embed.model.speed.int8_linear import use_int8
+from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
 from eddy_embed.model.view import (
     device_of,
     find_layers,
@@ -77,7 +78,7 @@ class Host:
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.tolerance = HALF if self.dtype.itemsize < 4 or quantised(self._view) else FLOAT32
             self.dtype_name = "int8" if int8 else str(self.dtype).removeprefix("torch.")
-            use_fast_modules(self._view)
+            (use_fused_norms if self.device.type == "cuda" else use_onednn)(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
             self._rows = int(embedding.weight.shape[0])
             two = pack([without_placeholders(np.zeros(2, np.int64))])
@@ -175,13 +176,11 @@ class Host:
                 f"{self.name} has {self._rows} token embeddings, and the tokenizer gives {int(packed.ids.max())}: they "
                 "do not belong together; pass tokenizer= the one that the model was trained with"
             )
-        wanted = layers or (self.exit_layer,)
+        wanted = (self.exit_layer,) if layers is None else layers
         if self.own:
             return self._run_rows(packed, rewired, values, factors, wanted, rows)
-        windows = [spec.window for spec in self.specs if spec.window is not None]
         kernels = self.kernels(reroute, watcher is not None)
-        one_row = all(each.in_one_row for each in kernels)
-        groups = group(packed.offsets, factors, windows, self.bidirectional, self.device, one_row)
+        groups = group_for(kernels, packed.offsets, factors, self.bidirectional, self.device)
         call = PassState(
             groups,
             reroute=reroute,

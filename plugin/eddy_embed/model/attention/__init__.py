@@ -11,7 +11,16 @@ from __future__ import annotations
 from eddy_embed.model.attention.blocked import SCORES
 from eddy_embed.model.attention.extra_entries import Angles, entry_keys
 from eddy_embed.model.attention.groups import Group, group
-from eddy_embed.model.attention.kernels import BLOCKED, OWN, DeviceInfo, Kernel, KernelChoice, attend, choose
+from eddy_embed.model.attention.kernels import (
+    BLOCKED,
+    OWN,
+    DeviceInfo,
+    Kernel,
+    KernelChoice,
+    attend,
+    choose,
+    group_for,
+)
 from eddy_embed.model.attention.spec import AttentionSpec
 from eddy_embed.model.attention.watcher import AttentionRecorder
 
@@ -30,4 +39,5 @@ __all__ = [
     "choose",
     "entry_keys",
     "group",
+    "group_for",
 ]

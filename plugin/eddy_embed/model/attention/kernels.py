@@ -17,11 +17,12 @@ from torch.nn import functional
 from eddy_embed.model.attention.bfloat16 import LONG, by_products
 from eddy_embed.model.attention.blocked import SCORES, between, blocked
 from eddy_embed.model.attention.extra_entries import Angles, with_entries
-from eddy_embed.model.attention.groups import Group
+from eddy_embed.model.attention.groups import Group, group
 from eddy_embed.model.attention.spec import AttentionSpec
 from eddy_embed.model.attention.watcher import AttentionRecorder
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
 from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.utils.arrays import Ints
 
 Kernel = Literal["fused", "varlen", "flash", "efficient", "products", "blocked", "own"]
 """`fused`: torch's scaled_dot_product_attention. `varlen`, `flash` and `efficient`: kernels of torch by name. `varlen`,
@@ -101,6 +102,14 @@ def choose(spec: AttentionSpec, device: DeviceInfo, needs_lse: bool) -> KernelCh
     within: Kernel = "blocked" if spec.cap is not None or (spec.bias and needs_lse) else _full(device, needs_lse)
     beyond: Kernel = within if spec.window is None else "varlen" if in_one_row else "blocked"
     return KernelChoice(within, beyond, spec.window, in_one_row)
+
+
+def group_for(
+    kernels: Sequence[KernelChoice], offsets: Ints, factors: Sequence[float] | None, even: bool, device: torch.device
+) -> list[Group]:
+    """Groups of packed sequences that suit the kernels of all layers; arguments as for `group`."""
+    windows = [choice.window for choice in kernels if choice.window is not None]
+    return group(offsets, factors, windows, even, device, all(choice.in_one_row for choice in kernels))
 
 
 def _full(device: DeviceInfo, needs_lse: bool) -> Kernel:
