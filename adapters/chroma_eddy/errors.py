@@ -14,11 +14,19 @@ class ForeignCollection(EddyError):
 
 
 class IndexInUse(EddyError):
-    """Another process, or another thread, is writing to the database."""
+    """Another process, or another thread, is writing to the database; `holder` says which."""
+
+    def __init__(self, message: str, holder: str = "another process") -> None:
+        super().__init__(message)
+        self.holder = holder
 
 
 class StorageError(EddyError):
     """The database failed: a full disk, no permission, damage, or a server that does not answer."""
+
+
+class LostVectors(StorageError):
+    """Vectors are lost; the texts are there, and `reindex` embeds them again."""
 
 
 class OutdatedIndex(EddyError):

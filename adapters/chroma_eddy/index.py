@@ -343,7 +343,7 @@ class Index(IndexCore):
             IndexInUse: Another process is writing.
         """
         with self.writing():
-            self.store.with_suffix(NEXT).drop_all()
+            self.store.with_suffix(NEXT, texts_only=True).drop_all()
 
     def close(self) -> None:
         """Close the database's files, unless somebody else uses the client."""

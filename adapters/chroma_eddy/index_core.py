@@ -171,7 +171,7 @@ class IndexCore:
 
     def rebuilt(self) -> dict[str, DocumentRow]:
         """Rows of the documents that an unfinished reindexing has done, by id; none without one."""
-        return _entries(self.store.with_suffix(NEXT))
+        return _entries(self.store.with_suffix(NEXT, texts_only=True))
 
     def incomplete(self) -> list[str]:
         """Ids of the documents that are being written or removed, or were when a writer was killed, or are damaged."""

@@ -24,6 +24,7 @@ def open_index(
     passage_size: int | None = None,
     late: bool | None = None,
     sentence_vectors: bool | None = None,
+    texts_only: bool = False,
     timeout: float = 0.0,
 ) -> Index:
     """Open an index, or begin a new one; refuse one whose vectors another embedder made.
@@ -37,6 +38,7 @@ def open_index(
             the index's own; in a new one, True where no layer runs.
         sentence_vectors: Whether sentences' vectors are stored, if the method runs layers, so that a passage's best
             sentence is found without the model; None: the index's own, True in a new one.
+        texts_only: Read texts and metadata and no vector, also where those are lost, or an earlier version made them.
         timeout: Seconds to wait while another process writes.
 
     Raises:
@@ -61,7 +63,7 @@ def open_index(
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
     chosen = {size: value for size, value in sizes.items() if value is not None}
     try:
-        return Index(Store(connection, name), embedder, chosen)
+        return Index(Store(connection, name, texts_only=texts_only), embedder, chosen)
     except BaseException:
         connection.close()
         raise

@@ -15,12 +15,14 @@ import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
 from filelock import FileLock
 from tests.adapters.indexes import apart, assert_same, documents, rows, served
-from tests.adapters.killing import SAVED_OFTEN
+from tests.adapters.killing import SAVED_OFTEN, stop_at
 
 from chroma_eddy import Document, Index, StorageError, open_index, reindex
 from chroma_eddy.storage import collection_pair, connection
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, ROW_LOCK, VECTORS
+from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.vectors import StoredVectors, VectorFile
+from chroma_eddy.write import writer
 from eddy_embed import Embedder
 
 Harm = Callable[[Path], None]
@@ -128,9 +130,32 @@ def test_without_any_vectors_texts_are_embedded_again(place, whole, embedder):
     for _ in range(2):
         with pytest.raises(StorageError, match=r"texts are there.*chroma_eddy\.reindex\(place, name, embedder\)"):
             opened(place, embedder)
+    with open_index(place, "notes", texts_only=True) as index:
+        assert list(index.documents()) == documents(8)
     assert reindex(place, "notes", embedder).written == 8
     with opened(place, embedder) as index:
         assert_same(rows(index), whole[1])
+
+
+def test_a_reindexing_that_lost_its_vectors_begins_anew(place, whole, embedder, monkeypatch):
+    """What it had done still counts until then: who reads only that leaves the damage alone."""
+    new, before = Embedder("eddy-tiny", method="plain:exit=-2"), set(place.iterdir())
+    vectors = set((place / VECTORS).iterdir())
+    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    with opened(place, embedder) as index:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+            stop_at(patch, 7, Store, "upsert")
+            index.reindex(new)
+        done = len(index.rebuilt())
+    assert 0 < done < 8
+    for path in (set((place / VECTORS).iterdir()) - vectors) | (set(place.iterdir()) - before):
+        if path.is_dir():
+            shutil.rmtree(path)
+    with opened(place, embedder) as index:
+        assert len(index.rebuilt()) == done
+        assert index.reindex(new).written == 8
+        assert index.embedder is new and index.check(full=True) == {}
 
 
 def test_collections_of_others_keep_their_vectors(tmp_path, embedder):

@@ -6,7 +6,7 @@ import logging
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,9 +175,9 @@ class CollectionPair:
             self.connection.delete_stale()
         self.forget()
 
-    def with_suffix(self, suffix: str) -> Self:
+    def with_suffix(self, suffix: str, *, texts_only: bool = False) -> Self:
         """The collections of the index that will replace this one (`NEXT`), or that it replaced (`OLD`)."""
-        return type(self)(self.connection, self.name + suffix, texts_only=suffix == OLD)
+        return type(self)(self.connection, self.name + suffix, texts_only=texts_only or suffix == OLD)
 
     # --- The main collection's metadata
 
@@ -274,16 +274,17 @@ class CollectionPair:
 
     def _readable(self, collection: Collection) -> Collection:
         """The collection, without files of vectors that keep Chroma from reading its texts."""
-        try:
+        with suppress(InternalError):
             collection.get(limit=1, include=["metadatas"])
-        except InternalError:
-            folder = self.connection.folder
-            for segment in () if folder is None else self.connection.segments(str(collection.id)):
-                shutil.rmtree(folder / segment, ignore_errors=True)  # type: ignore[operator]
-            self.connection.reopen()
-            self._generation = self.connection.generation
-            with translated_errors(self.place):
-                return self.client.get_collection_by_id(collection.id, embedding_function=None)
+            return collection
+        with translated_errors(self.place), self.connection.row_lock or nullcontext():  # now nobody is writing them
+            for delete in (False, True):
+                self.connection.reopen(without_vectors_of=str(collection.id) if delete else None)
+                self._generation = self.connection.generation
+                collection = self.client.get_collection_by_id(collection.id, embedding_function=None)
+                with suppress(InternalError):
+                    collection.get(limit=1, include=["metadatas"])
+                    break
         return collection
 
     def _segments(self, main: Collection) -> list[str]:
@@ -295,8 +296,7 @@ class CollectionPair:
 
         Chroma may save as it reads, even in a process that writes nothing, if its log is long enough.
         """
-        vectors = self._vectors(main)
-        if vectors is None or collection.id in self.connection.state.loaded:
+        if (vectors := self._vectors(main)) is None or collection.id in self.connection.state.loaded:
             return
         segments = self._segments(main)
         try:

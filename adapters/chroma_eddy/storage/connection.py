@@ -100,11 +100,16 @@ class Connection:
         with closing(sqlite3.connect(self.folder / DATABASE, timeout=60)) as database:
             return [value for (value,) in database.execute(statement, values)]
 
-    def reopen(self) -> None:
-        """Replace the client by one that has read nothing; callers' references to the old one stay valid."""
+    def reopen(self, *, without_vectors_of: str | None = None) -> None:
+        """Replace the client by one that has read nothing; callers' references to the old one stay valid.
+
+        Before that, delete Chroma's files of a collection's vectors (`without_vectors_of`).
+        """
         if self.folder is None:
             return
         self.check_open()
+        for segment in () if without_vectors_of is None else self.segments(without_vectors_of):
+            shutil.rmtree(self.folder / segment, ignore_errors=True)
         old, owned = self.client, self._owned
         system = System(old.get_settings())
         system.instance(ServerAPI)  # type: ignore[type-abstract]

@@ -63,9 +63,11 @@ class WriterLock:
         try:
             file.acquire(timeout=self._timeout)
         except Timeout:
+            other = _holder(folder)
             raise IndexInUse(
-                f"{_holder(folder)} is writing to the database in {folder}; wait until it has finished, or stop it, "
-                "and do the same again"
+                f"{other} is writing to the database in {folder}; wait until it has finished, or stop it, and do the "
+                "same again",
+                other,
             ) from None
         try:
             holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}

@@ -22,7 +22,7 @@ from chromadb.errors import ChromaError
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from chroma_eddy.errors import StorageError
+from chroma_eddy.errors import LostVectors, StorageError
 from chroma_eddy.storage.names import VECTORS
 from chroma_eddy.storage.pages import Rows, pages
 from eddy_embed.integrations import atomic_write, sync
@@ -76,13 +76,13 @@ class VectorFile:
         """Read rows by their numbers, shape (numbers, width).
 
         Raises:
-            StorageError: The file has no such row: something else has cut it.
+            LostVectors: The file has no such row: something else has cut it.
         """
         if not len(numbers):
             return np.zeros((0, self._width), np.float32)
         rows = np.asarray(numbers, np.int64)
         if rows.min() < 0 or rows.max() >= len(self):
-            raise StorageError(
+            raise LostVectors(
                 f"{self.path} has {len(self)} rows, and lacks row {rows.max()}: something else has cut it. Put it back "
                 f"from a backup, or {AGAIN}"
             )
@@ -164,7 +164,7 @@ class StoredVectors:
         """Append vectors as Chroma has them, of rows by their ids, or of all without a number below `known`.
 
         Raises:
-            StorageError: Chroma cannot read them.
+            LostVectors: Chroma cannot read them.
         """
         try:
             for rows in pages(collection, ids=ids, metadatas=True):
@@ -175,7 +175,7 @@ class StoredVectors:
                     appended = self.rows.append(got.vectors)
                     collection.update(ids=got.ids, metadatas=[{ROW: number} for number in appended])
         except ChromaError as error:
-            raise StorageError(
+            raise LostVectors(
                 f"vectors of {collection.name!r} are lost: {self.rows.path} lacks them, and Chroma cannot read its own "
                 f"({error}). The texts are there: put the folder back from a backup, or {AGAIN}"
             ) from error

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.errors import LostVectors
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.storage.database_file import let_purge_log
 from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.names import NEXT
+from chroma_eddy.storage.names import DOCUMENTS, NEXT
 from chroma_eddy.storage.settings import EARLIER_FORMATS
 from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.swap import finish_swap
@@ -44,9 +45,9 @@ def reindex_core(
             _forget_earlier_version(index.store)
             index.switch_embedder(embedder, sizes)
             return WriteReport()
+        if restart or _has_lost_vectors(index.store.with_suffix(NEXT)):
+            index.store.with_suffix(NEXT, texts_only=True).drop_all()
         store = index.store.with_suffix(NEXT)
-        if restart:
-            store.drop_all()
         try:
             following = IndexCore(store, embedder, sizes)
         except FingerprintMismatch as error:
@@ -63,6 +64,15 @@ def reindex_core(
         _forget_earlier_version(index.store)
         index.switch_embedder(embedder, sizes)
         return report
+
+
+def _has_lost_vectors(store: Store) -> bool:
+    """Whether what an unfinished reindexing has done is of no use."""
+    try:
+        store.find(DOCUMENTS)  # which mends Chroma's files of both collections
+    except LostVectors:
+        return True
+    return False
 
 
 def _forget_earlier_version(store: Store) -> None:
