@@ -19,7 +19,8 @@ from eddy_demo.cli import main
 from eddy_demo.errors import DemoError
 from eddy_demo.library import rebuild
 from eddy_demo.library.defaults import default_method
-from eddy_demo.library.settings import NEXT_SETTINGS, read_settings
+from eddy_demo.library.index import open_library
+from eddy_demo.library.settings import NEXT_SETTINGS, LibrarySettings, read_settings, write_settings
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_demo.web.limits import Limits
@@ -187,6 +188,20 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     with opened(folder) as index:
         assert {str(each.metadata["name"]) for each in index.documents()} == {"tides.md", "clock.html"}
         assert index.check() == {}
+
+
+def test_a_library_is_replaced_that_was_looked_at_before_its_first_document(tmp_path: Path) -> None:
+    """Whatever stayed open would read deleted files."""
+    folder, settings = tmp_path / "library", LibrarySettings("eddy-tiny", "htp:exit=2")
+    for name, text in (("bread.txt", BREAD), ("tides.md", TIDES)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    with serving(folder) as site:
+        with open_library(folder, Embedder("eddy-tiny", method="htp:exit=2"), settings):
+            write_settings(folder, settings)
+            site.state.reader.check_for_changes()
+        for name in ("bread.txt", "tides.md"):
+            elsewhere("ingest", tmp_path / name, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+            wait(lambda name=name: site.names() == [name])
 
 
 @pytest.mark.slow

@@ -182,9 +182,12 @@ class LibraryReader:
         generator = self._generator_of(settings)
         embedder = self._embedder_of(settings, generator)
         opened = open_library(self.folder, embedder, settings)
-        # While its first documents are embedded, a library has settings and no index.
-        self.index = opened if opened.exists else None
         self._write_mark = opened.version()[1]
+        if opened.exists:
+            self.index = opened
+        else:  # its first documents are being embedded
+            opened.close()
+            self.index = None
         self.settings, self.generator, self._embedder = settings, generator, embedder
 
     def _embedder_of(self, settings: LibrarySettings, generator: Generator | None) -> Embedder:
