@@ -149,13 +149,13 @@ def hold_rebuild(patch: pytest.MonkeyPatch, after: int = 0) -> Callable[[], None
     """
     rebuild, go = library_writer.rebuild_library, threading.Event()
 
-    def held(folder: Path, settings: Any, embedder: Any, report: Callable[[Any], None]) -> Any:
+    def held(folder: Path, settings: Any, embedder: Any, report: Callable[[Any], None], state: Any) -> Any:
         def reported(progress: Any) -> None:
             report(progress)
             while progress.written >= after and progress.done < 1 and not go.wait(0.02):
                 report(progress)
 
-        return rebuild(folder, settings, embedder, reported)
+        return rebuild(folder, settings, embedder, reported, state)
 
     patch.setattr(library_writer, "rebuild_library", held)
     return go.set

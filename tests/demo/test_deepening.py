@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,10 +23,10 @@ from tests.demo.test_cli import QUESTION, refused
 from tests.processes import context
 
 from chroma_eddy.write import writer
-from eddy_demo.cli import embedding_work, main, work
+from eddy_demo.cli import embedding_work, lock, main, work
 from eddy_demo.errors import NoLibrary
 from eddy_demo.library import rebuild
-from eddy_demo.library.rebuild import RebuildProgress, next_settings, rebuild_library, rebuild_progress
+from eddy_demo.library.rebuild import RebuildProgress, next_settings, read_state, rebuild_library
 from eddy_demo.library.settings import NEXT_SETTINGS, LibrarySettings, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import ZeroVector
@@ -124,7 +125,7 @@ def test_a_long_reading_is_told_with_figures(
 ) -> None:
     """Of what is left, by the speed so far; a model of another name has a smaller one beside it."""
     monkeypatch.setattr(embedding_work, "_LONG_SECONDS", 0.0)
-    monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 0.0)
+    monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 1e-9)
     made = ingest("library")
     tokens = sum(
         each["tokens"] for each in json.loads(run("library", "list", "--library", tmp_path / "library", "--json").out)
@@ -171,7 +172,7 @@ def test_an_interrupted_reading_goes_on(
     assert state(library) == (FAST, "deepen") and (library / NEXT_SETTINGS).exists()
     assert ingest("fast", "--fast").code == 0
     assert answers(run, library) == answers(run, tmp_path / "fast")
-    before = rebuild_progress(library)
+    before = read_state(library).progress
     assert (before.total, before.written) == (3, 2) and 0.3 < before.done < 1
     title = " ".join(run("library", "list", "--library", library).out.split())
     assert f"{FAST} (fast; {before.done:.0%} read more closely, which `eddy-demo ingest` continues)" in title
@@ -206,20 +207,35 @@ def reading(told: Connection, *arguments: object) -> None:
     main()
 
 
-def test_a_killed_reading_goes_on(documents: Path, tmp_path: Path, ingest: Run, run: Run) -> None:
-    """It is asked while another process reads, and after that was killed."""
+def test_a_killed_reading_goes_on(
+    documents: Path,
+    tmp_path: Path,
+    ingest: Run,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It is asked while another process reads, and after that was killed; whoever writes waits for it."""
     library, (ours, theirs) = tmp_path / "library", context().Pipe()
     command = ("ingest", documents, "--library", library, "--passage-size", 24)
     process = context().Process(target=reading, args=(theirs, *command), daemon=True)
     process.start()
     assert ours.poll(120) and ours.recv() == "two"
-    during = answers(run, library)
-    refused(ingest("library"), f"process {process.pid} ")
-    process.kill()
-    process.join()
-    assert answers(run, library) == during
-    assert state(library) == (FAST, "deepen")
-    assert ingest("library").code == 0 and state(library) == (BEST, "best")
+    during, told = answers(run, library), list[str]()
+
+    def kill(_: float) -> None:
+        told.append(capsys.readouterr().err)
+        process.kill()
+        process.join()
+        assert answers(run, library) == during
+        assert state(library) == (FAST, "deepen")
+
+    monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=kill))
+    (documents / "zinc.txt").write_text("Zinc is a metal.", encoding="utf-8")
+    waited = ingest("library")
+    assert waited.code == 0 and "1 document written" in waited.err and state(library) == (BEST, "best")
+    assert len(told) == 1 and told[0].startswith(f"{library}: process {process.pid} (since 20")
+    assert "is reading it more closely. Waiting until" in told[0]
     assert ingest("expected", "--best").code == 0
     assert_same(rows(library), rows(tmp_path / "expected"))
 
@@ -353,7 +369,7 @@ def test_removed_texts_can_be_erased_before_it_is_read_closely(
         assert ingest("library").code == 130
     assert run("library", "remove", "bread.txt", "--erase", "--library", library).code == 0
     assert not holds(b"flour") and holds(b"pendulum")
-    assert rebuild_progress(library).written == 0
+    assert read_state(library).progress.written == 0
     (kept,) = {row["document"] for row in answers(run, library)} - {"tides.md"}
     assert kept == "clock.html"
 

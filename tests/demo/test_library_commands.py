@@ -11,11 +11,19 @@ from typing import Any
 
 import pytest
 from tests.adapters.indexes import as_earlier_version, assert_same, rows
+from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import opened
 
+from chroma_eddy.storage import collection_pair
 from eddy_demo.library import rebuild
 from eddy_demo.library.defaults import default_method
-from eddy_demo.library.settings import NEXT_SETTINGS, LibrarySettings, original_path, read_settings
+from eddy_demo.library.settings import (
+    NEXT_SETTINGS,
+    LibrarySettings,
+    original_path,
+    read_settings,
+    write_next_settings,
+)
 from eddy_embed import Embedder
 
 Run = Callable[..., Any]
@@ -73,7 +81,9 @@ def test_reindex(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         patched.setattr(rebuild, "_write_new_settings", cut)
         assert run(*reindex).code == 1
     assert (library / NEXT_SETTINGS).exists()
-    assert run("ask", "When do boats leave?", "--library", library).code == 1
+    assert run("ask", "When do boats leave?", "--library", library).code == 0
+    listed = run("library", "list", "--library", library).out
+    assert "with plain:exit=2 " in listed and "made anew" not in listed
     outcome = run(*reindex)
     assert outcome.code == 0, outcome.err
     settings = read_settings(library)
@@ -110,7 +120,7 @@ def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path
 
 
 def test_check(library: Path, run: Run) -> None:
-    """Chroma's files of vectors are gone, then a text is changed, then vectors are lost in both places."""
+    """Chroma's files of vectors are gone, then a text is changed."""
     assert run("library", "check", "--full", "--library", library).err.endswith("no damage in 3 documents.\n")
     with opened(library) as index:
         before = rows(index)
@@ -124,6 +134,29 @@ def test_check(library: Path, run: Run) -> None:
         collection.update(ids=row["ids"], documents=["Altered."], embeddings=row["embeddings"])
     outcome = run("library", "check", "--library", library)
     assert outcome.code == 1 and "bread.txt: another text" in outcome.err and "damaged in" in outcome.err
+
+
+def test_without_any_vectors_only_reindex_works(
+    documents: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where an earlier reindexing was interrupted."""
+    library = tmp_path / "library"
+    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+    made = ("ingest", documents, "--library", library, "--passage-size", 12, "--method", "htp:exit=2")
+    assert run(*made).code == 0
+    with opened(library) as index:
+        before = {document.id: document.text for document in index.documents()}
+    write_next_settings(library, read_settings(library), "another fingerprint")
+    for folder in [each.parent for each in library.rglob("header.bin")] + [*library.glob("chroma/eddy.vectors/*")]:
+        shutil.rmtree(folder)
+    for command in (("ask", "When do boats leave?"), ("library", "list"), ("library", "remove", "bread.txt")):
+        outcome = run(*command, "--library", library)
+        assert outcome.code == 1 and "eddy-demo library reindex" in outcome.err, outcome.err
+    assert run("library", "reindex", "--library", library).code == 0
+    with opened(library) as index:
+        assert {document.id: document.text for document in index.documents()} == before
+    assert run("ask", "When do boats leave?", "--library", library).code == 0
+    assert not (library / NEXT_SETTINGS).exists()
 
 
 def test_a_library_of_an_earlier_version(library: Path, run: Run) -> None:

@@ -232,7 +232,7 @@ def test_reading_more_closely_is_shown_until_it_is_done(
     """With a bar, the time left and, where that is long, the speed; the page can be asked meanwhile."""
     recommend(monkeypatch, Recommendation("plain:exit=-3"))
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 1)
-    monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 0.0)
+    monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 1e-9)
     go = hold_rebuild(monkeypatch, after=1)
     with serving(tmp_path / "library", method=None) as site:
         page = visit(f"{site.url}/library", bypass_csp=True)

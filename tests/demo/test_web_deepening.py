@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ from tests.processes import context
 
 from chroma_eddy.write import writer
 from eddy_demo.library import rebuild
-from eddy_demo.library.rebuild import rebuild_progress
+from eddy_demo.library.library_lock import lock_library
+from eddy_demo.library.rebuild import next_settings, read_state, rebuild_library
 from eddy_demo.library.settings import NEXT_SETTINGS, read_settings
 from eddy_demo.web.uploads.stored_uploads import StoredUploads
 from eddy_embed import Embedder
@@ -111,7 +113,7 @@ def test_the_next_server_goes_on(
                 site.upload(name, text)
             wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
     assert plan(library) == "deepen"
-    done = rebuild_progress(library)
+    done = read_state(library).progress
     assert 0 < done.written < done.total == 3
     go = hold_rebuild(monkeypatch, after=done.written)
     with serving(library, method=None) as site:
@@ -132,7 +134,7 @@ def test_a_killed_server_goes_on(tmp_path: Path, expected: Callable[..., dict[st
     assert ours.poll(PATIENCE) and ours.recv() == "one"
     child.kill()
     child.join()
-    assert plan(library) == "deepen" and rebuild_progress(library).written > 0
+    assert plan(library) == "deepen" and read_state(library).progress.written > 0
     with StoredUploads(library).lock(), serving(library, method=None):
         wait(lambda: plan(library) == "best")
     assert_same(held_rows(library), expected(*DOCUMENTS))
@@ -150,6 +152,34 @@ def reading(library: Path, told: Connection) -> None:
         wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
         told.send("one")
         threading.Event().wait()
+
+
+def test_what_another_process_reads_is_followed(
+    tmp_path: Path, expected: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page shows how far that is; a file that is added meanwhile waits for it."""
+    library = tmp_path / "library"
+    with monkeypatch.context() as patch:
+        hold_rebuild(patch, after=1)
+        with serving(library, method=None) as site:
+            site.upload("bread.txt", BREAD)
+            site.upload("clock.html", CLOCK)
+            wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
+    with ExitStack() as other:
+        other.enter_context(lock_library(library))
+        with serving(library, method=None) as site:
+            told = site.until(lambda p: p["rebuilding"])
+            assert told["rebuilding"]["deepening"] and told["rebuilding"]["done"] > 0 and told["busy"] == ""
+            site.upload("tides.md", TIDES)
+            site.until(lambda p: p["busy"].startswith("Another process is reading the library more closely."))
+            rebuild_library(library, next_settings(read_settings(library)), Embedder("eddy-tiny", method=BEST))
+            wait(lambda: site.state.reader.settings.plan == "best")
+            assert dict(site.ask("What makes steam?", k=1))["hit"]["name"] == "bread.txt"
+            other.close()
+            assert [job["state"] for job in site.settled()] == ["done"]
+            assert site.until(lambda p: p["rebuilding"] is None)["busy"] == ""
+    assert plan(library) == "best"
+    assert_same(held_rows(library), expected("bread.txt", "clock.html", "tides.md"))
 
 
 def test_another_model_comes_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from eddy_demo.cli import console
 from eddy_demo.cli.options import err
 from eddy_demo.display_text import duration
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
-from eddy_demo.library.rebuild import RebuildProgress, due_rebuild, rebuild_library, rebuild_progress
+from eddy_demo.library.rebuild import RebuildProgress, RebuildState, read_state, rebuild_library
 from eddy_demo.library.settings import LibrarySettings, holds_library, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError
@@ -37,8 +37,10 @@ def load_embedder(settings: LibrarySettings, device: str | None) -> Embedder:
         return embedder
 
 
-def rebuild(library: Path, settings: LibrarySettings, device: str | None, what: str = "Embedding") -> None:
-    """Embed all documents again; the caller must hold the lock of the library."""
+def rebuild(
+    library: Path, settings: LibrarySettings, device: str | None, state: RebuildState, what: str = "Embedding"
+) -> None:
+    """Embed all documents again; the caller must hold the lock of the library, and have read its state since."""
     embedder = load_embedder(settings, device)
     told = False
 
@@ -52,22 +54,25 @@ def rebuild(library: Path, settings: LibrarySettings, device: str | None, what: 
                 if now.left > _LONG_SECONDS:
                     err.print(Text(_long(now, settings), "yellow"))
 
-        rebuild_library(library, settings, embedder, report)
+        rebuild_library(library, settings, embedder, report, state)
 
 
 def deepen(library: Path, device: str | None) -> None:
     """Rebuild a library that is to be deepened; it can be asked meanwhile, and after an interruption."""
     settings = read_settings(library) if holds_library(library) else None
-    following = due_rebuild(library, settings) if settings is not None and settings.plan == "deepen" else None
+    if settings is None or settings.plan != "deepen":
+        return
+    state = read_state(library)
+    following = state.due(settings)
     if following is None:
         return
-    began, before = time.monotonic(), rebuild_progress(library)
+    began, before = time.monotonic(), state.progress
     noticeable = before.tokens * (1 - before.done) >= _NOTICEABLE_TOKENS
     if noticeable:
         ask = f'{console.program_name()} ask "..."{console.library_option(library)}'
         err.print(Text.assemble("Searchable now: ", (ask, "bold"), ", in another terminal. Ctrl-C leaves it so."))
     try:
-        rebuild(library, following, device, "Reading more closely")
+        rebuild(library, following, device, state, "Reading more closely")
     except (KeyboardInterrupt, Interrupted) as error:
         stop = error if isinstance(error, Interrupted) else Interrupted()
         stop.hint = (

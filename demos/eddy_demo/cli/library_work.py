@@ -15,20 +15,20 @@ from rich.text import Text
 from chroma_eddy import DocumentRow
 from eddy_demo.cli import console
 from eddy_demo.cli.embedding_work import rebuild
+from eddy_demo.cli.lock import lock_for_command
 from eddy_demo.cli.options import err, out
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DamagedLibrary, NoLibrary
 from eddy_demo.library.copies import copy_library, restore_library
-from eddy_demo.library.index import open_stored, read_entries
+from eddy_demo.library.index import current_settings, open_stored, read_entries
 from eddy_demo.library.ingest import remove_documents
-from eddy_demo.library.library_lock import lock_for_command
-from eddy_demo.library.rebuild import next_settings, rebuild_progress
+from eddy_demo.library.rebuild import next_settings, read_state
 from eddy_demo.library.settings import LibrarySettings, read_settings
 
 
 def list_documents(library: Path, as_json: bool) -> None:
     """Print the documents of a library."""
-    settings = read_settings(library)
+    settings = current_settings(library)
     entries = sorted(read_entries(library).values(), key=lambda entry: str(entry.metadata["name"]))
     if as_json:
         typer.echo(json.dumps([_entry_data(entry) for entry in entries], indent=2, ensure_ascii=False))
@@ -70,10 +70,14 @@ def remove(documents: list[str], library: Path, erase: bool) -> None:
 
 
 def reindex(library: Path, choices: tuple[Any, ...], device: str | None) -> None:
-    """Embed all documents again; `choices` are arguments of `next_settings`."""
-    settings = next_settings(read_settings(library), *choices)
+    """Embed all documents again; `choices` are arguments of `next_settings`. Without any, go on with a rebuild."""
+    next_settings(read_settings(library), *choices)  # refuses wrong ones before it waits
     with lock_for_command(library):
-        rebuild(library, settings, device)
+        state = read_state(library)
+        settings = next_settings(current_settings(library), *choices)
+        if state.unfinished is not None and not any(choice is not None for choice in choices):
+            settings = state.unfinished
+        rebuild(library, settings, device, state)
     err.print(Text(f"{library}: made anew with {settings.model}, {settings.method}."))
 
 
@@ -111,9 +115,15 @@ def restore(source: Path, library: Path) -> None:
 
 
 def _plan(library: Path, settings: LibrarySettings) -> str:
+    state = read_state(library)
+    done = f"{state.progress.done:.0%}"
     if settings.plan == "deepen":
-        return f" (fast; {rebuild_progress(library).done:.0%} read more closely, which `eddy-demo ingest` continues)"
-    return "" if settings.plan == "chosen" else f" ({settings.plan})"
+        return f" (fast; {done} read more closely, which `eddy-demo ingest` continues)"
+    notes = [str(settings.plan)] if settings.plan != "chosen" else []
+    if state.unfinished is not None and not state.exchanged:
+        new = f"{state.unfinished.model}, {state.unfinished.method}"
+        notes.append(f"{done} made anew with {new}, which `eddy-demo library reindex` continues")
+    return f" ({'; '.join(notes)})" if notes else ""
 
 
 def _entry_data(entry: DocumentRow) -> dict[str, Any]:

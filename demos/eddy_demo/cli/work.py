@@ -20,22 +20,17 @@ from eddy_demo.ask import ask as ask_index
 from eddy_demo.cli import console
 from eddy_demo.cli.console import pluralize, program_name
 from eddy_demo.cli.embedding_work import deepen, load_embedder
+from eddy_demo.cli.lock import lock_for_command
 from eddy_demo.cli.options import err, out
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.evaluate import read_questions, score_library
+from eddy_demo.library.choices import choose_settings
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
-from eddy_demo.library.index import open_library
+from eddy_demo.library.index import current_settings, open_library
 from eddy_demo.library.ingest import changed_documents, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
-from eddy_demo.library.library_lock import lock_for_command
 from eddy_demo.library.rebuild import change_plan, finish_rebuild
-from eddy_demo.library.settings import (
-    LibrarySettings,
-    choose_settings,
-    delete_library,
-    holds_library,
-    read_settings,
-)
+from eddy_demo.library.settings import LibrarySettings, delete_library, holds_library, read_settings
 from eddy_demo.readers.documents import ReadResult, read_documents
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
@@ -137,7 +132,7 @@ def evaluate(
     questions = read_questions(queries, qrels)
     scores = []
     for folder in libraries:
-        with open_library(folder, load_embedder(read_settings(folder), device)) as opened:
+        with open_library(folder, load_embedder(current_settings(folder), device)) as opened:
             scores += score_library(opened, questions, rerank)
     if as_json:
         typer.echo(json.dumps([asdict(score) for score in scores], indent=2))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from chroma_eddy import copy_database, open_index
 from eddy_demo.errors import LibraryMismatch
-from eddy_demo.library.index import INDEX_NAME
-from eddy_demo.library.settings import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, read_settings, write_settings
+from eddy_demo.library.index import INDEX_NAME, current_settings
+from eddy_demo.library.settings import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, write_settings
 from eddy_embed.integrations import sync_tree
 
 _PART, _ORIGINALS_PART = ".chroma.part", ".originals.part"
@@ -16,7 +16,7 @@ _PART, _ORIGINALS_PART = ".chroma.part", ".originals.part"
 
 def copy_library(folder: Path, target: Path) -> None:
     """Copy a library to a folder that does not exist; the caller must hold the lock of the library."""
-    settings = read_settings(folder)
+    settings = current_settings(folder)
     if target.exists():
         raise LibraryMismatch(f"{target} exists; name a new folder for the copy")
     target.mkdir(parents=True)
@@ -37,7 +37,7 @@ def restore_library(folder: Path, source: Path) -> None:
     Raises:
         StorageError: The other library is damaged; this one stays.
     """
-    settings = read_settings(source)
+    settings = current_settings(source)
     _copy(source / DATABASE_FOLDER, folder / _PART)
     with open_index(folder / _PART, INDEX_NAME) as index:
         index.status()  # opens all collections, which raises if the copy is damaged

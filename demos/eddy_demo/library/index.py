@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 from chroma_eddy import Document, DocumentRow, Index, NoIndex, open_index
 from eddy_demo.errors import LibraryMismatch
-from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, holds_library, read_settings
+from eddy_demo.library.settings import (
+    DATABASE_FOLDER,
+    LibrarySettings,
+    holds_library,
+    read_next_settings,
+    read_settings,
+)
 from eddy_demo.readers.documents import SourceDocument
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
@@ -15,14 +22,38 @@ INDEX_NAME = "library"
 """Name of the index in the database."""
 
 
-def open_stored(folder: Path) -> Index:
-    """Open the index of a library without its model, to look at what it stores."""
-    return open_index(folder / DATABASE_FOLDER, INDEX_NAME)
+def open_stored(folder: Path, *, texts_only: bool = False) -> Index:
+    """Open the index of a library without its model; `texts_only`, also where its vectors are lost."""
+    return open_index(folder / DATABASE_FOLDER, INDEX_NAME, texts_only=texts_only)
+
+
+def is_exchanged(index: Index, following: LibrarySettings | None, fingerprint: str) -> bool:
+    """Whether an index is the one that a rebuild, of these settings and vectors, was to make."""
+    made = index.settings
+    return (
+        following is not None
+        and (made.fingerprint, made.passage_size) == (fingerprint, following.passage_size)
+        and following.late in (None, made.late)
+    )
+
+
+def exchanged_settings(folder: Path) -> LibrarySettings | None:
+    """Return the settings of a rebuild whose index is in place, and whose settings are not; None if there is none."""
+    following, fingerprint = read_next_settings(folder)
+    if following is not None:
+        with suppress(NoIndex), open_stored(folder, texts_only=True) as index:
+            return following if is_exchanged(index, following, fingerprint) else None
+    return None
+
+
+def current_settings(folder: Path) -> LibrarySettings:
+    """Return the settings of the index that is in place."""
+    return exchanged_settings(folder) or read_settings(folder)
 
 
 def open_library(folder: Path, embedder: Embedder, settings: LibrarySettings | None = None) -> Index:
     """Open the index of a library; without settings, by the stored ones."""
-    settings = settings or read_settings(folder)
+    settings = settings or current_settings(folder)
     try:
         return open_index(
             folder / DATABASE_FOLDER,

@@ -9,19 +9,7 @@ from pathlib import Path
 
 from chroma_eddy import LOCK, WriterLock
 from eddy_demo.library.settings import DATABASE_FOLDER, check_available, holds_library
-from eddy_embed.integrations import Interrupted, sync
-
-
-@contextmanager
-def lock_for_command(folder: Path) -> Iterator[None]:
-    """Lock a library for a command, and add to an interruption the hint how to continue."""
-    try:
-        with lock_library(folder):
-            yield
-    except (KeyboardInterrupt, Interrupted) as error:
-        stop = error if isinstance(error, Interrupted) else Interrupted()
-        stop.hint = stop.hint or "Run the same command again to go on where it stopped."
-        raise stop from None
+from eddy_embed.integrations import sync
 
 
 @contextmanager

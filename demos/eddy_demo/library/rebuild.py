@@ -5,34 +5,33 @@ A new library is searchable at once by a method that runs no layer; then it is r
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Container, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from chroma_eddy import DocumentRow, NoIndex, OutdatedIndex, WriteReport, reindex
+from chroma_eddy import DocumentRow, NoIndex, WriteReport, reindex
+from eddy_demo.library.choices import refuse_both
 from eddy_demo.library.defaults import default_method, method_in_full
-from eddy_demo.library.index import INDEX_NAME, open_stored
+from eddy_demo.library.index import INDEX_NAME, exchanged_settings, is_exchanged, open_stored
 from eddy_demo.library.settings import (
     DATABASE_FOLDER,
     NEXT_SETTINGS,
     LibrarySettings,
     holds_library,
     model_name,
-    parse_settings,
+    read_next_settings,
     read_settings,
-    refuse_both,
-    settings_data,
+    write_next_settings,
     write_settings,
 )
 from eddy_embed import Embedder
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, NotFinite, ZeroVector
-from eddy_embed.integrations import atomic_write
 
-_MEASURED_SECONDS = 2.0
-"""Time from which the speed is known."""
+_MEASURED_SECONDS = 20.0
+"""Time over which the speed is measured; the first passes are slow, and what else runs changes."""
 
 
 @dataclass(frozen=True)
@@ -52,6 +51,54 @@ class RebuildProgress:
 
 
 Report = Callable[[RebuildProgress], None]
+
+
+@dataclass(frozen=True)
+class RebuildState:
+    """What an interruption may have left of a rebuild. The index in place answers in each of these states.
+
+    =================  ===================  ====================  ======================================================
+    library.json       library.next.json    index in place        what it is, and what comes next
+    =================  ===================  ====================  ======================================================
+    none               any                  any or none           no library: the first ingestion was interrupted
+    plan "deepen"      none                 of library.json       to be deepened by `ingest` or the page, once it has
+                                                                  a document
+    any                there                of library.json       interrupted: the same command or the page goes on, and
+                                                                  begins anew if model or settings are others, or what
+                                                                  it had done (`<index>-next`) lost its vectors
+    any                there                of library.next.json  exchanged: readers go by library.next.json, and the
+                                                                  next writer makes that library.json
+    any other plan     none                 of library.json       finished
+    any                any                  without its vectors   damaged: `library reindex` reads texts alone; all else
+                                                                  says so
+    =================  ===================  ====================  ======================================================
+
+    Attributes:
+        unfinished: Settings of the rebuild that is not finished; None without one.
+        fingerprint: Of its vectors.
+        exchanged: Whether its index is in place.
+        entries: Of the complete documents, by id.
+        rebuilt: Of those that are in the new index as they are now.
+    """
+
+    unfinished: LibrarySettings | None
+    fingerprint: str
+    exchanged: bool
+    entries: Mapping[str, DocumentRow]
+    rebuilt: Mapping[str, DocumentRow]
+
+    def due(self, settings: LibrarySettings) -> LibrarySettings | None:
+        """Return the settings of the rebuild that a library of these settings waits for; None if for none."""
+        if self.unfinished is None and settings.plan == "deepen" and self.entries:
+            return next_settings(settings)
+        return self.unfinished
+
+    @property
+    def progress(self) -> RebuildProgress:
+        """How far the rebuild is."""
+        tokens = sum(entry.tokens for entry in self.entries.values())
+        done = sum(entry.tokens for id_, entry in self.entries.items() if id_ in self.rebuilt)
+        return RebuildProgress(tokens, done / max(tokens, 1), len(self.entries), len(self.rebuilt))
 
 
 def next_settings(
@@ -74,50 +121,47 @@ def next_settings(
     return replace(sized, method=method_in_full(name, method or stored.method), plan="chosen")
 
 
-def due_rebuild(folder: Path, settings: LibrarySettings) -> LibrarySettings | None:
-    """Return the settings of the rebuild that a library waits for: an interrupted one, or that with layers."""
-    unfinished = unfinished_rebuild(folder)
-    if unfinished is None and settings.plan == "deepen" and holds_library(folder) and _documents(folder)[0]:
-        return next_settings(settings)
-    return unfinished
-
-
-def unfinished_rebuild(folder: Path) -> LibrarySettings | None:
-    """Return the settings of an interrupted rebuild; None if there is none."""
-    return _unfinished(folder)[0]
-
-
-def _unfinished(folder: Path) -> tuple[LibrarySettings | None, str]:
-    """The settings of an interrupted rebuild, and the fingerprint of its vectors."""
+def read_state(folder: Path) -> RebuildState:
+    """Read how far the rebuild of a library is, which may be in progress in another process."""
+    unfinished, fingerprint = read_next_settings(folder)
     try:
-        stored = json.loads((folder / NEXT_SETTINGS).read_text(encoding="utf-8"))
-        fingerprint = stored.pop("fingerprint")
-        return parse_settings(stored), fingerprint
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        return None, ""
+        with open_stored(folder, texts_only=True) as index:
+            entries = {id_: entry for id_, entry in index.read(index.entries).items() if entry.digest}
+            rebuilt = index.read(index.rebuilt)
+            exchanged = is_exchanged(index, unfinished, fingerprint)
+    except NoIndex:
+        entries, rebuilt, exchanged = {}, {}, False
+    same = {id_: row for id_, row in rebuilt.items() if id_ in entries and row.digest == entries[id_].digest}
+    return RebuildState(unfinished, fingerprint, exchanged, entries, same)
 
 
-def rebuild_progress(folder: Path) -> RebuildProgress:
-    """Return how far the rebuild of a library is, which may be in progress in another process."""
-    return _progress(*_documents(folder))
+def awaits_rebuild(folder: Path, settings: LibrarySettings) -> bool:
+    """Whether a library is to be rebuilt once it has a document; this opens nothing."""
+    return holds_library(folder) and (settings.plan == "deepen" or (folder / NEXT_SETTINGS).exists())
 
 
 def rebuild_library(
-    folder: Path, settings: LibrarySettings, embedder: Embedder, report: Report | None = None
+    folder: Path,
+    settings: LibrarySettings,
+    embedder: Embedder,
+    report: Report | None = None,
+    state: RebuildState | None = None,
 ) -> WriteReport | None:
     """Embed the stored texts again, also of a library that an earlier version wrote.
 
     The library answers from its old vectors until all new ones are written. The caller must hold the lock of the
-    library. After an interruption, the same call continues; it returns None if only the settings were left to write. An
-    error that a retry would meet again leaves no unfinished rebuild behind.
+    library, also when it read the `state`. After an interruption, the same call continues; it returns None if only the
+    settings were left to write. An error that a retry would meet again leaves no unfinished rebuild behind.
     """
     if settings.late is not None:
         settings = replace(settings, late=settings.late and embedder.can_embed_spans)
-    restart = _unfinished(folder) != (settings, embedder.fingerprint)
-    if finish_rebuild(folder) and not restart:
-        return None
-    with atomic_write(folder / NEXT_SETTINGS) as file:
-        file.write(json.dumps({**settings_data(settings), "fingerprint": embedder.fingerprint}).encode())
+    state = state or read_state(folder)
+    restart = (state.unfinished, state.fingerprint) != (settings, embedder.fingerprint)
+    if state.exchanged and state.unfinished is not None:
+        _write_new_settings(folder, state.unfinished)
+        if not restart:
+            return None
+    write_next_settings(folder, settings, embedder.fingerprint)
     try:
         done = reindex(
             folder / DATABASE_FOLDER,
@@ -126,7 +170,7 @@ def rebuild_library(
             passage_size=settings.passage_size,
             late=settings.late,
             restart=restart,
-            progress=None if report is None else _Meter(folder, report, restart),
+            progress=None if report is None else _Meter(replace(state, rebuilt={}) if restart else state, report),
         )
     except (InvalidParameter, IncompatibleMethods, NotFinite, ZeroVector, NoIndex):  # a retry would fail again
         (folder / NEXT_SETTINGS).unlink(missing_ok=True)
@@ -135,21 +179,11 @@ def rebuild_library(
     return done
 
 
-def finish_rebuild(folder: Path) -> bool:
-    """Write the settings of a rebuild whose index is in place already; return whether there was one."""
-    following, fingerprint = _unfinished(folder)
-    if following is None:
-        return False
-    try:
-        with open_stored(folder) as index:
-            replaced = index.settings.fingerprint == fingerprint
-            replaced &= index.settings.passage_size == following.passage_size
-            replaced &= following.late in (None, index.settings.late)
-    except (NoIndex, OutdatedIndex):
-        return False
-    if replaced:
-        _write_new_settings(folder, following)
-    return replaced
+def finish_rebuild(folder: Path) -> None:
+    """Write the settings of a rebuild whose index is in place already."""
+    exchanged = exchanged_settings(folder)
+    if exchanged is not None:
+        _write_new_settings(folder, exchanged)
 
 
 def change_plan(folder: Path, settings: LibrarySettings) -> None:
@@ -158,15 +192,10 @@ def change_plan(folder: Path, settings: LibrarySettings) -> None:
     if stored.plan == settings.plan:
         return
     if settings.plan == "fast":
-        discard_rebuild(folder)
+        (folder / NEXT_SETTINGS).unlink(missing_ok=True)
+        with open_stored(folder) as index:
+            index.discard_rebuilt()
     write_settings(folder, replace(stored, plan=settings.plan))
-
-
-def discard_rebuild(folder: Path) -> None:
-    """Delete what an unfinished rebuild has done."""
-    (folder / NEXT_SETTINGS).unlink(missing_ok=True)
-    with open_stored(folder) as index:
-        index.discard_rebuilt()
 
 
 def _write_new_settings(folder: Path, settings: LibrarySettings) -> None:
@@ -174,36 +203,20 @@ def _write_new_settings(folder: Path, settings: LibrarySettings) -> None:
     (folder / NEXT_SETTINGS).unlink(missing_ok=True)
 
 
-def _documents(folder: Path) -> tuple[dict[str, DocumentRow], dict[str, DocumentRow]]:
-    """Return the entries of the documents, and of those that an unfinished rebuild has written as they are now."""
-    try:
-        with open_stored(folder) as index:
-            entries = {id_: entry for id_, entry in index.read(index.entries).items() if entry.digest}
-            rebuilt = index.read(index.rebuilt)
-    except (NoIndex, OutdatedIndex):
-        return {}, {}
-    return entries, {id_: row for id_, row in rebuilt.items() if id_ in entries and row.digest == entries[id_].digest}
-
-
-def _progress(entries: Mapping[str, DocumentRow], rebuilt: Container[str]) -> RebuildProgress:
-    done = [entry.tokens for id_, entry in entries.items() if id_ in rebuilt]
-    tokens = sum(entry.tokens for entry in entries.values())
-    return RebuildProgress(tokens, sum(done) / max(tokens, 1), len(entries), len(done))
-
-
 class _Meter:
     """Makes `RebuildProgress` of what an index reports."""
 
-    def __init__(self, folder: Path, report: Report, restart: bool) -> None:
-        entries, rebuilt = _documents(folder)
-        rebuilt = {} if restart else rebuilt
-        self._report, self._before = report, _progress(entries, rebuilt)
-        self._characters = sum(entry.characters for id_, entry in entries.items() if id_ not in rebuilt)
-        self._began = time.monotonic()
+    def __init__(self, state: RebuildState, report: Report) -> None:
+        self._report, self._before = report, state.progress
+        self._characters = sum(entry.characters for id_, entry in state.entries.items() if id_ not in state.rebuilt)
+        self._marks = deque[tuple[float, float]]()  # when which share was done
 
     def __call__(self, characters: float, written: int) -> None:
-        before = self._before
-        now = min(characters / max(self._characters, 1), 1.0) * (1 - before.done)
-        seconds = time.monotonic() - self._began
-        speed = now * before.tokens / seconds if seconds >= _MEASURED_SECONDS else None
+        before, marks = self._before, self._marks
+        now, seconds = min(characters / max(self._characters, 1), 1.0) * (1 - before.done), time.monotonic()
+        marks.append((seconds, now))
+        while len(marks) > 2 and marks[1][0] <= seconds - _MEASURED_SECONDS:
+            marks.popleft()
+        measured = seconds - marks[0][0]
+        speed = (now - marks[0][1]) * before.tokens / measured if measured >= _MEASURED_SECONDS else None
         self._report(replace(before, done=before.done + now, written=before.written + written, speed=speed or None))

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from chroma_eddy import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_demo.library.defaults import (
-    BUNDLED_MODEL,
-    DEFAULT_PASSAGE_SIZE,
-    default_method,
-    default_model,
-    method_in_full,
-)
+from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_PASSAGE_SIZE
 from eddy_embed.integrations import atomic_write
 
 _FORMAT, _EARLIER_FORMAT = 3, 2
@@ -38,8 +32,6 @@ _LIBRARY_FILES = {
     *(LOCK, WRITER, NEXT_SETTINGS, QUESTIONS_FILE),
     *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
 }
-_OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
-_PLANS = {True: "--fast", False: "--best"}
 
 Plan = Literal["chosen", "best", "fast", "deepen"]
 """Why a library has its method: the user chose it, or it is recommended, with the model's layers or without.
@@ -57,72 +49,6 @@ class LibrarySettings:
     passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
     late: bool | None = None  # whether passages are read within their document; None: as the method does by default
     plan: Plan = "chosen"
-
-
-def choose_settings(
-    folder: Path,
-    model: str | None = None,
-    method: str | None = None,
-    passage_size: int | None = None,
-    late: bool | None = None,
-    fast: bool | None = None,
-) -> LibrarySettings:
-    """Return the settings of the library in a folder, or those for a new one; None leaves a choice open.
-
-    `fast` asks for a recommended method, without layers or with them; None: first without, then with them.
-    """
-    refuse_both(method, fast)
-    stored = read_settings(folder) if holds_library(folder) else None
-    own = default_model() if stored is None else stored.model
-    name = own if model is None else model_name(model)
-    full = None if method is None else method_in_full(name, method)
-    if stored is None:
-        check_available(folder)
-        chosen, plan = _first_method(name, fast) if full is None else (full, "chosen")
-        return LibrarySettings(name, chosen, passage_size or DEFAULT_PASSAGE_SIZE, late, plan)
-    _check(folder, stored, "model", name)
-    _check(folder, stored, "method", full)
-    _check(folder, stored, "passage_size", passage_size)
-    if stored.late is not None:
-        _check(folder, stored, "late", late)
-    elif late is not None:
-        stored = replace(stored, late=late)  # the index refuses what it was not made with
-    return stored if fast is None else _replanned(folder, stored, fast)
-
-
-def refuse_both(method: str | None, fast: bool | None) -> None:
-    """Refuse a method together with the choice of a recommended one."""
-    if fast is not None and method is not None:
-        raise LibraryMismatch(
-            f"{_PLANS[fast]} chooses the method, and so does --method {method}: leave out one of them"
-        )
-
-
-def _first_method(model: str, fast: bool | None) -> tuple[str, Plan]:
-    """Return the method that a new library begins with."""
-    quick, best = default_method(model, "fast"), default_method(model)
-    if fast is None and quick != best:
-        return quick, "deepen"
-    return (quick, "fast") if fast else (best, "best")
-
-
-def _replanned(folder: Path, stored: LibrarySettings, fast: bool) -> LibrarySettings:
-    wanted = default_method(stored.model, "fast" if fast else "best")
-    if stored.plan in ("fast", "deepen"):
-        return replace(stored, plan="fast" if fast else "best" if stored.method == wanted else "deepen")
-    _check(folder, stored, "method", wanted, _PLANS[fast])
-    return stored
-
-
-def _check(folder: Path, stored: LibrarySettings, name: str, wanted: object, option: str | None = None) -> None:
-    """Refuse a choice, if it is one (not None), that is not the library's."""
-    here = getattr(stored, name)
-    if wanted is not None and here != wanted:
-        raise LibraryMismatch(
-            f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {wanted}: leave out "
-            f"{option or _OPTIONS[name]}, ingest into another folder with --library, or make this library anew "
-            "(eddy-demo ingest PATH --rebuild)"
-        )
 
 
 def holds_library(folder: Path) -> bool:
@@ -145,13 +71,28 @@ def read_settings(folder: Path) -> LibrarySettings:
     if not holds_library(folder):
         raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
     try:
-        return parse_settings(json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
+        return _parse(json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NoLibrary(f"{folder / SETTINGS} cannot be read ({error}); ingest into another folder") from None
 
 
-def parse_settings(stored: dict[str, Any]) -> LibrarySettings:
-    """Return settings from their data."""
+def read_next_settings(folder: Path) -> tuple[LibrarySettings | None, str]:
+    """Read the settings of a rebuild that is not finished, None without one, and the fingerprint of its vectors."""
+    try:
+        stored = json.loads((folder / NEXT_SETTINGS).read_text(encoding="utf-8"))
+        fingerprint = stored.pop("fingerprint")
+        return _parse(stored), fingerprint
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None, ""
+
+
+def write_next_settings(folder: Path, settings: LibrarySettings, fingerprint: str) -> None:
+    """Write the settings of a rebuild that begins, and the fingerprint of its vectors, atomically."""
+    with atomic_write(folder / NEXT_SETTINGS) as file:
+        file.write(json.dumps({**_data(settings), "fingerprint": fingerprint}).encode())
+
+
+def _parse(stored: dict[str, Any]) -> LibrarySettings:
     written = stored.pop("format")
     if written == _EARLIER_FORMAT:
         # It wrote a choice of late that nobody had made, and for the plan whether the method was recommended.
@@ -165,8 +106,7 @@ def parse_settings(stored: dict[str, Any]) -> LibrarySettings:
     return settings
 
 
-def settings_data(settings: LibrarySettings) -> dict[str, Any]:
-    """Return the data of settings, for `parse_settings`."""
+def _data(settings: LibrarySettings) -> dict[str, Any]:
     return {"format": _FORMAT, **asdict(settings)}
 
 
@@ -192,7 +132,7 @@ def delete_library(folder: Path) -> None:
 def write_settings(folder: Path, settings: LibrarySettings) -> None:
     """Write the settings of a library atomically."""
     with atomic_write(folder / SETTINGS) as file:
-        file.write(f"{json.dumps(settings_data(settings), indent=2)}\n".encode())
+        file.write(f"{json.dumps(_data(settings), indent=2)}\n".encode())
 
 
 def forget_settings(folder: Path) -> None:

@@ -17,9 +17,9 @@ from chromadb.errors import NotFoundError
 from chroma_eddy import DocumentRow, Index
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, LibraryMismatch
-from eddy_demo.library.index import open_library
-from eddy_demo.library.rebuild import unfinished_rebuild
-from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, choose_settings, holds_library, read_settings
+from eddy_demo.library.choices import choose_settings
+from eddy_demo.library.index import current_settings, open_library
+from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, holds_library
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder, Reranker
@@ -149,7 +149,7 @@ class LibraryReader:
             self.mark_changed()
         else:
             fingerprint, written = index.version()
-            if fingerprint != index.settings.fingerprint or read_settings(self.folder) != self.settings:
+            if fingerprint != index.settings.fingerprint or current_settings(self.folder) != self.settings:
                 with suppress(*_REPLACED):  # their file follows the index; if it does not, readers get the error
                     self.open()
             elif written != self._write_mark:
@@ -163,13 +163,7 @@ class LibraryReader:
             before = self.index
             self._database_id = _database_id(self.folder)
             if holds_library(self.folder):
-                following = unfinished_rebuild(self.folder)
-                try:
-                    self._open(read_settings(self.folder))
-                except LibraryMismatch:  # the new index is in place, its settings are not yet
-                    if following is None:
-                        raise
-                    self._open(following)
+                self._open(current_settings(self.folder))
             else:
                 self.index = None
             if self._previous_index is not None:

@@ -12,13 +12,7 @@ from chroma_eddy import DocumentRow, IndexInUse
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.rebuild import (
-    RebuildProgress,
-    due_rebuild,
-    next_settings,
-    rebuild_library,
-    rebuild_progress,
-)
+from eddy_demo.library.rebuild import RebuildProgress, awaits_rebuild, next_settings, read_state, rebuild_library
 from eddy_demo.library.settings import holds_library
 from eddy_demo.readers.documents import SourceDocument, read_document
 from eddy_demo.web.errors import error_message
@@ -45,6 +39,7 @@ class LibraryWriter:
         self.busy = ""  # why the work cannot go on
         self.rebuilding: RebuildProgress | None = None
         self.deepening = False  # whether that is for the layers of the library's own model
+        self._follows = False  # whether `rebuilding` is what another process does
         self._read_error = ""
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
 
@@ -87,11 +82,28 @@ class LibraryWriter:
         self.jobs.notify()
         while not self.jobs.stopping:
             try:
-                self._next()
+                try:
+                    self._next()
+                except IndexInUse as error:
+                    self._follow(error)
             except _Interrupted:
                 continue
-            except Exception as error:  # another process writes, the disk is full, a device fails
+            except Exception as error:  # the disk is full, a device fails
                 self._pause(error_message(error))
+
+    def _follow(self, error: IndexInUse) -> None:
+        """Show what the process does that writes; work waits for it, and the library answers meanwhile."""
+        reader = self.reader
+        reader.check_for_changes()
+        if not awaits_rebuild(reader.folder, reader.settings):
+            self._pause(error_message(error))
+            return
+        self._request_due_rebuild()
+        self.deepening = reader.settings.plan == "deepen"
+        self._follows, self.rebuilding = True, read_state(reader.folder).progress
+        what = "reading the library more closely" if self.deepening else "making the library anew"
+        waits = self.jobs.waiting(1) or self.jobs.pending_removals()
+        self._pause(f"Another process is {what}. What waits here is done after that." if waits else "")
 
     def _pause(self, reason: str) -> None:
         self.jobs.put_back()
@@ -122,7 +134,7 @@ class LibraryWriter:
 
     def _request_due_rebuild(self) -> None:
         reader = self.reader
-        if not self.jobs.rebuild_requested and due_rebuild(reader.folder, reader.settings) is not None:
+        if not self.jobs.rebuild_requested and awaits_rebuild(reader.folder, reader.settings):
             self.jobs.rebuild()
 
     @contextmanager
@@ -131,6 +143,8 @@ class LibraryWriter:
         with lock_library(self.reader.folder):
             if self.reader.check_for_changes():
                 raise _Interrupted
+            if self._follows:
+                self._follows, self.rebuilding = False, None
             yield
 
     def _check_library(self) -> None:
@@ -157,16 +171,16 @@ class LibraryWriter:
                 raise _Interrupted
 
         try:
-            reader.check_for_changes()
-            stored = reader.settings
-            settings = next_settings(stored, model) if model else due_rebuild(reader.folder, stored)
+            with self._locked():
+                stored, state = reader.settings, read_state(reader.folder)
+                settings = next_settings(stored, model) if model else state.due(stored)
+                if settings is not None:
+                    self.deepening = stored.plan == "deepen" and settings.model == stored.model
+                    self.rebuilding = state.progress
+                    self.jobs.notify()
+                    embedder = reader.begin_rebuild(settings)
+                    rebuild_library(reader.folder, settings, embedder, report_progress, state)
             if settings is not None:
-                self.deepening = stored.plan == "deepen" and settings.model == stored.model
-                self.rebuilding = rebuild_progress(reader.folder)
-                self.jobs.notify()
-                embedder = reader.begin_rebuild(settings)
-                with self._locked():
-                    rebuild_library(reader.folder, settings, embedder, report_progress)
                 reader.open()
         except (_Interrupted, IndexInUse):
             raise
