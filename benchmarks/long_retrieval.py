@@ -37,7 +37,8 @@ from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.task_vectors import TaskVectors
 from eddy_embed.analysis.evaluate.tasks import Retrieval, digest, find_tasks
-from eddy_embed.encoding.finalize import unit
+from eddy_embed.encoding.finalize import VectorFinalizer, unit
+from eddy_embed.parts.postprocess import fit, statistics
 
 Pairs = NDArray[np.int64]
 
@@ -237,12 +238,13 @@ def outcomes_of(
     """
     vectors = unit(np.stack([p.vector for document in documents for p in document.passages]).astype(np.float64))
     owners = np.repeat(np.arange(len(documents)), [len(document.passages) for document in documents])
-    bare = TaskVectors(vectors, vectors, owners, unit(asked.astype(np.float64)), np.zeros((0, 2), np.int64), cost)
+    bare = TaskVectors(vectors, owners, unit(asked.astype(np.float64)), np.zeros((0, 2), np.int64), cost)
     pairs = held_by(documents, library.spans)
     found = []
     for system in systems:
         post = system.method.post
-        after = bare if post is None else bare.processed(post, query_mean=False, fit_on=None)
+        fitted = None if post is None else fit(post, statistics(post, [vectors]))
+        after = bare.finished(VectorFinalizer(normalize=True, post=post, fitted=fitted))
         found.append(TaskResult(system, name, scored(library, pairs, after.asked @ after.library.T), cost, identity))
     return found
 

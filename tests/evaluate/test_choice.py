@@ -244,7 +244,7 @@ VARY, OWN = ["-m", "plain", "--vary", "exit=-1,-2"], ["--texts", ".", "--questio
         ([*VARY, "--dev", "dev", "-m", "htp"], "one method is varied"),
         ([*OWN, "--dev", "dev"], "one set is chosen on"),
         (OWN[:2], "belong together"),
-        (["--dev", "dev", "--query-mean"], "--task"),
+        (["--dev", "dev", "--fit-samples", "50"], "--task"),
         (["--collapse", "--dev", "dev"], "measures no tasks"),
         (["--output", "a.json"], ".jsonl"),
         (["--fit-samples", "1,50"], "at least 2"),

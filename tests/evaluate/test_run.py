@@ -101,12 +101,8 @@ def test_tasks_are_read_as_they_are_written(folder: Path) -> None:
 def test_scores_are_those_of_the_vectors(folder: Path, system: str) -> None:
     (task,) = find_tasks(folder, ["same"])
     outcome = measure([system], [task])[system, "same"]
-    own = embedder(system.split("+")[0])
-    vectors = own.encode_document(task.first + task.second).astype(np.float64)
-    if "+" in system:
-        # Centred on all the task's distinct texts, then normalised.
-        vectors -= own.encode_document(list(dict.fromkeys(task.first))).mean(0)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    own = embedder(system)
+    vectors = own.encode_document(task.first + task.second)
     cosines = (vectors[:16] * vectors[16:]).sum(1)
     assert np.allclose(outcome.metrics["spearman"][:, 0], cosines, atol=1e-6)
     same = np.array(task.gold) > 3
@@ -115,7 +111,7 @@ def test_scores_are_those_of_the_vectors(folder: Path, system: str) -> None:
     assert outcome.cost.positions == sum(own.count_tokens(list(dict.fromkeys(task.first)), role="document"))
 
 
-@pytest.mark.parametrize("method", ["plain", "prompteol"])
+@pytest.mark.parametrize("method", ["plain", "prompteol", "plain+centre"])
 def test_retrieval_finds_a_document_by_its_best_passage(folder: Path, method: str) -> None:
     (task,) = find_tasks(folder, ["shelf"])
     outcome = measure([method], [task], passage_size=1)[method, "shelf"]
@@ -134,7 +130,7 @@ def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
     names = ["plain:exit=0", "plain:exit=3", "plain", "plain:exit=3+whiten"]
     opened.clear()
     together = measure(names, tasks)
-    assert opened == ["plain", "plain"]  # once for the model's fingerprint
+    assert opened == ["plain", "plain:exit=3+whiten", "plain"]  # for the model's fingerprint, and to be calibrated
     for name in names:
         for (_, task), alone in measure([name], tasks).items():
             shared = together[name, task]
@@ -156,7 +152,7 @@ def test_passages_can_be_read_each_by_itself(folder: Path, tmp_path: Path) -> No
         documents = plain.encode_long(task.texts, passage_size=4, late=late)
         passages = np.stack([passage.vector for document in documents for passage in document.passages])
         assert len(passages) > len(documents)
-        assert np.allclose(vectors.library, passages, atol=1e-5)
+        assert np.allclose(vectors.finished(plain._pipeline.finish).library, passages, atol=1e-5)
         libraries.append(passages)
     assert not np.allclose(*libraries, atol=1e-2)
     journal, said = ResultStore(tmp_path / "scores.jsonl"), list[str]()
@@ -170,34 +166,26 @@ def test_passages_can_be_read_each_by_itself(folder: Path, tmp_path: Path) -> No
     assert told == {"plain": ["ndcg@10", "model,", "ndcg@10", "measured"], "prompteol": known, "bm25": known}
 
 
-def test_queries_are_centred_by_the_mean_of_other_queries(folder: Path) -> None:
-    (task,) = find_tasks(folder, ["shelf"])
-    vectors = embed(embedder("plain"), [families.LAYERS], task, 256)[0]
-    done = vectors.processed(Post("centre"), query_mean=True)
-    assert np.array_equal(done.library, vectors.processed(Post("centre")).library)
-    order = np.random.default_rng(0).permutation(4)
-    seen = RunningCovariance(vectors.sample.shape[1])
-    seen.add(vectors.sample)
-    for mine, others in ((order[:2], order[2:]), (order[2:], order[:2])):
-        asked = RunningCovariance(vectors.library.shape[1])
-        asked.add(vectors.asked[others])
-        expected = fit(Post("centre"), seen, asked).apply(vectors.asked[mine], "query")
-        assert np.allclose(done.asked[mine], expected / np.linalg.norm(expected, axis=1, keepdims=True))
-
-
 def test_fits_on_more_vectors_include_those_on_fewer(folder: Path) -> None:
+    """Only the documents' part is fitted: queries lose the mean of general ones."""
     (task,) = find_tasks(folder, ["crossed"])
-    system = System("plain+whiten")
-    outcomes = Evaluation(embedder).run([System("plain+whiten", fit_on=size) for size in (8, 24, None, 25)], [task])
-    assert [outcome.system.fit_on for outcome in outcomes] == [8, 24, None]
-    assert np.array_equal(outcomes[1].metrics["accuracy"], outcomes[2].metrics["accuracy"])
+    sizes = (None, 8, 24, "all", 25)
+    outcomes = Evaluation(embedder).run([System("plain+whiten", fit_on=size) for size in sizes], [task])
+    general, _, most, every = outcomes
+    assert [outcome.system.fit_on for outcome in outcomes] == [None, 8, 24, "all"]
+    assert np.array_equal(most.metrics["accuracy"], every.metrics["accuracy"])
+    assert not np.array_equal(most.metrics["accuracy"], general.metrics["accuracy"])
     vectors = embed(embedder("plain"), [families.LAYERS], task, 256)[0]
+    finish = embedder("plain+whiten")._calibrated.finish
+    library = vectors.library / np.linalg.norm(vectors.library, axis=1, keepdims=True)
     for size in (8, 16):
-        seen = RunningCovariance(vectors.library.shape[1])
-        seen.add(vectors.library[np.random.default_rng(0).permutation(24)[:size]])
-        expected = fit(system.method.post, seen).apply(vectors.library)
+        seen = RunningCovariance(library.shape[1])
+        seen.add(library[np.random.default_rng(0).permutation(24)[:size]])
+        expected = fit(Post("whiten"), seen).apply(library)
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-        assert np.allclose(vectors.processed(Post("whiten"), fit_on=size).library, expected)
+        own = vectors.fitted(finish, size)
+        assert np.allclose(vectors.finished(own).library, expected)
+        assert own.fitted.query_mean is finish.fitted.query_mean is not None
 
 
 @pytest.mark.parametrize("system", ["plain", "reba", "echo+centre"])
@@ -205,12 +193,8 @@ def test_the_odd_word_is_the_furthest_from_the_mean(folder: Path, system: str) -
     (task,) = find_tasks(folder, ["senses"])
     outcome = measure([system, "prompteol", "bm25", "overlap"], [task])
     assert list(outcome) == [(system, "senses")]
-    own = embedder(system.split("+")[0])
-    vectors = [own.encode_words(text, [span])[0] for text, span in zip(task.texts, task.spans, strict=True)]
-    vectors = np.array(vectors, np.float64)
-    if "+" in system:
-        vectors -= vectors.mean(0)
-        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    own = embedder(system)
+    vectors = np.stack([own.encode_words(text, [span])[0] for text, span in zip(task.texts, task.spans, strict=True)])
     sums = [(1 - vectors[a:b] @ vectors[a:b].T).sum(1) for a, b in [(0, 4), (4, 6)]]
     assert outcome[system, "senses"].metrics["accuracy"][0] == float(np.argmax(sums[0]) == 3)
     assert outcome[system, "senses"].cost.tokens > 0
@@ -224,13 +208,12 @@ def test_baselines_do_what_words_can_do(folder: Path) -> None:
 
 
 def test_every_system_stands_beside_its_baseline() -> None:
-    wanted = [system.label for system in with_baseline(["htp+whiten", "htp:exit=-2", "htp"], "plain", query_mean=True)]
+    wanted = [system.label for system in with_baseline(["htp+whiten", "htp:exit=-2", "htp"], "plain")]
     assert wanted[:4] == ["bm25", "overlap", "plain:exit=0", "plain"]
-    queries = ["plain+whiten (query mean)", "htp+whiten (query mean)"]
-    assert sorted(wanted[4:]) == sorted(["plain+whiten", "htp+whiten", *queries, "htp:exit=-2", "htp"])
+    assert sorted(wanted[4:]) == sorted(["plain+whiten", "htp+whiten", "htp:exit=-2", "htp"])
     assert wanted.index("plain+whiten") < wanted.index("htp+whiten")
     assert [system.label for system in with_baseline(["plain:exit=1"], "plain:exit=0")] == [*wanted[:3], "plain:exit=1"]
-    assert System("htp+whiten", query_mean=True).reference("plain").label == queries[0]
+    assert System("htp+whiten", fit_on=50).reference("plain").label == "plain+whiten (fitted on 50)"
     assert System("htp+whiten").reference("plain+centre").label == "plain+centre"
     assert System("bm25").reference("plain").label == "plain"
     with pytest.raises(InvalidParameter, match="no readout"):
@@ -304,19 +287,26 @@ def test_the_command_prints_tables_and_goes_on(folder: Path, tmp_path: Path, cap
         part.save_pretrained(tmp_path / "model")
     output, picture = tmp_path / "scores.jsonl", tmp_path / "sizes.svg"
     given = ["evaluate", str(tmp_path / "model"), "--data", str(folder), "-m", "plain+whiten", "-t", "same"]
-    given += ["-t", "shelf", "--query-mean", "--fit-samples", "2,4,all", "--plot", str(picture), "-o", str(output)]
+    given += ["-t", "shelf", "--fit-samples", "2,4,all", "--plot", str(picture), "-o", str(output)]
     code, out, _ = run(capsys, monkeypatch, *given)
     assert code == 0
-    for wanted in ("`plain`", "`bm25`", "`plain+whiten (query mean)`", "read within their document", "mrr@10"):
+    for wanted in (
+        "`plain`",
+        "`bm25`",
+        "`plain+whiten`",
+        "calibrated on general text",
+        "read within their document",
+        "mrr@10",
+    ):
         assert wanted in out
-    assert "| task | method | 2 | 4 | all |" in out
+    assert "| task | method | general | 2 | 4 | all |" in out
     assert picture.read_text().startswith("<?xml")
     code, again, err = run(capsys, monkeypatch, *given)
     assert again == out
-    assert err.count("measured before") == len(output.read_text().splitlines()) == 15
+    assert err.count("measured before") == len(output.read_text().splitlines()) == 14
     code, apart, err = run(capsys, monkeypatch, *given, "--separate")
     changed = [line for line in err.splitlines() if "have changed" in line]
-    assert "each read by itself" in apart and len(changed) == 8
+    assert "each read by itself" in apart and len(changed) == 6
     assert all(line.startswith("shelf: plain") for line in changed)
 
 

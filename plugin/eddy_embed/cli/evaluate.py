@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
     from eddy_embed.analysis.evaluate.systems import System
     from eddy_embed.analysis.evaluate.tasks import Task
+
+Size = int | Literal["all"]
 
 _measured, _choosing, _fitted, _kept = (
     partial(typer.Option, show_default=False, rich_help_panel=panel)
@@ -83,11 +85,8 @@ def evaluate(
     record: Annotated[
         Path | None, _choosing(help="A .json file for what was chosen, on which set, from what, by which command.")
     ] = None,
-    query_mean: Annotated[
-        bool, _fitted("--query-mean", help="Show it also with a mean of their own for queries.")
-    ] = False,
     fit_samples: Annotated[
-        str | None, _fitted(help="Show it also fitted on so many vectors, as in 50,100,500,all.")
+        str | None, _fitted(help="Show it also fitted on so many of a task's own vectors, as in 50,100,500,all.")
     ] = None,
     output: Annotated[
         Path | None,
@@ -114,7 +113,7 @@ def evaluate(
         ("--dev", dev and texts, "one set is chosen on: --dev, or --texts and --questions"),
         ("--dev", (vary or record) and not choosing, "nothing is chosen on a set that you report; name another one"),
         ("--vary", vary and len(methods or ()) != 1, "one method is varied; name it with --method"),
-        ("--task", (query_mean or fit_samples) and choosing and not tasks, "name what the chosen method is scored on"),
+        ("--task", fit_samples and choosing and not tasks, "name what the chosen method is scored on"),
         ("--plot", picture and bool(vary) == bool(fit_samples), "shows one of --vary and --fit-samples; name one"),
     )
     numbers: dict[str, Any] = {"device": device, "dtype": dtype}
@@ -141,7 +140,7 @@ def evaluate(
         asked = [_choose(run, task, reported, asked, vary or [], record, picture)]
         typer.echo("\n" * bool(reported), nl=False)
     if reported:
-        _report(run, reported, asked, query_mean, sizes, None if vary else picture)
+        _report(run, reported, asked, sizes, None if vary else picture)
 
 
 @dataclass(frozen=True)
@@ -221,14 +220,12 @@ def _choose(
     return chosen.method
 
 
-def _report(
-    run: _Run, tasks: list[Task], asked: list[str], query_mean: bool, sizes: list[int], picture: Path | None
-) -> None:
-    """Score methods, and those with post-processing also fitted on so many vectors each."""
+def _report(run: _Run, tasks: list[Task], asked: list[str], sizes: list[Size], picture: Path | None) -> None:
+    """Score methods, and those with post-processing also fitted on so many vectors of the task each."""
     from eddy_embed.analysis.evaluate import tables
     from eddy_embed.analysis.evaluate.systems import with_baseline
 
-    systems = with_baseline(asked, run.baseline, query_mean=query_mean)
+    systems = with_baseline(asked, run.baseline)
     more = [replace(system, fit_on=size) for system in systems if system.learns for size in sizes]
     found = run.outcomes([*systems, *more], tasks)
     outcomes = [outcome for outcome in found if outcome.system in systems]
@@ -237,7 +234,7 @@ def _report(
         typer.echo(f"\n{retrieval}")
     if more:
         curves = [outcome for outcome in found if outcome.system.learns]
-        typer.echo("\nScores by the number of vectors that post-processing was fitted on:\n")
+        typer.echo("\nScores by what post-processing was fitted on, general text or so many vectors of the task:\n")
         typer.echo(tables.by_sample(curves))
         if picture is not None:
             draw_scores(picture, tables.panels(curves), "vectors fitted on")
@@ -271,14 +268,14 @@ def _in_full(model: str, *texts: str) -> list[str]:
     return [System.named(named[text]).text for text in texts]
 
 
-def _sizes(text: str | None) -> list[int]:
-    """Numbers of vectors to fit on; all of them is what is shown anyway."""
-    found = [size.strip() for size in (text or "all").split(",") if size.strip() != "all"]
-    if not all(size.isdecimal() and int(size) >= 2 for size in found):
+def _sizes(text: str | None) -> list[Size]:
+    """Numbers of vectors to fit on."""
+    found = [size.strip() for size in text.split(",")] if text else []
+    if not all(size == "all" or (size.isdecimal() and int(size) >= 2) for size in found):
         raise typer.BadParameter(
             f"{text!r} must hold numbers of at least 2, as in 50,100,500", param_hint="--fit-samples"
         )
-    return [int(size) for size in dict.fromkeys(found)]
+    return ["all" if size == "all" else int(size) for size in dict.fromkeys(found)]
 
 
 def _refuse(*cases: tuple[str, object, str]) -> None:

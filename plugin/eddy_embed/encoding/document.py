@@ -99,11 +99,6 @@ class LongDocument:
         )
         return f"<p>{escape(repr(self))}<table><tr><th>characters<th>tokens<th>passage, its beginning{rows}</table>"
 
-    @property
-    def finest(self) -> Seq[Span]:
-        """Sentences, or passages if sentences were not requested: what `eddy evaluate` fits post-processing on."""
-        return self.sentences or self.passages
-
 
 def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[int, int]]:
     """First and last sentence of passages of at most `most` tokens, or one sentence with the headings before it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +16,9 @@ from eddy_embed.analysis.evaluate.systems import WORDS, System
 from eddy_embed.analysis.evaluate.task_vectors import TaskVectors, embed
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task, digest
 from eddy_embed.embedder import Embedder
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.model.fingerprint import digest as hashed
+from eddy_embed.text.general import general_text
 from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.version import __version__
 
@@ -85,6 +87,8 @@ class Evaluation:
             about = found[system, task.name] = {"version": __version__, "data": data[task.name]}
             if system.text not in WORDS:
                 about |= {**model, "method": hashed(methods.resolve(system.method, backbone).settings)}
+                if system.learns:
+                    about["fitted"] = general_text().name if system.fit_on is None else "on its texts"
                 if isinstance(task, Retrieval):
                     about["passage_size"] = self.passage_size
                     if not self.late and system.method.can_embed_spans:
@@ -104,8 +108,11 @@ class Evaluation:
             return
         layers = {system: methods.resolve(system.method, backbone).exit_layer for system in every}
         deepest = max(layers, key=lambda system: layers[system])
+        # Before another embedder is open, so that the model is in memory once.
+        calibrated = {text: self._calibrated(text) for text in {each.text for each in every if each.learns}}
         text = str(methods.with_post(deepest.method, None))
         with self.open_embedder(text) as embedder:
+            bare = embedder._pipeline.finish
             for name, systems in group.items():
                 needed = sorted({layers[system] for system in systems})
                 about = f"{name}: {text}"
@@ -121,11 +128,19 @@ class Evaluation:
                 at = dict(zip(needed, found, strict=True))
                 for system in systems:
                     vectors = at[layers[system]]
-                    if (system.fit_on or 0) > len(vectors.sample):
-                        few = f"left out, there are only {len(vectors.sample)} vectors to fit on"
+                    if isinstance(system.fit_on, int) and system.fit_on > len(vectors.library):
+                        few = f"left out, there are only {len(vectors.library)} vectors to fit on"
                         self.said(f"{name}: {system.label}: {few}")
                         continue
-                    yield _judged(system, tasks[name], vectors, identities[system, name])
+                    finish = calibrated.get(system.text, replace(bare, post=system.method.post))
+                    if system.fit_on is not None:
+                        finish = vectors.fitted(finish, None if system.fit_on == "all" else system.fit_on)
+                    yield _judged(system, tasks[name], vectors, finish, identities[system, name])
+
+    def _calibrated(self, text: str) -> VectorFinalizer:
+        """What makes vectors of a method's pooled states where an `Embedder` is not fitted."""
+        with self.open_embedder(text) as embedder:
+            return embedder._calibrated.finish
 
 
 def applies(system: System, task: Task) -> bool:
@@ -133,9 +148,7 @@ def applies(system: System, task: Task) -> bool:
     kinds = {"bm25": Retrieval, "overlap": Pairs}
     if system.text in kinds:
         return isinstance(task, kinds[system.text])
-    if isinstance(task, OddOneOut) and not system.method.can_embed_words:
-        return False
-    return not system.query_mean or isinstance(task, Retrieval)
+    return not isinstance(task, OddOneOut) or system.method.can_embed_words
 
 
 def overlap(task: Pairs) -> Doubles:
@@ -165,10 +178,10 @@ def _shared_words(system: System, task: Task) -> dict[str, Doubles]:
     return {"spearman": np.stack([overlap(pairs), np.array(pairs.gold)], axis=1)}
 
 
-def _judged(system: System, task: Task, vectors: TaskVectors, identity: dict[str, Any]) -> TaskResult:
-    post = system.method.post
-    if post is not None:
-        vectors = vectors.processed(post, query_mean=system.query_mean, fit_on=system.fit_on)
+def _judged(
+    system: System, task: Task, vectors: TaskVectors, finish: VectorFinalizer, identity: dict[str, Any]
+) -> TaskResult:
+    vectors = vectors.finished(finish, "query" if isinstance(task, Retrieval) else "document")
     library, asked = vectors.library, vectors.asked
     if isinstance(task, Pairs):
         cosines = np.einsum("nd,nd->n", library[vectors.pairs[:, 0]], library[vectors.pairs[:, 1]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from eddy_embed import methods
 from eddy_embed.errors import InvalidParameter
@@ -20,13 +21,12 @@ WITHOUT_LAYERS = (*WORDS, "plain:exit=0")
 class System:
     """One row of a table: a method's text form, or one of `WORDS`.
 
-    With `query_mean`, queries lose a mean of their own, learned from other queries of the task; `fit_on` is the number
-    of the library's vectors that post-processing is fitted on, None for all.
+    `fit_on` is the number of the library's vectors that post-processing is fitted on, or "all"; None for the model's
+    calibration on general text.
     """
 
     text: str
-    query_mean: bool = False
-    fit_on: int | None = None
+    fit_on: int | Literal["all"] | None = None
 
     @classmethod
     def named(cls, text: str) -> System:
@@ -41,9 +41,7 @@ class System:
     @property
     def label(self) -> str:
         """Name in tables."""
-        about = {"query mean": self.query_mean, f"on {self.fit_on}": self.fit_on}
-        notes = [note for note, is_so in about.items() if is_so]
-        return f"{self.text} ({', '.join(notes)})" if notes else self.text
+        return self.text if self.fit_on is None else f"{self.text} (fitted on {self.fit_on})"
 
     @property
     def method(self) -> Method:
@@ -72,15 +70,9 @@ class System:
         return replace(self, text=str(methods.with_post(methods.parse(baseline), self.method.post)))
 
 
-def with_baseline(texts: Iterable[str], baseline: str, *, query_mean: bool = False) -> list[System]:
-    """The systems that a table shows: `WITHOUT_LAYERS`, those asked for, and those that they are compared with.
-
-    With `query_mean`, every system with post-processing is also shown with a mean of its own for queries.
-    """
+def with_baseline(texts: Iterable[str], baseline: str) -> list[System]:
+    """The systems that a table shows: `WITHOUT_LAYERS`, those asked for, and those that they are compared with."""
     found = [System.named(text) for text in (*WITHOUT_LAYERS, baseline, *texts)]
-    if query_mean:
-        more = [replace(system, query_mean=True) for system in found if system.learns]
-        found = [each for system in found for each in (system, *(one for one in more if one.text == system.text))]
     reference = System.named(baseline).text
     # The reference stands above the first that is compared with it.
     shown = [each for system in found for each in (system.reference(reference), system)]

@@ -57,11 +57,9 @@ def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int, lat
         )
     if any(outcome.system.method.post for outcome in outcomes if outcome.cost.tokens):
         parts.append(
-            "Post-processing is fitted on the task's own texts, without labels or gold: for retrieval on sentences, or "
-            "on passages where each is read by itself."
+            "Post-processing is calibrated on general text, as an `Embedder` that was not fitted does it, and queries "
+            "lose a mean of their own."
         )
-    if any(outcome.system.query_mean for outcome in outcomes):
-        parts.append("Query mean: each half of the queries is centred by the mean of the other half.")
     parts.append(
         f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
         "shared with a method that reads a later layer."
@@ -70,7 +68,7 @@ def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int, lat
 
 
 def by_sample(outcomes: Sequence[TaskResult]) -> str:
-    """A Markdown table of scores against the number of vectors that post-processing was fitted on."""
+    """A Markdown table of scores against what post-processing was fitted on: general text, or so many vectors."""
     found = panels(outcomes)
     sizes = list(dict.fromkeys(size for curves in found.values() for points in curves.values() for size in points))
     rows = [
@@ -82,10 +80,16 @@ def by_sample(outcomes: Sequence[TaskResult]) -> str:
 
 
 def panels(outcomes: Sequence[TaskResult]) -> Panels:
-    """By task and system, the score with its interval at each number of vectors fitted on, "all" last."""
+    """By task and system, the score with its interval at each number of vectors fitted on, after "general" text."""
+
+    def order(outcome: TaskResult) -> float:
+        size = outcome.system.fit_on
+        return math.inf if size == "all" else size or 0
+
     found: Panels = {}
-    for outcome in sorted(outcomes, key=lambda outcome: outcome.system.fit_on or math.inf):
-        size = "all" if outcome.system.fit_on is None else f"{outcome.system.fit_on:,}"
+    for outcome in sorted(outcomes, key=order):
+        fit_on = outcome.system.fit_on
+        size = "general" if fit_on is None else f"{fit_on:,}" if isinstance(fit_on, int) else fit_on
         curves = found.setdefault(f"{outcome.task}, {outcome.metric}", {})
         curves.setdefault(replace(outcome.system, fit_on=None).label, {})[size] = outcome.interval()
     return found
