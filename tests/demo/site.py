@@ -176,7 +176,7 @@ def serving(folder: Path, limits: Limits | None = None, changed: bool = True, **
     """
     with pytest.MonkeyPatch.context() as patch:
         if changed:
-            patch.setattr(build, "ON_ACCELERATOR", 512)
+            patch.setattr(build, "ON_PROCESSOR", 512)
             patch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
         site = Site(folder, limits, **options)
         try:
