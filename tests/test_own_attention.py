@@ -16,7 +16,8 @@ from transformers import AutoModelForCausalLM
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.model import host, softmax_hook
+from eddy_embed.model import host
+from eddy_embed.model.attention import softmax_hook
 from eddy_embed.model.hooks import PassState
 from eddy_embed.text.sequence import Packed, pack
 from eddy_embed.text.sequence import without_placeholders as sequence

@@ -13,10 +13,10 @@ from torch import nn
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model import self_check
 from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, KernelChoice, group, group_for
+from eddy_embed.model.attention.softmax_hook import SoftmaxTemperatureMode
 from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import FLOAT32, HALF, INT8, SelfCheck
-from eddy_embed.model.softmax_hook import SoftmaxTemperatureMode
 from eddy_embed.model.speed.fused_norms import use_fused_norms
 from eddy_embed.model.speed.int8_linear import use_int8
 from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn

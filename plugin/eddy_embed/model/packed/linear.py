@@ -1,0 +1,163 @@
+"""Modules whose weights stay packed: rows are unpacked as they are needed, into memory that is used again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from eddy_embed.model.packed.formats import BlockFormat
+from eddy_embed.model.speed.onednn_linear import product, slower_in_mkl
+
+TILE = 2**20
+"""Values that are unpacked at a time: more leave a processor's caches, and with fewer the calls take longer than what
+they do."""
+
+
+class PackedWeight(nn.Module):
+    """A matrix in blocks, of `rows` rows of `width` values.
+
+    Its buffer `raw` holds the bytes, such as a part of a mapped file, and moves to a device as that of any module;
+    `order` says which row of them each row is, None as they come.
+    """
+
+    raw: Tensor
+    order: Tensor | None
+    zero: Tensor
+
+    def __init__(
+        self,
+        kind: BlockFormat,
+        raw: Tensor,
+        dtype: torch.dtype,
+        bias: Tensor | None = None,
+        order: Tensor | None = None,
+    ) -> None:
+        """Compute with bytes as they are.
+
+        Args:
+            kind: Format of the blocks.
+            raw: Bytes of the rows, contiguous uint8, shape (rows, bytes of a row).
+            dtype: Type of the numbers that `weight` has; a product has that of the states.
+            bias: Added to a product, shape (rows,).
+            order: Row of `raw` for each row of the matrix, int64, shape (rows,).
+        """
+        super().__init__()
+        self.kind = kind
+        self.rows, self.width = len(raw), raw.shape[1] // kind.bytes * kind.values
+        self.register_buffer("raw", raw)
+        self.register_buffer("order", order)
+        # Its dtype follows `module.to`, as that of a weight would.
+        self.register_buffer("zero", torch.zeros(1, dtype=dtype, device=raw.device), persistent=False)
+        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
+
+    @property
+    def weight(self) -> Tensor:
+        """The whole matrix unpacked, shape (rows, width), for code that reads a weight without calling its module."""
+        return self.kind.unpack(self.raw if self.order is None else self.raw[self.order]).to(self.zero.dtype)
+
+    def unpacked_rows(self, ids: Tensor) -> Tensor:
+        """Some rows, shape (ids, width)."""
+        chosen = ids if self.order is None else self.order[ids]
+        return self.kind.unpack(self.raw.index_select(0, chosen)).to(self.zero.dtype)
+
+    def tiles(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
+        """Parts of the rows one after the other: where they are, and their values until the next part is asked for."""
+        step = min(max(TILE // self.width, 1), self.rows)
+        for start in range(0, self.rows, step):
+            part = slice(start, min(start + step, self.rows))
+            raw = self.raw[part] if self.order is None else self.raw.index_select(0, self.order[part])
+            shape = (len(raw), self.width)
+            values = self.kind.unpack(raw, _memory.of(shape, torch.float32, raw.device))
+            yield part, values if dtype == torch.float32 else _memory.of(shape, dtype, raw.device).copy_(values)
+
+    def extra_repr(self) -> str:
+        """What `print` shows of the module."""
+        return f"{self.rows}, {self.width}, {self.kind.name}"
+
+
+class PackedLinear(PackedWeight):
+    """A linear layer with packed weights; products are those of an ordinary one with the same values."""
+
+    @property
+    def in_features(self) -> int:
+        """Width of the states."""
+        return self.width
+
+    @property
+    def out_features(self) -> int:
+        """Width of the outputs."""
+        return self.rows
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Shape (.., outputs), for states of shape (.., inputs)."""
+        bias = None if self.bias is None else self.bias.to(states.dtype)
+        if torch.is_grad_enabled() and states.requires_grad:  # the values are needed once more on the way back
+            return nn.functional.linear(states, self.weight.to(states.dtype), bias)
+        flat = states.reshape(-1, self.width)
+        out = flat.new_empty((len(flat), self.rows))
+        for part, weight in self.tiles(states.dtype):
+            out[:, part] = _multiply(flat, weight, None if bias is None else bias[part])
+        return out.view(*states.shape[:-1], self.rows)
+
+
+class PackedEmbedding(PackedWeight):
+    """A table of packed embeddings, with a factor on what is looked up, which Gemma has."""
+
+    scale: Tensor | None
+
+    def __init__(
+        self,
+        kind: BlockFormat,
+        raw: Tensor,
+        dtype: torch.dtype,
+        padding_idx: int | None = None,
+        scale: Tensor | None = None,
+    ) -> None:
+        """See `PackedWeight`; `scale` is a factor of one number."""
+        super().__init__(kind, raw, dtype)
+        self.padding_idx = padding_idx
+        self.register_buffer("scale", scale, persistent=False)
+
+    @property
+    def num_embeddings(self) -> int:
+        """Rows of the table."""
+        return self.rows
+
+    @property
+    def embedding_dim(self) -> int:
+        """Width of an embedding."""
+        return self.width
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Shape (.., width), for ids of shape (..)."""
+        found = self.unpacked_rows(ids.reshape(-1)).view(*ids.shape, self.width)
+        return found if self.scale is None else found * self.scale.to(found.dtype)
+
+
+def _multiply(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The product by the library that multiplies dense weights here."""
+    if states.device.type == "cpu" and states.dtype == torch.float32 and slower_in_mkl():
+        return product(states, weight, bias)
+    return nn.functional.linear(states, weight, bias)
+
+
+class _Memory(threading.local):
+    """Memory of each thread for unpacked values, one piece for each type and device, as large as was ever needed."""
+
+    def __init__(self) -> None:
+        self.held: dict[tuple[torch.dtype, torch.device], Tensor] = {}
+
+    def of(self, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
+        """Some of the memory, with whatever it holds."""
+        values = shape[0] * shape[1]
+        held = self.held.get((dtype, device))
+        if held is None or held.numel() < values:
+            with torch.inference_mode(False):  # else it could not be written to outside of that mode
+                held = self.held[dtype, device] = torch.empty(values, dtype=dtype, device=device)
+        return held[:values].view(shape)
+
+
+_memory = _Memory()
