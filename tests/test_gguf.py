@@ -1,14 +1,10 @@
-"""GGUF files: read exactly, converted once, and refused with a reason where they cannot be."""
+"""GGUF files: read exactly, mapped, and refused with a reason where they cannot be."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 import struct
-import threading
-from collections import namedtuple
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -24,21 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import gguf_files
 from tests.comparison import CORE, TEXTS
-from tests.disk import files_of_at_most
 from tests.gguf_files import FAMILIES, VARIANTS, Recipe, vocabulary, wide, write
 from tests.mixed_texts import mixed_texts
-from tests.processes import run_code
 from tests.selection import each_once, each_pair
-from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel
-from eddy_embed.model.loading.gguf import convert
-from eddy_embed.model.loading.gguf.cache import CacheEntry
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.open import open_gguf
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
-from eddy_embed.model.loading.pretrained import readable
+from eddy_embed.model.loading.pretrained import read_tokenizer
+from eddy_embed.model.packed.linear import PackedEmbedding, PackedLinear
 from eddy_embed.text.tokenizer import Tokenizer
 
 LLAMA = FAMILIES["llama"]
@@ -52,15 +45,6 @@ TOLERANCE = 1e-5
 def recipe_of(name: str, kind: str) -> Recipe:
     recipe = (FAMILIES | VARIANTS)[name]
     return wide(recipe) if kind == "Q4_K" else recipe
-
-
-def folder_of(path: Path, dtype: str = "float32") -> Path:
-    return Path(readable(str(path), dtype, "cpu"))
-
-
-def entries(cache: Path) -> list[Path]:
-    """Folders of converted models and of parts of such."""
-    return [path for path in (cache / "models").glob("*") if path.is_dir()]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +81,7 @@ def test_states_are_those_of_the_model_that_was_written(
     name: str, kind: str, written: Callable[[str, str], tuple[Path, Any]]
 ) -> None:
     path, expected = written(name, kind)
-    model = AutoModelForCausalLM.from_pretrained(folder_of(path))
+    model = opened(path)
     assert type(model) is type(expected)
     for size in (60, 300):
         with torch.no_grad():
@@ -132,7 +116,7 @@ def test_ids_are_those_of_the_original_tokenizer(words: str, tmp_path: Path) -> 
     assert (ours.prefix.tolist(), ours.suffix.tolist()) == (right.prefix.tolist(), right.suffix.tolist())
 
 
-def test_the_converted_tokenizer_is_the_one_that_was_read(tmp_path: Path, own_cache: Path) -> None:
+def test_the_tokenizer_is_the_one_that_the_file_describes(tmp_path: Path) -> None:
     """AutoTokenizer would bring Qwen 2's own in its place, with another normaliser and no start token."""
     metadata = {"tokenizer.ggml.add_bos_token": True, "tokenizer.chat_template": "{{ messages }} é"}
     write(tmp_path / "x.gguf", FAMILIES["qwen2"], own_metadata=metadata)
@@ -142,8 +126,7 @@ def test_the_converted_tokenizer_is_the_one_that_was_read(tmp_path: Path, own_ca
         assert ours.digest == Tokenizer(right).digest
         assert ours.prefix.tolist() == [0]
         assert embedder.max_length == right.model_max_length == LLAMA.config().max_position_embeddings
-    saved = PreTrainedTokenizerFast.from_pretrained(folder_of(tmp_path / "x.gguf"))
-    assert saved.chat_template == right.chat_template == "{{ messages }} é"
+    assert read_tokenizer(str(tmp_path / "x.gguf"), {}).chat_template == "{{ messages }} é"
 
 
 @pytest.mark.parametrize(
@@ -169,156 +152,63 @@ def test_a_space_ahead_of_texts_is_as_the_file_says(prefix: bool, tmp_path: Path
     assert first == ("▁▁▁" if prefix else "▁▁")
 
 
-def test_fingerprints_follow_the_file(tiny: Path, tmp_path: Path, own_cache: Path) -> None:
-    def of(path: Path, dtype: str = "float32") -> tuple[str, str]:
+def test_fingerprints_follow_the_weights(tiny: Path, tmp_path: Path) -> None:
+    def of(path: Path, dtype: str = "float32") -> str:
         with Embedder(path, method="plain", dtype=dtype) as embedder:
-            return embedder.fingerprint, embedder.settings["config"]["config"]["gguf_digest"]
+            return embedder.fingerprint
 
     shutil.copy(tiny, tmp_path / "copy.gguf")
-    write(tmp_path / "other.gguf", LLAMA, own_metadata={"general.name": "another"})
-    fingerprint, digest = of(tiny)
-    assert digest == hashlib.sha256(tiny.read_bytes()).hexdigest()
-    assert of(tmp_path / "copy.gguf") == (fingerprint, digest)
-    assert of(tiny, "bfloat16") == (fingerprint, digest)
-    other, others_digest = of(tmp_path / "other.gguf")
-    assert other != fingerprint and others_digest != digest
+    write(tmp_path / "named.gguf", LLAMA, own_metadata={"general.name": "another"})
+    write(tmp_path / "other.gguf", LLAMA, "Q8_0")
+    assert of(tiny) == of(tiny, "bfloat16") == of(tmp_path / "copy.gguf") == of(tmp_path / "named.gguf")
+    assert of(tmp_path / "other.gguf") != of(tiny)
 
 
-# --- the cache
+# --- mapped
 
 
-def times(folder: Path) -> dict[str, int]:
-    return {each.name: each.stat().st_mtime_ns for each in (folder, *folder.iterdir())}
+def opened(path: Path, dtype: str = "float32") -> Any:
+    return open_gguf(str(path), device="cpu", dtype=dtype, head=True)[0]
 
 
-def test_a_second_opening_converts_nothing(tiny: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = folder_of(tiny)
-    before = times(folder)
-    entry = CacheEntry.read(folder)
-    assert entry is not None and entry.source == str(tiny) and entry.dtype == "float32"
-    assert entry.bytes == sum(each.stat().st_size for each in folder.iterdir() if each.name != "eddy.json")
-    monkeypatch.setattr(convert, "_convert", lambda *_: pytest.fail("converted again"))
-    shutil.move(tiny, tiny.with_name("moved.gguf"))
-    assert folder_of(tiny.with_name("moved.gguf")) == folder
-    assert times(folder) == before
-    assert entries(own_cache) == [folder]
+def test_matrices_stay_in_the_file_and_are_shared(tiny: Path, own_cache: Path) -> None:
+    model = opened(tiny)
+    kinds = {type(module) for module in model.modules() if hasattr(module, "raw")}
+    assert kinds == {PackedLinear, PackedEmbedding}
+    held = sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
+    assert held < 1.05 * tiny.stat().st_size  # three times as much in float32
+    first, second = (Embedder(model, tokenizer=vocabulary("llama").tokenizer, method="plain:exit=2") for _ in range(2))
+    view = first._pipeline.open_runner.host._view
+    raw = view.get_input_embeddings().raw
+    assert raw.data_ptr() == model.get_input_embeddings().raw.data_ptr()
+    assert np.array_equal(first.encode_document(TEXTS), second.encode_document(TEXTS))
+    assert not own_cache.exists()
 
 
-def test_a_file_that_changed_is_converted_anew(tiny: Path, own_cache: Path) -> None:
-    first = folder_of(tiny)
-    write(tiny, LLAMA, own_metadata={"general.name": "another"})
-    assert folder_of(tiny) != first
-    assert len(entries(own_cache)) == 2
+def test_layers_above_the_exit_are_not_made(tiny: Path) -> None:
+    model, _, backbone = open_gguf(str(tiny), device="cpu", exit_of=lambda _: 2)
+    assert backbone.layers == LLAMA.config().num_hidden_layers and len(model.layers) == 2
 
 
-DAMAGES: dict[str, Callable[[Path], Any]] = {
-    "weights cut off": lambda folder: os.truncate(folder / "model.safetensors", 1000),
-    "weights gone": lambda folder: (folder / "model.safetensors").unlink(),
-    "no entry": lambda folder: (folder / "eddy.json").unlink(),
-    "entry is garbage": lambda folder: (folder / "eddy.json").write_bytes(b"\xff{"),
-    "files are none": lambda folder: (folder / "eddy.json").write_text(
-        '{"source": "", "digest": "", "dtype": "", "files": 3}'
-    ),
-    "another version": lambda folder: (folder / "eddy.json").write_text(
-        json.dumps({**json.loads((folder / "eddy.json").read_text()), "format": 0})
-    ),
-}
+def test_a_tied_head_has_the_bytes_of_the_embeddings(written: Callable[[str, str], tuple[Path, Any]]) -> None:
+    model = opened(written("gemma3", "Q8_0")[0])
+    assert model.lm_head.raw is model.get_input_embeddings().raw
 
 
-@pytest.fixture
-def fast_conversion(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Conversions that write three small files instead; which folders they were written to."""
-    done: list[Path] = []
-
-    def stand_in(file: GgufFile, folder: Path, digest: str, dtype: torch.dtype) -> None:
-        done.append(folder)
-        for name in ("model.safetensors", "tokenizer.json", "config.json"):
-            (folder / name).write_bytes(b"x" * 2000)
-
-    monkeypatch.setattr(convert, "_convert", stand_in)
-    return done
+@pytest.mark.parametrize("change", [lambda path: os.utime(path, (1, 1)), lambda path: path.open("ab").write(b"x")])
+def test_a_file_that_changes_while_it_is_open_is_noticed(change: Callable[[Path], Any], tiny: Path) -> None:
+    with Embedder(tiny, method="plain") as embedder:
+        change(tiny)
+        with pytest.raises(ModelNotFound, match=r"tiny\.gguf has changed since it was opened, .*; open it again"):
+            embedder.encode_document(TEXTS)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_entry_is_made_anew(damage: str, tiny: Path, own_cache: Path, fast_conversion: list[Path]) -> None:
-    folder = folder_of(tiny)
-    DAMAGES[damage](folder)
-    assert CacheEntry.read(folder) is None
-    assert folder_of(tiny) == folder
-    assert CacheEntry.read(folder) is not None
-    assert len(fast_conversion) == 2 and entries(own_cache) == [folder]
-
-
-def test_a_note_of_a_digest_that_is_damaged_is_made_anew(
-    tiny: Path, own_cache: Path, fast_conversion: list[Path]
-) -> None:
-    folder = folder_of(tiny)
-    (note,) = (own_cache / "digests").iterdir()
-    for garbage in (b"", b"\xff", b"[]", b'"text"', b'{"state": 1}'):
-        note.write_bytes(garbage)
-        assert folder_of(tiny) == folder
-    assert len(fast_conversion) == 1
-
-
-READ = """
-import sys
-from eddy_embed.model.loading.pretrained import readable
-print(readable(sys.argv[1], "float32", "cpu"))
-"""
-KILLED = """
-import os, sys
-from transformers import PreTrainedTokenizerFast
-from eddy_embed.model.loading.pretrained import readable
-PreTrainedTokenizerFast.save_pretrained = lambda *_, **__: os._exit(9)
-readable(sys.argv[1], "float32", "cpu")
-"""
-
-
-@pytest.mark.slow
-def test_what_a_killed_conversion_left_is_removed(tiny: Path, own_cache: Path) -> None:
-    assert run_code(KILLED, tiny).returncode == 9
-    (left,) = entries(own_cache)
-    assert left.suffix == ".part" and (left / "model.safetensors").is_file()
-    folder = folder_of(tiny)
-    assert entries(own_cache) == [folder]
-
-
-@pytest.mark.slow
-def test_two_processes_at_once_convert_once(tiny: Path, own_cache: Path) -> None:
-    results: list[Any] = []
-    both = [threading.Thread(target=lambda: results.append(run_code(READ, tiny))) for _ in range(2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    assert [each.returncode for each in results] == [0, 0], results
-    assert {each.stdout for each in results} == {f"{folder_of(tiny)}\n"}
-    assert sum(each.stderr.count("from GGUF; later openings") for each in results) == 1
-    assert entries(own_cache) == [folder_of(tiny)]
-
-
-def test_a_disk_without_room_is_found_out_before(tiny: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = namedtuple("usage", "total used free")
-    monkeypatch.setattr(convert.shutil, "disk_usage", lambda _: usage(10**9, 10**9, 10**6))
-    with pytest.raises(OSError, match=r"takes 0\.0 GB, and 0\.0 GB are free; make room, or .* by EDDY_CACHE"):
-        Embedder(tiny, method="plain", dtype="float32")
-    assert entries(own_cache) == []
-
-
-@pytest.mark.parametrize("size", [100_000, 2_000])  # neither the weights have room, nor the configuration
-def test_a_disk_that_fills_up_leaves_nothing(size: int, tiny: Path, own_cache: Path) -> None:
-    GgufFile.read(tiny)
-    with files_of_at_most(size), pytest.raises(OSError, match="make room, or name a folder on another disk"):
-        Embedder(tiny, method="plain", dtype="float32")
-    assert entries(own_cache) == []
-    assert len(entries(folder_of(tiny).parents[1])) == 1
-
-
-def test_a_cache_that_cannot_be_written_to_is_said(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "file").write_text("")
-    monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "file"))
-    with pytest.raises(OSError, match="file"):
-        Embedder(tiny, method="plain", dtype="float32")
+def test_a_file_that_is_replaced_stays_as_it_was(tiny: Path, tmp_path: Path) -> None:
+    with Embedder(tiny, method="plain") as embedder:
+        before = embedder.encode_document(TEXTS)
+        write(tmp_path / "other.gguf", FAMILIES["qwen2"])
+        os.replace(tmp_path / "other.gguf", tiny)
+        assert np.array_equal(embedder.encode_document(TEXTS), before)
 
 
 # --- what is refused
@@ -400,7 +290,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "type of tomorrow": (with_type(99), "blk.0.attn_k.weight is quantised as type 99, which cannot"),
     "a tensor too many": (
         with_tensors(blk__0__attn_extra__weight=ZEROS),
-        r"values in the file, [\d,]+ in LlamaForCausalLM; name",
+        r"holds blk\.0\.attn_extra\.weight, which LlamaForCausalLM has no place for; name",
     ),
     "no embeddings": (with_tensors(token_embd__weight=None), r"lacks the tensor token_embd\.weight"),
     "another pre-tokenizer": (
@@ -422,7 +312,7 @@ def test_bad_files_are_refused_with_a_reason(name: str, tmp_path: Path, own_cach
     with pytest.raises(ModelNotFound if name in DAMAGED else UnsupportedModel, match=reason) as caught:
         Embedder(path, method="plain", dtype="float32")
     assert str(path) in str(caught.value)
-    assert entries(own_cache) == []
+    assert not own_cache.exists()
 
 
 def test_parts_of_a_file_are_known_by_their_name(tiny: Path, own_cache: Path) -> None:
@@ -506,13 +396,8 @@ def test_smollm2_has_the_ids_of_llama_cpp(smollm2: Path) -> None:
 
 
 @pytest.mark.slow
-def test_smollm2_knows_the_capital_of_france(
-    smollm2: Path, fetched_smollm2: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
-    tokenizer = PreTrainedTokenizerFast.from_pretrained(folder_of(smollm2))
+def test_smollm2_knows_the_capital_of_france(smollm2: Path) -> None:
+    model, tokenizer, _ = open_gguf(str(smollm2), device="cpu", dtype="float32", head=True)
     assert tokenizer.chat_template and tokenizer.eos_token == "<|im_end|>"
-    model = AutoModelForCausalLM.from_pretrained(folder_of(smollm2), dtype=torch.float32)
     ids = tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
-    with torch.no_grad():
-        assert tokenizer.decode(model(ids).logits[0, -1].argmax()) == " Paris"
+    assert tokenizer.decode(model.generate(ids, max_new_tokens=1, do_sample=False)[0, -1]) == " Paris"

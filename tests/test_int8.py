@@ -25,8 +25,7 @@ from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.model.loading import pretrained
-from eddy_embed.model.speed import int8_linear
+from eddy_embed.model.speed import int8_linear, numbers
 from eddy_embed.model.speed.int8_linear import Int8Linear, multiplies_int8, use_int8
 from eddy_embed.model.view import text_model
 from openai_eddy.engine import open_models
@@ -132,7 +131,7 @@ def test_a_model_loaded_by_name_holds_its_layers_in_a_byte_a_weight(monkeypatch:
     layers = (half.explain("a").bytes - 2 * vocabulary.numel()) / 2
     assert eight.explain("a").bytes == pytest.approx(2 * vocabulary.numel() + layers, rel=0.03)
     assert "int8 on cpu" in str(eight.explain("a"))
-    monkeypatch.setenv(pretrained.DTYPE, "int8")
+    monkeypatch.setenv(numbers.DTYPE, "int8")
     named = Embedder("eddy-tiny", "plain")
     assert np.array_equal(named.encode_document(TEXTS), eight.encode_document(TEXTS))
     assert named.fingerprint == eight.fingerprint != half.fingerprint
@@ -144,7 +143,7 @@ def test_embedders_of_one_loaded_model_multiply_in_int8_too(monkeypatch: pytest.
     whole = Embedder("eddy-tiny", "plain", dtype="int8")
     vectors = whole.encode_document(TEXTS[:2])
     served = open_models("eddy-tiny", ["plain", "htp"], dtype="int8")[0]["plain"]
-    monkeypatch.setenv(pretrained.DTYPE, "int8")
+    monkeypatch.setenv(numbers.DTYPE, "int8")
     reader = LibraryReader(LibraryOptions(Path()), ChangeSignal())
     reader.settings = LibrarySettings("eddy-tiny", "plain")
     reader.generator = Generator.load("eddy-tiny", "cpu")
@@ -188,7 +187,7 @@ def test_layers_with_a_forward_of_their_own_are_left_alone() -> None:
 def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     elsewhere = "EDDY_DTYPE='int8' runs on a processor, not on 'cuda'; add device='cpu', or move a loaded model there"
     with pytest.raises(InvalidParameter, match=f"^{re.escape(elsewhere)}$"):
-        pretrained.check_int8("EDDY_DTYPE", "cuda")
+        numbers.check_int8("EDDY_DTYPE", "cuda")
     monkeypatch.setattr(torch.cpu, "_is_vnni_supported", lambda: False)
     assert not int8_linear.multiplies_int8()
     model, tokenizer = build("llama")
@@ -198,7 +197,7 @@ def test_where_int8_cannot_be_exact_it_is_refused(monkeypatch: pytest.MonkeyPatc
             Embedder(**given, dtype="int8")  # type: ignore[arg-type]
     monkeypatch.undo()
     if multiplies_int8():
-        pretrained.check_int8("dtype", "cpu:0")
+        numbers.check_int8("dtype", "cpu:0")
         wide = "dtype='int8' needs a model in bfloat16 or float32, this one is in float64; convert it, as with "
         with pytest.raises(InvalidParameter, match=f"^{re.escape(wide)}"):
             Embedder(copy.deepcopy(model).double(), tokenizer=tokenizer, dtype="int8")

@@ -23,8 +23,8 @@ from eddy_embed import Embedder
 from eddy_embed.errors import MissingExtra, ModelNotFound, UnsupportedModel
 from eddy_embed.model.families import ALL, ENCODERS, OWN_ATTENTION, methods_on
 from eddy_embed.model.loading import fetch, inventory
+from eddy_embed.model.loading.cache import cache_folder
 from eddy_embed.model.loading.catalog import CATALOG
-from eddy_embed.model.loading.gguf.cache import cache_folder
 from eddy_embed.model.loading.names import locate
 from eddy_embed.model.loading.prune import prune
 
@@ -350,9 +350,7 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
     hub(home, "a/config-alone", {"config.json": json.dumps(config)})
     hub(home, "a/damaged", {"config.json": "{", "model.safetensors": "weights"})
     in_hub = hub(home, "a/gguf", {"sub/c.gguf": tiny}) / "sub" / "c.gguf"
-    elsewhere = put(home / "elsewhere.gguf", tiny)
-    embedder = Embedder(elsewhere, method="plain:exit=1", dtype="float32")
-    assert embedder.backbone.layers == families.LAYERS
+    put(cache_folder() / "models" / f"{'a' * 32}-bfloat16" / "model.safetensors", "weights")
 
     code, out, _ = run(capsys, monkeypatch, "models", "--json")
     told = json.loads(out)
@@ -360,7 +358,7 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
     assert code == 0 and len(rows) == len(told["models"])
     assert rows.keys() == {
         *("eddy-tiny", "smollm2", "ollama:tiny:latest", "ollama:gone:latest", "lmstudio:a/b/b.gguf", "a/model"),
-        *("a/damaged", str(home / ".cache/llama.cpp/cut.gguf"), str(in_hub), str(elsewhere)),
+        *("a/damaged", str(home / ".cache/llama.cpp/cut.gguf"), str(in_hub)),
     }
     usual = {
         "family": "llama",
@@ -370,7 +368,7 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
         "methods": "all",
         "problem": None,
     }
-    for name in ("ollama:tiny:latest", "lmstudio:a/b/b.gguf", str(in_hub), str(elsewhere), "smollm2"):
+    for name in ("ollama:tiny:latest", "lmstudio:a/b/b.gguf", str(in_hub), "smollm2"):
         assert usual.items() <= rows[name].items() and rows[name]["bytes"] == len(tiny)
         assert Path(locate(name)).resolve() == Path(rows[name]["path"]).resolve()
     assert rows["eddy-tiny"]["methods"] == "all" and rows["eddy-tiny"]["window"] == 2048
@@ -380,12 +378,12 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
     assert rows["ollama:gone:latest"]["problem"].startswith("Ollama's gone:latest lacks its weights")
     assert rows[str(home / ".cache/llama.cpp/cut.gguf")]["problem"].startswith("is cut off: ")
     assert rows["a/damaged"]["problem"].startswith("config.json cannot be read")
-    assert told["cache"]["converted"] == 1 and told["cache"]["bytes"] > 0
+    assert told["cache"] == {"folder": str(cache_folder()), "converted": 1, "bytes": 7}
 
     code, out, _ = run(capsys, monkeypatch, "models")
     assert code == 0 and all(name.replace(str(home), "~") in out for name in rows)
     assert "~/.cache/llama.cpp/cut.gguf cannot be opened: is cut off" in out
-    assert "\n1 converted from GGUF, " in out and f" in {cache_folder()}; " in out
+    assert f"\n7 bytes in {cache_folder()} was converted from GGUF by an earlier version" in out
 
 
 def test_a_licence_of_ollama_counts_where_the_file_names_none(tiny: bytes, home: Path) -> None:
@@ -420,47 +418,31 @@ def test_methods_are_those_of_the_table() -> None:
 # --- Pruning
 
 
-def test_prune_removes_what_no_file_stands_for(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
-    def entries() -> list[str]:
-        return left(cache_folder() / "models")
-
-    file = put(home / "tiny.gguf", tiny)
-    entry = Path(Embedder(file, method="plain", dtype="float32").model_name)  # opened, so that it is converted
-    assert entry == file and len(entries()) == 1 and prune() == []
-    moved = file.rename(home / "moved.gguf")
-    Embedder(moved, method="plain", dtype="float32")
-    assert prune() == [] and len(entries()) == 1, "the same file under another name"
-    moved.unlink()
-    code, out, _ = run(capsys, monkeypatch, "models", "prune")
-    assert code == 0 and f"converted from {file}: its GGUF file is gone" in out and "1 removed" in out
-    assert entries() == [] and list((cache_folder() / "digests").iterdir()) == []
-
-
-def test_prune_removes_leftovers_and_nothing_else(tiny: bytes, home: Path) -> None:
-    Embedder(put(home / "tiny.gguf", tiny), method="plain", dtype="float32")
+def test_prune_removes_conversions_and_leftovers_and_nothing_else(home: Path, capsys, monkeypatch) -> None:
     models, files = cache_folder() / "models", cache_folder() / "files"
-    (entry,) = (path for path in models.iterdir() if path.suffix != ".lock")
-    part = put(models / f".{entry.name}.123.part" / "model.safetensors", "half")
-    damaged = put(models / f"{'a' * 32}-bfloat16" / "config.json", "{}").parent
-    alone = put(models / f".{'b' * 32}-bfloat16.123.part" / "config.json", "{}").parent
+    name = "a" * 32 + "-bfloat16"
+    old = [put(models / each / "model.safetensors", "half").parent for each in (name, f".{name}.123.part")]
+    old += [put(models / f"{name}.lock", ""), put(cache_folder() / "digests" / ("b" * 32), "{}")]
     kept = [put(models / "mine" / "config.json", "{}"), put(files / "mine.gguf", "GGUF")]
     kept.append(put(cache_folder() / "digests" / "mine", ""))
+    fetched = put(CATALOG["smollm2"].fetched, "GGUF")
     broken = [put(files / ".get-abc" / "llm.whl", "half").parent]
-    broken.append(put(files / f".{CATALOG['smollm2'].fetched.name}.123.part", "half"))
-    with FileLock(f"{entry}.lock"):
-        removed = prune()
-        assert part.exists() and entry.exists(), "another process is converting it"
-    assert not any(path.exists() for path in (damaged, alone, *broken)) and len(removed) == 4
-    assert [each.bytes for each in prune()] == [4] and not part.exists() and entry.exists()
-    put(CATALOG["smollm2"].fetched, "GGUF")
-    assert {each.reason for each in prune(everything=True)} == {"as all of the cache"}
-    assert all(path.exists() for path in kept)
+    broken.append(put(files / f".{fetched.name}.123.part", "half"))
+    with FileLock(f"{fetched}.lock"):
+        code, out, _ = run(capsys, monkeypatch, "models", "prune")
+        assert code == 0 and not any(path.exists() for path in old)
+        assert f"{name}: converted by an earlier version, and not read any more, 4 bytes\n" in out
+        assert "2 removed, 8 bytes" in out
+        assert all(path.exists() for path in broken), "another process is fetching"
+    assert {each.reason for each in prune()} == {"left by a download that broke off"}
+    assert not any(path.exists() for path in broken) and fetched.exists()
+    assert [each.reason for each in prune(everything=True)] == ["as all of the cache"]
     assert sorted(path for path in cache_folder().rglob("*") if path.is_file()) == sorted(kept)
 
 
-def test_prune_all_leaves_no_folder(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
-    Embedder(put(home / "tiny.gguf", tiny), method="plain", dtype="float32")
+def test_prune_all_leaves_no_folder(home: Path, capsys, monkeypatch) -> None:
+    put(cache_folder() / "models" / f"{'a' * 32}-float32" / "config.json", "{}")
     put(CATALOG["smollm2"].fetched, "GGUF")
     code, out, _ = run(capsys, monkeypatch, "models", "prune", "--all")
-    assert code == 0 and "2 removed" in out and not cache_folder().exists() and (home / "tiny.gguf").exists()
+    assert code == 0 and "2 removed" in out and not cache_folder().exists()
     assert prune(everything=True) == []

@@ -88,7 +88,7 @@ def test_embeddings_are_those_of_the_same_values(dtype: torch.dtype) -> None:
     ids = torch.tensor([[3, 69], [0, 3]])
     assert torch.equal(PackedEmbedding(kind, raw, dtype)(ids), values.to(dtype)[ids])
     scale = torch.tensor(22.627417)
-    assert torch.equal(PackedEmbedding(kind, raw, dtype, scale=scale)(ids), values.to(dtype)[ids] * scale.to(dtype))
+    assert torch.equal(PackedEmbedding(kind, raw, dtype, scale)(ids), values.to(dtype)[ids] * scale.to(dtype))
 
 
 def test_a_module_moves_and_is_copied_as_others_are() -> None:

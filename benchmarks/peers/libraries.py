@@ -17,10 +17,10 @@ from typing import Any, cast
 import numpy as np
 import torch
 from output import say
+from transformers import AutoModelForCausalLM
 
 from eddy_embed import Embedder
-from eddy_embed.model.loading.gguf.convert import converted
-from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.open import open_gguf
 from eddy_embed.model.loading.names import locate
 
 Encode = Callable[[list[str]], Any]
@@ -49,16 +49,32 @@ class ModelFiles:
         from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
         file = Path(locate(model))
-        source = converted(GgufFile.read(file), torch.bfloat16) if file.is_file() else file
-        folder = under / source.name
+        folder = under / file.name.removesuffix(".gguf")
         if not (folder / "modules.json").exists():
-            # With a chat template, sentence-transformers would embed a conversation that holds the text.
-            bare = shutil.copytree(source, under / "bare", ignore=shutil.ignore_patterns("chat_template*"))
+            bare = under / "bare"
+            if file.is_file():
+                _unpack(file, bare)
+            else:
+                # With a chat template, sentence-transformers would embed a conversation that holds the text.
+                shutil.copytree(file, bare, ignore=shutil.ignore_patterns("chat_template*"))
             transformer = Transformer(str(bare), model_kwargs={"dtype": "bfloat16"})
             pooling = Pooling(transformer.get_embedding_dimension(), "mean")
             SentenceTransformer(modules=[transformer, pooling]).save(str(folder))
             shutil.rmtree(bare)
         return cls(file, folder)
+
+
+def _unpack(file: Path, folder: Path) -> None:
+    """Write a GGUF file's model with weights in bfloat16, and its tokenizer without a chat template."""
+    packed, tokenizer, _ = open_gguf(str(file), device="cpu", dtype="bfloat16", head=True)
+    model = AutoModelForCausalLM.from_config(packed.config, dtype=torch.bfloat16)
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            module, _, kind = name.rpartition(".")
+            weight.copy_(getattr(packed.get_submodule(module), kind))
+    model.save_pretrained(folder)
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(folder)
 
 
 def _eddy(files: ModelFiles) -> Encode:

@@ -25,18 +25,20 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from eddy_embed.model.loading import inventory
-    from eddy_embed.model.loading.gguf.cache import cache_folder
+    from eddy_embed.model.loading.cache import cache_folder
+    from eddy_embed.model.loading.prune import conversions, size_of
 
-    found, entries = inventory.found(), inventory.converted()
+    found, old = inventory.found(), conversions()
+    size = sum(map(size_of, old))
     if as_json:
-        held = {"folder": str(cache_folder()), "converted": len(entries), "bytes": sum(each.bytes for each in entries)}
+        held = {"folder": str(cache_folder()), "converted": len(old), "bytes": size}
         typer.echo(json.dumps({"models": [vars(each) for each in found], "cache": held}, ensure_ascii=False))
         return
     _show(found)
-    if entries:
+    if old:
         typer.echo(
-            f"{len(entries)} converted from GGUF, {_size(sum(each.bytes for each in entries))} in {cache_folder()}; "
-            "`eddy models prune` removes those whose file is gone"
+            f"{_size(size)} in {cache_folder()} was converted from GGUF by an earlier version, and is not read any "
+            "more; `eddy models prune` removes it"
         )
 
 
@@ -67,11 +69,9 @@ def get(
 
 @app.command()
 def prune(
-    everything: Annotated[
-        bool, typer.Option("--all", help="Empty the cache: every converted and every fetched model.")
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Remove fetched models too.")] = False,
 ) -> None:
-    """Remove converted models whose file is gone, and what broken conversions and downloads left."""
+    """Remove what earlier versions converted from GGUF, and what broken downloads left."""
     from eddy_embed.model.loading.prune import prune
 
     removed = prune(everything=everything)

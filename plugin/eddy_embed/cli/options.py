@@ -48,7 +48,7 @@ def open_embedder(model: str, method: str, instruction: str | None, **options: A
     """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
     with collector_paused():
         from eddy_embed.embedder import Embedder
-        from eddy_embed.model.loading.pretrained import check_numbers
+        from eddy_embed.model.speed.numbers import check_numbers
 
     check_numbers(options["device"], options["dtype"])
     text = method_in_full(model, method)

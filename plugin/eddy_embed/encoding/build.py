@@ -22,13 +22,15 @@ from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
-from eddy_embed.model.loading.pretrained import asked_dtype, check_int8, check_numbers, load
+from eddy_embed.model.loading.pretrained import load
 from eddy_embed.model.loading.sentence_transformers import (
     LIBRARY,
     SentenceTransformerSpec,
     read_embedding_model,
     unwrapped,
 )
+from eddy_embed.model.packed.linear import embeddings_at_distance
+from eddy_embed.model.speed.numbers import asked_dtype, check_int8, check_numbers
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.layout import Layout, TextRole
@@ -263,9 +265,8 @@ def first_finish(
 
 def _token_embeddings(model: torch.nn.Module) -> Doubles:
     """Token embeddings, at most `FILTER_ROWS` of them at equal distances, shape (tokens, width)."""
-    table = cast("torch.Tensor", cast("Any", model).get_input_embeddings().weight).detach()
-    step = -(-len(table) // FILTER_ROWS)
-    return np.asarray(table[::step].double().cpu().numpy())
+    table = embeddings_at_distance(cast("Any", model).get_input_embeddings(), FILTER_ROWS)
+    return np.asarray(table.double().cpu().numpy())
 
 
 def finish_for(

@@ -13,7 +13,7 @@ from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.validation import chunks
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.fingerprint import digest
-from eddy_embed.model.loading.gguf.cache import cache_folder
+from eddy_embed.model.loading.cache import cache_folder
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, Post, fit, statistics
 from eddy_embed.text.general import general_text

@@ -56,9 +56,10 @@ _NAMES = {
     "model.fingerprint": "digest",
     "model.loading.catalog": "CATALOG",
     "model.loading.names": "is_gguf locate reachable",
-    "model.loading.pretrained": "asked_dtype best_device chosen_dtype read_backbone read_config readable "
-    "tokenizer_class usable_device",
+    "model.loading.gguf.open": "open_gguf",
+    "model.loading.pretrained": "read_backbone read_config read_tokenizer",
     "model.loading.sentence_transformers": "read_embedding_model",
+    "model.speed.numbers": "asked_dtype best_device chosen_dtype usable_device",
     "model.view": "check_size",
     "parts.layout": "TextRole",
     "parts.postprocess": "Fitted",

@@ -80,7 +80,7 @@ class Host:
             self.dtype_name = "int8" if int8 else str(self.dtype).removeprefix("torch.")
             (use_fused_norms if self.device.type == "cuda" else use_onednn)(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
-            self._rows = int(embedding.weight.shape[0])
+            self._rows = int(getattr(embedding, "num_embeddings", 0) or embedding.weight.shape[0])
             two = pack([without_placeholders(np.zeros(2, np.int64))])
             if exit_layer < layers:  # the final norm is read by nobody
                 for name in modules_after_layers(

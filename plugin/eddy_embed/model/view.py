@@ -9,6 +9,7 @@ import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,14 @@ def check_size(where: str, subfolder: str, config: Any, kind: Any) -> None:
             f"{where!r}: a {type(model).__name__} as config.json describes it has {values:,} values, and the files "
             f"there have {held:,} bytes; config.json is not that of these weights: fetch the model again"
         )
+
+
+def keep_layers(config: Any, layers: int, kept: int) -> None:
+    """Cut a configuration of so many layers down to the first ones."""
+    for key, value in vars(config).items():
+        if isinstance(value, list) and len(value) == layers:
+            setattr(config, key, value[:kept])
+    config.num_hidden_layers = kept
 
 
 _INCIDENTAL = re.compile(
@@ -262,7 +271,7 @@ def device_of(module: nn.Module) -> torch.device:
     for hook in hooks_of(module):
         if hook.execution_device is not None:
             return torch.empty(0, device=hook.execution_device).device
-    return next(module.parameters()).device
+    return next(chain(module.parameters(), module.buffers())).device
 
 
 def layer_of(name: str) -> int:

@@ -23,11 +23,11 @@ from eddy_embed.integrations import (
     chosen_dtype,
     is_gguf,
     locate,
+    open_gguf,
     reachable,
     read_config,
     read_embedding_model,
-    readable,
-    tokenizer_class,
+    read_tokenizer,
     usable_device,
 )
 
@@ -78,18 +78,20 @@ class Generator:
         device = usable_device(device) if device else best_device()
         try:
             where = locate(name)
-            folder, options = readable(where, "auto", device), reachable(name, where, _OPTIONS)
-            config = read_config(folder, options)
+            if is_gguf(where):
+                return cls(*open_gguf(where, device=device, head=True)[:2])
+            options = reachable(name, where, _OPTIONS)
+            config = read_config(where, options)
             quantised = getattr(config, "quantization_config", None) is not None
             own = None if quantised else getattr(config, "dtype", None)
             dtype = chosen_dtype("auto", device, own)  # the dtype of an embedder of this model
-            check_size(folder, "", config, AutoModelForCausalLM)
-            loaded: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, output_loading_info=True, **options)
+            check_size(where, "", config, AutoModelForCausalLM)
+            loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, output_loading_info=True, **options)
             model, info = loaded
             if info["missing_keys"]:  # transformers would initialise the head of an encoder at random
                 raise ValueError(f"it has no weights for {', '.join(sorted(info['missing_keys']))}.")
             model = model.eval().to(device=device)
-            tokenizer = tokenizer_class(where).from_pretrained(folder, **options)
+            tokenizer = read_tokenizer(where, options)
         except (OSError, ValueError) as error:
             line = str(error).strip().splitlines()[0]
             raise CannotGenerate(
@@ -106,7 +108,7 @@ class Generator:
     @property
     def bytes(self) -> int:
         """Size of the weights in bytes."""
-        return sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
+        return sum(each.numel() * each.element_size() for each in (*self.model.parameters(), *self.model.buffers()))
 
     def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
         """Yield the events of an answer, one answer at a time: `writing`, then `text` and `cite` for each sentence.
@@ -206,7 +208,7 @@ def _follows_instructions(name: str, device: str | None) -> bool:
     if not is_gguf(where) and read_embedding_model(where, options) is not None:
         return False
     try:
-        return _has_chat_template(tokenizer_class(where).from_pretrained(readable(where, "auto", device), **options))
+        return _has_chat_template(read_tokenizer(where, options))
     except Exception:  # whoever embeds with it says what is wrong
         return False
 

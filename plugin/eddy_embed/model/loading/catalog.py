@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from eddy_embed.errors import ModelNotFound
-from eddy_embed.model.loading.gguf.cache import cache_folder
+from eddy_embed.model.loading.cache import cache_folder
 
 
 @dataclass(frozen=True)

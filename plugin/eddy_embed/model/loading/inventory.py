@@ -13,7 +13,6 @@ from eddy_embed.errors import EddyError
 from eddy_embed.model.families import methods_on
 from eddy_embed.model.loading import on_disk
 from eddy_embed.model.loading.catalog import CATALOG
-from eddy_embed.model.loading.gguf.cache import CacheEntry, cache_folder
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.names import BUNDLED
 
@@ -51,7 +50,7 @@ class FoundModel:
 
 
 def found() -> list[FoundModel]:
-    """All models, each once: those of the package, of other programs, and of the cache.
+    """All models, each once: those of the package and of other programs, and fetched ones.
 
     A model of the catalogue has its short name where it is the copy that this name opens.
     """
@@ -65,12 +64,6 @@ def found() -> list[FoundModel]:
     return list(models.values())
 
 
-def converted() -> list[CacheEntry]:
-    """The converted models in the cache."""
-    folders = sorted((cache_folder() / "models").glob("*/"))
-    return [entry for folder in folders if (entry := CacheEntry.read(folder)) is not None]
-
-
 def _all() -> Iterator[FoundModel]:
     for name, folder in BUNDLED.items():
         yield replace(_in_folder(name, "eddy", folder, sorted(folder.iterdir())), licence="apache-2.0")
@@ -81,8 +74,6 @@ def _all() -> Iterator[FoundModel]:
     yield from (_in_file(str(path), "llama.cpp", path) for path in on_disk.llama_cpp_files())
     for hub_id, folder, files in on_disk.hub_snapshots():
         yield from _of_hub(hub_id, folder, files)
-    sources = (Path(entry.source) for entry in converted())
-    yield from (_in_file(str(path), "file", path) for path in sources if path.is_file())
 
 
 def _of_hub(hub_id: str, folder: Path, files: list[Path]) -> Iterator[FoundModel]:

@@ -19,26 +19,24 @@ from transformers import (
     AutoModelForTextEncoding,
     AutoTokenizer,
     PreTrainedConfig,
-    PreTrainedTokenizerFast,
 )
 from transformers.utils import logging
 
 from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
 from eddy_embed.model.loading.gguf.config import config_of
-from eddy_embed.model.loading.gguf.convert import converted
 from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.open import open_gguf
+from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.loading.sentence_transformers import read_embedding_model
-from eddy_embed.model.speed.int8_linear import multiplies_int8
-from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16, prepack, prepacks
-from eddy_embed.model.view import check_size, check_sizes, describe, layer_of
+from eddy_embed.model.speed.numbers import asked_dtype, best_device, chosen_dtype, usable_device
+from eddy_embed.model.speed.onednn_linear import prepack, prepacks
+from eddy_embed.model.view import check_size, check_sizes, describe, keep_layers, layer_of
 from eddy_embed.utils.garbage import collector_paused
 from eddy_embed.utils.memory import out_of_memory
 
-DTYPE = "EDDY_DTYPE"
-"""The variable that names what "auto" stands for."""
 NO_HEAD = "it gives no probabilities of words; name a language model with its head, such as smollm2"
 
 
@@ -67,10 +65,13 @@ def load(
     if int8 and "device_map" in model_kwargs:
         raise InvalidParameter("dtype='int8' is for one processor; leave model_kwargs' device_map out")
     device = best_device() if device is None else usable_device(device)
+    if is_gguf(where):
+        with _opening(name), collector_paused():
+            if model_kwargs:
+                raise InvalidParameter(f"model_kwargs={model_kwargs!r}: a GGUF file takes none; leave them out")
+            return open_gguf(where, exit_of=exit_of, device=device, dtype=dtype, tokenizer=tokenizer, head=head)
     with _opening(name):
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
-    source = source.readable(dtype, device)
-    with _opening(name):
         config = read_config(source.base, source.options)
         with source.collector_paused():
             tokenizer = source.tokenizer() if tokenizer is None else tokenizer
@@ -79,10 +80,7 @@ def load(
     backbone = replace(describe(config), pooling=pooling)
     kept = backbone.layers if head else max(exit_of(backbone), 1)
     kind: Any = AutoModelForCausalLM if head else _kind(config)
-    for key, value in vars(config).items():
-        if isinstance(value, list) and len(value) == backbone.layers:
-            setattr(config, key, value[:kept])
-    config.num_hidden_layers = kept
+    keep_layers(config, backbone.layers, kept)
     if isinstance(model_kwargs.get("device_map"), dict) and not head:
         model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
     if name not in BUNDLED and not source.options["trust_remote_code"]:
@@ -107,67 +105,6 @@ def load(
         if prepacked and source.adapter is None and type(model).__module__.startswith("transformers."):
             prepack(model)
     return model, tokenizer, backbone
-
-
-def check_numbers(device: str | None, dtype: str) -> None:
-    """Refuse a device or a type of number that cannot be used here with InvalidParameter, before anything is read."""
-    chosen_dtype(dtype, best_device() if device is None else usable_device(device), None)
-
-
-def usable_device(device: str) -> str:
-    """The device, if torch can use it here; refuse it with InvalidParameter if not."""
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError, ValueError) as error:
-        raise InvalidParameter(f"device={device!r} cannot be used here: {str(error).strip().splitlines()[0]}") from None
-    return device
-
-
-def best_device() -> str:
-    """An accelerator if there is one, else the processor."""
-    if torch.cuda.is_available():
-        return "cuda"
-    return "mps" if torch.backends.mps.is_available() else "cpu"
-
-
-def chosen_dtype(name: str, device: str, own: Any) -> Any:
-    """The torch dtype that a name means on a device for a checkpoint of its own dtype, None if quantised; or "auto".
-
-    "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
-    bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
-    """
-    known = {"float32", "bfloat16", "float16", "float64", "int8"}
-    on_processor = torch.device(device).type == "cpu"
-    name, origin = asked_dtype(name)
-    if name == "int8":
-        check_int8(origin, device)
-        return torch.bfloat16 if multiplies_bfloat16() else torch.float32  # of all but the linear layers' weights
-    if name == "auto":
-        if not on_processor:
-            return "auto"
-        half = own in (torch.bfloat16, torch.float16)  # configurations that older versions wrote have none: float32
-        return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
-    if name not in known:
-        raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
-    if name == "float16" and on_processor:
-        raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
-    return getattr(torch, name)
-
-
-def asked_dtype(name: str) -> tuple[str, str]:
-    """A dtype's name, with what the variable EDDY_DTYPE says in place of "auto", and where it was said."""
-    named = os.environ.get(DTYPE) if name == "auto" else None
-    return (named, DTYPE) if named else (name, "dtype")
-
-
-def check_int8(origin: str, device: str) -> None:
-    """Refuse int8 where no kernel multiplies it exactly."""
-    if torch.device(device).type != "cpu":
-        raise InvalidParameter(
-            f"{origin}='int8' runs on a processor, not on {device!r}; add device='cpu', or move a loaded model there"
-        )
-    if not multiplies_int8():
-        raise InvalidParameter(f"{origin}='int8' needs AVX512-VNNI, which this processor lacks; choose 'auto'")
 
 
 def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
@@ -222,7 +159,6 @@ class _Source:
     base: str
     options: dict[str, Any]
     adapter: str | None
-    tokenizers: Any = AutoTokenizer
 
     @classmethod
     def of(cls, where: str, options: dict[str, Any]) -> _Source:
@@ -234,10 +170,6 @@ class _Source:
             base_options["revision"] = adapter["revision"]
         return cls(options, locate(adapter["base_model_name_or_path"]), base_options, where)
 
-    def readable(self, dtype: str, device: str) -> _Source:
-        """The same with a base that transformers can read."""
-        return replace(self, base=readable(self.base, dtype, device), tokenizers=tokenizer_class(self.base))
-
     def collector_paused(self) -> AbstractContextManager[None]:
         """Pause the collector while objects are made, but not where files may be fetched, which can take hours."""
         here = all(os.path.isdir(where) for where in (self.base, self.adapter or self.base))
@@ -247,24 +179,12 @@ class _Source:
         """The adapter's own if it has one."""
         if self.adapter is not None and file_at(self.adapter, "tokenizer_config.json", self.own_options):
             return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
-        return self.tokenizers.from_pretrained(self.base, **self.options)
+        return read_tokenizer(self.base, self.options)
 
 
-def tokenizer_class(where: str) -> Any:
-    """The class of transformers that loads the tokenizer of a located model."""
-    # AutoTokenizer would put the class that belongs to Qwen 2 in place of a converted file's tokenizer.
-    return PreTrainedTokenizerFast if is_gguf(where) else AutoTokenizer
-
-
-def readable(where: str, dtype: str, device: str) -> str:
-    """What transformers can read of a located model: its folder or hub id, or the folder of a converted GGUF file."""
-    if not is_gguf(where):
-        return where
-    file = GgufFile.read(where)
-    own = torch.float32 if file.quantisation == "F32" else torch.bfloat16
-    chosen = chosen_dtype(dtype, device, own)
-    stored = {"auto": own, torch.float64: torch.float32}.get(chosen, chosen)
-    return str(converted(file, stored))
+def read_tokenizer(where: str, options: dict[str, Any]) -> Any:
+    """The tokenizer of a located model."""
+    return tokenizer_of(GgufFile.read(where)) if is_gguf(where) else AutoTokenizer.from_pretrained(where, **options)
 
 
 @contextmanager

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from eddy_embed.model.packed.formats import BlockFormat
+from eddy_embed.model.packed.mapped_file import MappedFile
 from eddy_embed.model.speed.onednn_linear import product, slower_in_mkl
 
 TILE = 2**20
@@ -104,7 +106,7 @@ class PackedLinear(PackedWeight):
 
 
 class PackedEmbedding(PackedWeight):
-    """A table of packed embeddings, with a factor on what is looked up, which Gemma has."""
+    """A table of packed embeddings, with a factor on what is looked up where the model has one, as Gemma."""
 
     scale: Tensor | None
 
@@ -113,12 +115,20 @@ class PackedEmbedding(PackedWeight):
         kind: BlockFormat,
         raw: Tensor,
         dtype: torch.dtype,
-        padding_idx: int | None = None,
         scale: Tensor | None = None,
+        file: MappedFile | None = None,
     ) -> None:
-        """See `PackedWeight`; `scale` is a factor of one number."""
+        """Look embeddings up in bytes as they are.
+
+        Args:
+            kind: Format of the blocks.
+            raw: As for `PackedWeight`.
+            dtype: Type of the embeddings.
+            scale: A factor of one number.
+            file: Where the weights of the whole model are; compared with what it was at each pass.
+        """
         super().__init__(kind, raw, dtype)
-        self.padding_idx = padding_idx
+        self.file = file
         self.register_buffer("scale", scale, persistent=False)
 
     @property
@@ -133,8 +143,23 @@ class PackedEmbedding(PackedWeight):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Shape (.., width), for ids of shape (..)."""
+        if self.file is not None:
+            self.file.check()
         found = self.unpacked_rows(ids.reshape(-1)).view(*ids.shape, self.width)
         return found if self.scale is None else found * self.scale.to(found.dtype)
+
+
+def embeddings_at_distance(embedding: Any, most: int) -> Tensor:
+    """Token embeddings as they are stored, at most so many at equal distances, shape (tokens, width).
+
+    A factor that the model multiplies them by is left out.
+    """
+    if isinstance(embedding, PackedEmbedding):
+        return embedding.unpacked_rows(
+            torch.arange(0, embedding.rows, -(-embedding.rows // most), device=embedding.raw.device)
+        )
+    table: Tensor = embedding.weight.detach()
+    return table[:: -(-len(table) // most)]
 
 
 def _multiply(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

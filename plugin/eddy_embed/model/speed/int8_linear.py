@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model.packed.linear import PackedLinear
 from eddy_embed.model.speed.onednn_linear import PLAIN_LINEARS, UNFUSED
 from eddy_embed.model.view import unpacked
 
@@ -47,7 +48,7 @@ def use_int8(module: nn.Module, name: str) -> None:
         (parent, child_name, child)
         for parent in module.modules()
         for child_name, child in parent.named_children()
-        if type(child) in PLAIN_LINEARS
+        if type(child) in (*PLAIN_LINEARS, PackedLinear)
     ]
     if not found:
         raise UnsupportedModel(f"{name} has no linear layers of torch's own to put in int8; choose dtype='auto'")

@@ -30,8 +30,8 @@ _NEEDED = (
 """Settings without which transformers' reader of the weights, or the configuration, would guess."""
 
 
-def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
-    """The configuration of a file that was checked, with further entries.
+def config_of(file: GgufFile) -> PreTrainedConfig:
+    """The configuration of a file that was checked.
 
     Raises:
         UnsupportedModel: A setting has a value that the architecture in transformers does not have.
@@ -64,7 +64,7 @@ def config_of(file: GgufFile, **further: Any) -> PreTrainedConfig:
     kind, own = _CONFIGS[file.architecture]
     settings |= own(file, head_dim, shapes)
     try:
-        return kind(**settings, **further)
+        return kind(**settings)
     except Exception as error:  # also of a class of huggingface_hub's that transformers does not name
         raise UnsupportedModel(f"{file.path}: settings that transformers does not have ({error})") from None
 

@@ -1,0 +1,171 @@
+"""GGUF files as models of transformers, whose matrices stay in the file: mapped, and unpacked as they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from gguf import MODEL_ARCH_NAMES, get_tensor_name_map
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModelForCausalLM, PreTrainedConfig
+
+from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.loading.gguf.config import ROPE_TENSORS, config_of
+from eddy_embed.model.loading.gguf.header import HUB, GgufFile
+from eddy_embed.model.loading.gguf.header import Tensor as TensorInfo
+from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
+from eddy_embed.model.packed.formats import FORMATS
+from eddy_embed.model.packed.linear import PackedEmbedding, PackedLinear
+from eddy_embed.model.packed.mapped_file import MappedFile
+from eddy_embed.model.speed.numbers import chosen_dtype
+from eddy_embed.model.view import describe, keep_layers, layer_of
+
+_ENDS = (".weight", ".bias")
+_SIZED = (torch.empty, torch.ones, torch.zeros, torch.full, torch.rand, torch.randn)
+
+
+def open_gguf(
+    where: str,
+    *,
+    device: str,
+    dtype: str = "auto",
+    exit_of: Callable[[Backbone], int] = lambda backbone: backbone.layers,
+    tokenizer: Any | None = None,
+    head: bool = False,
+) -> tuple[nn.Module, Any, Backbone]:
+    """Open a GGUF file, whose matrices stay packed; see `pretrained.load`."""
+    file = GgufFile.read(where)
+    file.check()
+    config = config_of(file)
+    backbone = describe(config)
+    kept = backbone.layers if head else max(exit_of(backbone), 1)
+    keep_layers(config, backbone.layers, kept)
+    own = torch.float32 if file.quantisation == "F32" else torch.bfloat16
+    chosen = chosen_dtype(dtype, device, own)
+    model = packed_model(file, config, own if chosen == "auto" else chosen, head=head)
+    return model.to(device), tokenizer_of(file) if tokenizer is None else tokenizer, backbone
+
+
+def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *, head: bool) -> nn.Module:
+    """The model of a file, with the layers that its configuration asks for, in evaluation mode.
+
+    Linear layers and embeddings read their weights from the mapped file; all else, such as norms, is unpacked.
+
+    Args:
+        file: The file, checked.
+        config: Of `config_of`, with as many layers as are wanted.
+        dtype: Type of the numbers that are computed with.
+        head: Whether the model gets its language-model head.
+
+    Raises:
+        UnsupportedModel: A tensor is missing, has another shape, or has no place in the model.
+        OSError: The file cannot be read.
+    """
+    make: Any = AutoModelForCausalLM  # which has no types
+    with _WithoutMemory():
+        whole = make.from_config(config, dtype=dtype, trust_remote_code=False)
+    filling = _Filling(file, whole, dtype)
+    model = cast("nn.Module", whole if head else whole.base_model)
+    prefix = "" if head else f"{whole.base_model_prefix}."
+    for name, module in list(model.named_modules()):
+        filling.fill(model, name, prefix, module)
+    filling.check(config.num_hidden_layers, head)
+    return model.eval()
+
+
+class _Filling:
+    """Puts a file's tensors into a model that was made without memory."""
+
+    def __init__(self, file: GgufFile, whole: Any, dtype: torch.dtype) -> None:
+        self.file, self.dtype, self.kind = file, dtype, type(whole).__name__
+        self.mapped = MappedFile(file.path)
+        self.tensors = {each.name: each for each in file.tensors}
+        self.tied: dict[int, TensorInfo] = {}
+        self.rows: dict[str, Tensor] = {}
+        self.used: set[str] = {f"rope_{name}.weight" for name in ROPE_TENSORS}
+        architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == file.architecture)
+        self.names = get_tensor_name_map(architecture, int(file.get("block_count")))
+        heads = (whole.config.num_attention_heads, whole.config.num_key_value_heads)
+        self.heads = dict(zip(("attn_q", "attn_k"), heads, strict=True)) if file.architecture == "llama" else {}
+        self.offset = float(file.architecture.startswith("gemma"))  # GGUF has what norms multiply by, Gemma has 1 less
+
+    def fill(self, model: nn.Module, name: str, prefix: str, module: nn.Module) -> None:
+        """Give a module of a model what the file has for it."""
+        found = {
+            kind: self._tensor(f"{prefix}{name}.{kind}", parameter)
+            for kind, parameter in module.named_parameters(recurse=False)
+        }
+        if type(module) is nn.Linear:
+            bias = None if module.bias is None else self._values(found["bias"]).to(self.dtype)
+            raw, order = self._rows(found["weight"]), self._order(found["weight"])
+            packed: nn.Module = PackedLinear(FORMATS[found["weight"].kind.name], raw, self.dtype, bias, order)
+            model.set_submodule(name, packed)
+        elif isinstance(module, nn.Embedding):
+            weight = found["weight"]
+            scale = getattr(module, "embed_scale", None)
+            packed = PackedEmbedding(FORMATS[weight.kind.name], self._rows(weight), self.dtype, scale, self.mapped)
+            model.set_submodule(name, packed)
+        else:
+            for kind, tensor in found.items():
+                values = self._values(tensor).view(module.get_parameter(kind).shape).to(self.dtype)
+                setattr(module, kind, nn.Parameter(values, requires_grad=False))
+            if meta := [kind for kind, buffer in module.named_buffers(recurse=False) if buffer.is_meta]:
+                raise UnsupportedModel(
+                    f"{self.file.path}: {self.kind} computes {name}.{meta[0]} in no known way; {HUB}"
+                )
+
+    def _tensor(self, name: str, parameter: nn.Parameter) -> TensorInfo:
+        """The file's tensor for a parameter, or that of the parameter whose weights it shares."""
+        own = self.names.get_name(name, _ENDS) or ""
+        tensor = self.tensors.get(own) or self.tied.get(id(parameter))
+        if tensor is None or tensor.shape != tuple(parameter.shape):
+            said = f"lacks {own or name}" if tensor is None else f"has {own} in the shape {tensor.shape}"
+            raise UnsupportedModel(
+                f"{self.file.path} {said}, which {self.kind} has in the shape {tuple(parameter.shape)}; {HUB}"
+            )
+        self.tied[id(parameter)] = tensor
+        self.used.add(tensor.name)
+        return tensor
+
+    def _rows(self, tensor: TensorInfo) -> Tensor:
+        """The bytes of a matrix, shape (rows, bytes of a row): one tensor, however many modules read it."""
+        if tensor.name not in self.rows:
+            self.rows[tensor.name] = self.mapped.tensor(tensor.start, tensor.size).view(tensor.shape[0], -1)
+        return self.rows[tensor.name]
+
+    def _order(self, tensor: TensorInfo) -> Tensor | None:
+        """Row in the file of each of a matrix's rows, where llama.cpp has others: queries and keys, turned in pairs."""
+        heads = self.heads.get(tensor.name.split(".")[-2])
+        if heads is None:
+            return None
+        return torch.arange(tensor.shape[0]).view(heads, -1, 2).transpose(1, 2).reshape(-1)
+
+    def _values(self, tensor: TensorInfo) -> Tensor:
+        """The values of a tensor that is no matrix, as the model has them, in float32."""
+        raw = self.mapped.tensor(tensor.start, tensor.size).view(1, -1)
+        values = FORMATS[tensor.kind.name].unpack(raw).view(tensor.shape)
+        if self.offset and tensor.name.endswith("norm.weight"):
+            values -= self.offset
+        order = self._order(tensor)
+        return values if order is None else values[order]
+
+    def check(self, layers: int, head: bool) -> None:
+        """Refuse a file with tensors, among those of the layers, that the model has no place for."""
+        above = () if head else ("output.weight", "output.bias")
+        for name in self.tensors.keys() - self.used - set(above):
+            if layer_of(name) < layers:
+                raise UnsupportedModel(f"{self.file.path} holds {name}, which {self.kind} has no place for; {HUB}")
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Makes tensors of a given size on the meta device, as weights are, and leaves computed ones, such as angles."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Put what is made for its size on the meta device."""
+        kwargs = dict(kwargs or {})
+        if function in _SIZED and kwargs.get("device") is None:
+            kwargs["device"] = "meta"
+        return function(*args, **kwargs)

@@ -1,0 +1,76 @@
+"""The device that a model runs on, and the type of the numbers that it computes with."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.model.speed.int8_linear import multiplies_int8
+from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
+
+DTYPE = "EDDY_DTYPE"
+"""The variable that names what "auto" stands for."""
+
+
+def check_numbers(device: str | None, dtype: str) -> None:
+    """Refuse a device or a type of number that cannot be used here with InvalidParameter, before anything is read."""
+    chosen_dtype(dtype, best_device() if device is None else usable_device(device), None)
+
+
+def usable_device(device: str) -> str:
+    """The device, if torch can use it here; refuse it with InvalidParameter if not."""
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError, ValueError) as error:
+        raise InvalidParameter(f"device={device!r} cannot be used here: {str(error).strip().splitlines()[0]}") from None
+    return device
+
+
+def best_device() -> str:
+    """An accelerator if there is one, else the processor."""
+    if torch.cuda.is_available():
+        return "cuda"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
+
+
+def chosen_dtype(name: str, device: str, own: Any) -> Any:
+    """The torch dtype that a name means on a device for a checkpoint of its own dtype, None if quantised; or "auto".
+
+    "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
+    bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
+    """
+    known = {"float32", "bfloat16", "float16", "float64", "int8"}
+    on_processor = torch.device(device).type == "cpu"
+    name, origin = asked_dtype(name)
+    if name == "int8":
+        check_int8(origin, device)
+        return torch.bfloat16 if multiplies_bfloat16() else torch.float32  # of all but the linear layers' weights
+    if name == "auto":
+        if not on_processor:
+            return "auto"
+        half = own in (torch.bfloat16, torch.float16)  # configurations that older versions wrote have none: float32
+        return torch.bfloat16 if half and multiplies_bfloat16() else torch.float32
+    if name not in known:
+        raise InvalidParameter(f"{origin}={name!r} is unknown; choose auto, {', '.join(sorted(known))}")
+    if name == "float16" and on_processor:
+        raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
+    return getattr(torch, name)
+
+
+def asked_dtype(name: str) -> tuple[str, str]:
+    """A dtype's name, with what the variable EDDY_DTYPE says in place of "auto", and where it was said."""
+    named = os.environ.get(DTYPE) if name == "auto" else None
+    return (named, DTYPE) if named else (name, "dtype")
+
+
+def check_int8(origin: str, device: str) -> None:
+    """Refuse int8 where no kernel multiplies it exactly."""
+    if torch.device(device).type != "cpu":
+        raise InvalidParameter(
+            f"{origin}='int8' runs on a processor, not on {device!r}; add device='cpu', or move a loaded model there"
+        )
+    if not multiplies_int8():
+        raise InvalidParameter(f"{origin}='int8' needs AVX512-VNNI, which this processor lacks; choose 'auto'")
