@@ -179,7 +179,8 @@ def test_the_same_weights_read_and_write(library: Path) -> None:
     separate = Embedder("eddy-tiny", method=reader.settings.method)
     assert separate.fingerprint == reader.embedder.fingerprint
     np.testing.assert_allclose(reader.embedder.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6)
-    whole = sum(each.numel() * each.element_size() for each in reader.generator.model.parameters())
+    model = reader.generator.model
+    whole = sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
     assert reader.summary(reader.entries())["shared"] == {"bytes": whole, "saved": separate.explain("a").bytes}
 
 

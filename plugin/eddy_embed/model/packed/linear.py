@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from eddy_embed.model.packed.formats import BlockFormat
 from eddy_embed.model.packed.mapped_file import MappedFile
-from eddy_embed.model.speed.onednn_linear import product, slower_in_mkl
+from eddy_embed.model.speed.onednn_linear import available, multiplies_bfloat16, product, slower_in_mkl
 
 TILE = 2**20
 """Values that are unpacked at a time: more leave a processor's caches, and with fewer the calls take longer than what
@@ -164,7 +164,10 @@ def embeddings_at_distance(embedding: Any, most: int) -> Tensor:
 
 def _multiply(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The product by the library that multiplies dense weights here."""
-    if states.device.type == "cpu" and states.dtype == torch.float32 and slower_in_mkl():
+    fast = (
+        slower_in_mkl() if states.dtype == torch.float32 else states.dtype == torch.bfloat16 and multiplies_bfloat16()
+    )
+    if fast and available() and states.device.type == "cpu":
         return product(states, weight, bias)
     return nn.functional.linear(states, weight, bias)
 

@@ -7,6 +7,7 @@ import os
 import re
 import struct
 from collections import Counter
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import cache
 from math import prod
@@ -98,6 +99,12 @@ class GgufFile:
             )
         return cls(path, metadata, tensors)
 
+    def arrays(self, *keys: str) -> dict[str, list[Any]]:
+        """Arrays of the metadata that are too long to be kept, those that are there."""
+        with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+            metadata, _ = _Cursor(data, keys).header()
+        return {key: metadata[key] for key in keys if isinstance(metadata.get(key), list)}
+
     @property
     def architecture(self) -> str:
         """GGUF's name of the architecture."""
@@ -185,15 +192,16 @@ class _Cursor:
     _KEPT = 4096
     """Longest array that is kept: one entry a layer, not one a token."""
 
-    def __init__(self, data: mmap.mmap) -> None:
+    def __init__(self, data: mmap.mmap, kept: Container[str] = ()) -> None:
         self.data, self.at = data, 8  # behind the magic bytes and the version
+        self.kept = kept  # keys of long arrays that are wanted
 
     def header(self) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         tensors, pairs = self.unpack("QQ")
         metadata: dict[str, Any] = {}
         for _ in range(pairs):
             key = self.string()
-            metadata[key] = self.value(*self.unpack("I"))
+            metadata[key] = self.value(self.unpack("I")[0], key in self.kept)
         if not isinstance(metadata.get("general.architecture"), str):
             raise _Damaged("no general.architecture")
         table = [self.tensor() for _ in range(tensors)]
@@ -230,17 +238,18 @@ class _Cursor:
         self.skip(size)
         return self.data[begin : self.at].decode("utf-8")
 
-    def value(self, kind: int) -> Any:
+    def value(self, kind: int, kept: bool) -> Any:
         if kind == self._STRING:
             return self.string()
         if kind == self._ARRAY:
-            return self.array(*self.unpack("IQ"))
+            each, count = self.unpack("IQ")
+            return self.array(each, count, kept)
         if kind not in self._SCALARS:
             raise _Damaged(f"a value of type {kind}")
         return self.unpack(self._SCALARS[kind])[0]
 
-    def array(self, kind: int, count: int) -> Any:
-        if kind in self._SCALARS and count > self._KEPT:
+    def array(self, kind: int, count: int, kept: bool) -> Any:
+        if kind in self._SCALARS and count > self._KEPT and not kept:
             self.skip(struct.calcsize(f"<{self._SCALARS[kind]}") * count)
             return count
         if kind in self._SCALARS:
@@ -248,12 +257,16 @@ class _Cursor:
         if kind != self._STRING:
             raise _Damaged(f"an array of type {kind}")
         at, length, data, end = self.at, struct.Struct("<Q").unpack_from, self.data, len(self.data)
-        for _ in range(count):  # 100,000 strings of a vocabulary: too many for calls of `skip`
-            at += 8 + length(data, at)[0]
+        strings: list[str] = []
+        for _ in range(count):  # 100,000 strings of a vocabulary: too many for calls of `string`
+            begin = at + 8
+            at = begin + length(data, at)[0]
             if at > end:
                 raise _Damaged(f"a string that ends at {at:,}")
+            if kept:
+                strings.append(data[begin:at].decode("utf-8"))
         self.at = at
-        return count
+        return strings if kept else count
 
 
 @cache

@@ -6,7 +6,6 @@ from typing import Any
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
-from transformers.integrations.gguf.gguf_tokenizer_mapping import get_gguf_tokenizer
 
 from eddy_embed.errors import EddyError, UnsupportedModel
 from eddy_embed.model.loading.gguf.header import HUB, GgufFile
@@ -40,6 +39,9 @@ SPLITS: dict[tuple[str, ...], tuple[str, ...]] = {
 _BY_NAME = {name: splits for names, splits in SPLITS.items() for name in names}
 _WHOLE_WORDS = frozenset(next(names for names in SPLITS if "llama3" in names)) | {"tekken"}
 """Pre-tokenizers whose vocabularies hold whole words that no merges lead to, and that begin every text with a token."""
+_KEY = "tokenizer.ggml."
+_SPECIAL = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
+"""Names of special tokens, and GGUF's."""
 _UNKNOWN, _CONTROL, _USER_DEFINED = 2, 3, 4
 _ENDS = frozenset(
     {
@@ -67,38 +69,43 @@ def tokenizer_of(file: GgufFile) -> PreTrainedTokenizerFast:
 
 
 def _read(file: GgufFile) -> PreTrainedTokenizerFast:
-    _, described, settings = get_gguf_tokenizer(str(file.path))
-    kind, split = described.get("tokenizer_type"), described.get("pre_tokenizer_type") or "default"
-    if kind == "llama" and "scores" in described:
-        backend = _sentencepiece(described, settings["unk_token"])
-    elif kind == "gpt2" and "merges" in described and split in _BY_NAME:
-        backend = _byte_level(described, split)
+    said = {key.removeprefix(_KEY): value for key, value in file.metadata.items() if key.startswith(_KEY)}
+    kind, split = said.get("model"), said.get("pre", "default")
+    arrays = file.arrays(*(f"{_KEY}{each}" for each in ("tokens", "token_type", "scores", "merges")))
+    listed = {key.removeprefix(_KEY): values for key, values in arrays.items()}
+    tokens: list[str] = listed["tokens"]
+    special = {name: said.get(f"{number}_token_id") for name, number in _SPECIAL.items()}
+    named = {f"{name}_token": tokens[number] for name, number in special.items() if number is not None}
+    if kind == "llama" and "scores" in listed:
+        prefixed = bool(said.get("add_space_prefix", True))
+        backend = _sentencepiece(tokens, listed["scores"], named.get("unk_token"), prefixed)
+    elif kind == "gpt2" and "merges" in listed and split in _BY_NAME:
+        backend = _byte_level(tokens, listed["merges"], split)
     else:
         raise UnsupportedModel(
             f"{file.path}: tokenizer {kind!r} with pre-tokenizer {split!r} is not among those that Eddy reads from "
             f"GGUF; {HUB}"
         )
-    kinds = dict(zip(described["tokens"], described.get("token_type", ()), strict=False))
-    special = [token for token, own in kinds.items() if own in (_UNKNOWN, _CONTROL) or token in _ENDS]
+    kinds = dict(zip(tokens, listed.get("token_type", ()), strict=False))
+    control = [token for token, own in kinds.items() if own in (_UNKNOWN, _CONTROL) or token in _ENDS]
     whole = [token for token, own in kinds.items() if own == _USER_DEFINED and token not in _ENDS]
-    backend.add_special_tokens([AddedToken(token, normalized=False) for token in special])
+    backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
-    start = settings.get("add_bos_token", split in _WHOLE_WORDS)
-    _bracket(file, backend, settings, start=bool(start), end=bool(settings.get("add_eos_token", False)))
-    named = {name: settings[name] for name in ("bos_token", "eos_token", "unk_token", "pad_token") if settings[name]}
+    start = said.get("add_bos_token", kind == "llama" or split in _WHOLE_WORDS)
+    _bracket(file, backend, named, start=bool(start), end=bool(said.get("add_eos_token", False)))
     make: Any = PreTrainedTokenizerFast  # which has no types
     return make(  # type: ignore[no-any-return]
         tokenizer_object=backend,
-        chat_template=settings.get("chat_template"),
+        chat_template=file.metadata.get("tokenizer.chat_template"),
         clean_up_tokenization_spaces=False,
         model_max_length=int(file.get("context_length")),
         **named,
     )
 
 
-def _byte_level(described: dict[str, Any], split: str) -> Tokenizer:
-    numbers = {token: number for number, token in enumerate(described["tokens"])}
-    merges = [tuple(merge.split(" ", 1)) for merge in described["merges"]]
+def _byte_level(tokens: list[str], listed: list[str], split: str) -> Tokenizer:
+    numbers = {token: number for number, token in enumerate(tokens)}
+    merges: Any = [tuple(merge.split(" ", 1)) for merge in listed]
     backend = Tokenizer(models.BPE(numbers, merges, ignore_merges=split in _WHOLE_WORDS))
     splits = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in _BY_NAME[split]]
     bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
@@ -107,10 +114,10 @@ def _byte_level(described: dict[str, Any], split: str) -> Tokenizer:
     return backend
 
 
-def _sentencepiece(described: dict[str, Any], unknown: str | None) -> Tokenizer:
+def _sentencepiece(tokens: list[str], listed: list[float], unknown: str | None, prefixed: bool) -> Tokenizer:
     """BPE that joins the neighbours whose joint piece scores highest, with bytes for what the vocabulary lacks."""
-    numbers = {token: number for number, token in enumerate(described["tokens"])}
-    scores = dict(zip(described["tokens"], described["scores"], strict=False))
+    numbers = {token: number for number, token in enumerate(tokens)}
+    scores = dict(zip(tokens, listed, strict=False))
     pairs = [
         (piece[:cut], piece[cut:])
         for piece in numbers
@@ -120,7 +127,6 @@ def _sentencepiece(described: dict[str, Any], unknown: str | None) -> Tokenizer:
     pairs.sort(key=lambda pair: scores["".join(pair)], reverse=True)
     backend = Tokenizer(models.BPE(numbers, pairs, unk_token=unknown, byte_fallback=True))
     # A space is put ahead of every text, of one that begins with a space too.
-    prefixed = described.get("add_prefix_space", True)
     backend.normalizer = normalizers.Sequence(
         [*([normalizers.Prepend("▁")] if prefixed else []), normalizers.Replace(" ", "▁")]
     )
@@ -129,11 +135,11 @@ def _sentencepiece(described: dict[str, Any], unknown: str | None) -> Tokenizer:
     return backend
 
 
-def _bracket(file: GgufFile, backend: Tokenizer, settings: dict[str, Any], *, start: bool, end: bool) -> None:
+def _bracket(file: GgufFile, backend: Tokenizer, named: dict[str, str], *, start: bool, end: bool) -> None:
     """Put the start and end tokens around every text that the file asks for."""
     template, special = ["$A"], {}
     for wanted, name, place in ((start, "bos_token", 0), (end, "eos_token", 2)):
-        token = str(settings.get(name) or "")
+        token = named.get(name, "")
         number = backend.token_to_id(token)
         if wanted and number is None:
             raise UnsupportedModel(f"{file.path} asks for a {name} with every text, and {token!r} is none")
