@@ -17,7 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFEndian, GGUFValueType, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader, GGUFValueType, GGUFWriter
+from gguf.gguf_writer import GGUFValue
 from gguf.quants import quantize
 from tests.families import LAYERS, PROSE, SLIDING, WINDOW, _shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
@@ -542,3 +543,23 @@ def wide(recipe: Recipe) -> Recipe:
         return type(recipe.config())(**small)
 
     return replace(recipe, config=config)
+
+
+def split(path: Path, count: int) -> list[Path]:
+    """Write a file once more in so many parts, as `llama-gguf-split` does: all metadata in the first one."""
+    whole = GGUFReader(path)
+    parts = [path.with_name(f"{path.stem}-{number + 1:05}-of-{count:05}.gguf") for number in range(count)]
+    for number, part in enumerate(parts):
+        writer = GGUFWriter(part, "")
+        for key, read in whole.fields.items() if number == 0 else ():
+            if not key.startswith("GGUF."):
+                kind, *inner = read.types
+                writer.add_key_value(key, read.contents(), kind, *inner[-1:])
+        writer.kv_data[0].setdefault("split.count", GGUFValue(count, GGUFValueType.UINT16))
+        for tensor in whole.tensors[number::count]:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    return parts

@@ -267,7 +267,16 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "vision inside": (with_tensors(v__patch_embd__weight=ZEROS), r"images or sound too \(v\.patch"),
     "another decoder": (of_architecture("mamba"), rf"'mamba' is not among .*llama.*{HUB}"),
     "adapter": (with_metadata(general__type="adapter"), "holds 'adapter', not a model"),
-    "first of three": (with_metadata(split__count=3, split__no=0), "llama-gguf-split --merge"),
+    "first of three": (
+        with_metadata(split__count=3, split__no=0),
+        "one of 3 parts by its metadata; name them NAME-00001",
+    ),
+    "a type that its rows do not fit": (
+        with_type(GGMLQuantizationType.Q4_K),
+        r"attn_k\.weight of shape \(32, 64\) in blocks of 256",
+    ),
+    "wrong offset": (with_number(b"blk.0.attn_k.weight", 24, 3), r"blocks of 1 at 3\); fetch it again"),
+    "offset behind the end": (with_number(b"blk.0.attn_k.weight", 28, 9), r"is cut off: [\d,]+ bytes of [\d,]+ are"),
     "unknown setting": (
         with_metadata(llama__attention__scale=0.5),
         rf"llama\.attention\.scale=0\.5 is a setting that Eddy does not know; name .*{HUB}",
@@ -300,7 +309,10 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no tokens": (with_metadata(tokenizer__ggml__tokens=None), "its tokenizer cannot be read .*; fetch it again"),
     "no start token": (with_metadata(tokenizer__ggml__bos_token_id=None), "asks for a bos_token with every text"),
 }
-DAMAGED = ("empty", "cut in the weights", "version 1", "big-endian")
+DAMAGED = (
+    *("empty", "cut in the weights", "version 1", "big-endian", "first of three"),
+    *("a type that its rows do not fit", "wrong offset", "offset behind the end"),
+)
 """Those that are no readable files; the others hold what Eddy cannot run."""
 
 
@@ -315,10 +327,15 @@ def test_bad_files_are_refused_with_a_reason(name: str, tmp_path: Path, own_cach
     assert not own_cache.exists()
 
 
-def test_parts_of_a_file_are_known_by_their_name(tiny: Path, own_cache: Path) -> None:
-    part = tiny.rename(tiny.with_name("tiny-00002-of-00003.gguf"))
-    with pytest.raises(UnsupportedModel, match=r"one of several parts; join them .* FIRST-PART WHOLE\.gguf"):
-        Embedder(part, method="plain")
+@pytest.mark.parametrize("named", [1, 3])
+def test_a_file_in_parts_opens_by_any_of_them(named: int, tiny: Path) -> None:
+    parts = gguf_files.split(tiny, 3)
+    with Embedder(tiny, method="plain") as whole, Embedder(parts[named - 1], method="plain") as split:
+        assert np.array_equal(whole.encode_document(TEXTS), split.encode_document(TEXTS))
+        assert whole.fingerprint == split.fingerprint
+    parts[1].unlink()
+    with pytest.raises(ModelNotFound, match=r"one of 3 parts, and tiny-00002-of-00003\.gguf is not beside it; fetch"):
+        Embedder(parts[named - 1], method="plain")
 
 
 def test_version_2_is_read(tmp_path: Path) -> None:

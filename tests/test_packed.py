@@ -10,6 +10,7 @@ import pytest
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
+from eddy_embed.model.loading.gguf.header import TYPES
 from eddy_embed.model.packed import linear
 from eddy_embed.model.packed.formats import FORMATS, BlockFormat
 from eddy_embed.model.packed.linear import PackedEmbedding, PackedLinear
@@ -35,6 +36,7 @@ def test_values_have_the_bits_of_gguf(kind: BlockFormat) -> None:
     values = kind.unpack(torch.from_numpy(raw))
     assert values.dtype == torch.float32
     assert np.array_equal(values.numpy().view(np.uint32), expected.view(np.uint32))
+    assert kind.name in TYPES and len(FORMATS) == len(TYPES)
     held = torch.full((40, expected.shape[1]), torch.nan)
     kind.unpack(torch.from_numpy(raw), held[:37])
     assert torch.equal(held[:37], values) and held[37:].isnan().all()

@@ -105,6 +105,7 @@ def _in_file(name: str, program: str, path: Path, licence: str | None = None) ->
         return replace(model, problem=_short(error, path))
     return replace(
         model,
+        bytes=file.bytes,
         family=file.architecture,
         window=file.get("context_length"),
         dtype=file.quantisation,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -116,7 +116,7 @@ class PackedEmbedding(PackedWeight):
         raw: Tensor,
         dtype: torch.dtype,
         scale: Tensor | None = None,
-        file: MappedFile | None = None,
+        files: Sequence[MappedFile] = (),
     ) -> None:
         """Look embeddings up in bytes as they are.
 
@@ -125,10 +125,10 @@ class PackedEmbedding(PackedWeight):
             raw: As for `PackedWeight`.
             dtype: Type of the embeddings.
             scale: A factor of one number.
-            file: Where the weights of the whole model are; compared with what it was at each pass.
+            files: Where the weights of the whole model are; compared with what they were at each pass.
         """
         super().__init__(kind, raw, dtype)
-        self.file = file
+        self.files = files
         self.register_buffer("scale", scale, persistent=False)
 
     @property
@@ -143,8 +143,8 @@ class PackedEmbedding(PackedWeight):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Shape (.., width), for ids of shape (..)."""
-        if self.file is not None:
-            self.file.check()
+        for file in self.files:
+            file.check()
         found = self.unpacked_rows(ids.reshape(-1)).view(*ids.shape, self.width)
         return found if self.scale is None else found * self.scale.to(found.dtype)
 

@@ -174,6 +174,6 @@ def _factors(file: GgufFile, name: str, turned: int) -> list[float] | None:
         if each.name == f"rope_{name}.weight":
             if each.kind.name != "F32" or each.shape != (turned // 2,):
                 raise UnsupportedModel(f"{file.path}: {each.name} is {each.kind.name} of shape {each.shape}")
-            factors: list[float] = np.fromfile(file.path, np.float32, each.values, offset=each.start).tolist()
+            factors: list[float] = np.fromfile(each.path, np.float32, each.values, offset=each.start).tolist()
             return factors
     return None

@@ -9,20 +9,26 @@ import struct
 from collections import Counter
 from collections.abc import Container
 from dataclasses import dataclass
-from functools import cache
 from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
-import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
+from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 
 ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
 """Those whose every setting is carried over, under GGUF's names; Mistral and SmolLM files say llama."""
 VERSIONS = (2, 3)
+TYPES = frozenset(
+    {
+        *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
+        *("IQ4_NL", "IQ4_XS", "MXFP4"),
+    }
+)
+"""Types of blocks that `packed.formats` reads; this module does without torch."""
 _ENCODERS = re.compile(r".*bert.*|.*embedding|t5encoder|nomic.*")
+_PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _OTHER_SENSES = re.compile(r"(v|a|mm)\..*")
 HUB = "name the same model's Hugging Face id or folder"
 """What to do instead."""
@@ -57,6 +63,7 @@ class Tensor(NamedTuple):
     kind: GGMLQuantizationType
     start: int
     size: int
+    path: Path
 
     @property
     def values(self) -> int:
@@ -66,7 +73,10 @@ class Tensor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class GgufFile:
-    """A GGUF file: its metadata by key, in which a long array stands as its length, and its tensors."""
+    """A GGUF file: its metadata by key, in which a long array stands as its length, and its tensors.
+
+    A model in several parts is one file, whichever of them is named; `path` is the first one.
+    """
 
     path: Path
     metadata: dict[str, Any]
@@ -77,32 +87,31 @@ class GgufFile:
         """Read the metadata and the table of tensors.
 
         Raises:
-            ModelNotFound: The file is no whole GGUF file of version 2 or 3.
+            ModelNotFound: The file is no whole GGUF file of version 2 or 3, or a part of it is missing.
             UnsupportedModel: A tensor has a quantisation type that cannot be read.
         """
-        path = Path(path)
-        _check_start(path)
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            try:
-                metadata, tensors = _Cursor(data).header()
-            except (struct.error, UnicodeDecodeError, _Damaged) as error:
-                raise ModelNotFound(
-                    f"{path} breaks off in its header, or is damaged ({error}); fetch it again"
-                ) from None
-            except _UnknownType as error:
-                raise UnsupportedModel(f"{path}: {error}; take the model as Q8_0, Q4_K_M or F16, or {HUB}") from None
-            size = len(data)
-        wanted = max((each.start + each.size for each in tensors), default=0)
-        if size < wanted:
+        parts = _parts(Path(path))
+        metadata, tensors = _header(parts[0])
+        if not isinstance(metadata.get("general.architecture"), str):
+            raise ModelNotFound(f"{parts[0]} is damaged (no general.architecture); fetch it again")
+        told = metadata.get("split.count", 1)
+        if told not in (0, len(parts)):
             raise ModelNotFound(
-                f"{path} is cut off: {size:,} bytes of {wanted:,} are there; fetch the file again, whole"
+                f"{path} is one of {told} parts by its metadata; name them NAME-00001-of-{told:05}.gguf and so on"
             )
-        return cls(path, metadata, tensors)
+        for part in parts[1:]:
+            tensors += _header(part)[1]
+        return cls(parts[0], metadata, tensors)
+
+    @property
+    def bytes(self) -> int:
+        """Size on disk, of all parts."""
+        return sum(part.stat().st_size for part in {self.path, *(each.path for each in self.tensors)})
 
     def arrays(self, *keys: str) -> dict[str, list[Any]]:
         """Arrays of the metadata that are too long to be kept, those that are there."""
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            metadata, _ = _Cursor(data, keys).header()
+            metadata, _ = _Cursor(data, keys).header(self.path)
         return {key: metadata[key] for key in keys if isinstance(metadata.get(key), list)}
 
     @property
@@ -151,10 +160,6 @@ class GgufFile:
         return ""
 
     def _partial(self) -> str:
-        if self.metadata.get("split.count", 1) not in (0, 1) or re.search(r"-\d{5}-of-\d{5}\.gguf$", self.path.name):
-            return (
-                "one of several parts; join them with `llama-gguf-split --merge FIRST-PART WHOLE.gguf`, and name that"
-            )
         if found := next((each.name for each in self.tensors if _OTHER_SENSES.fullmatch(each.name)), ""):
             return f"holds a model of images or sound too ({found}); name a file of the language model alone"
         return ""
@@ -174,6 +179,39 @@ class GgufFile:
         if self.get("expert_count", 0):
             return f"a mixture of {self.get('expert_count')} experts; {HUB}"
         return ""
+
+
+def _parts(path: Path) -> list[Path]:
+    """The parts of a split file, whichever is named, or the file alone.
+
+    Raises:
+        ModelNotFound: A part is missing.
+    """
+    named = _PART.fullmatch(path.name)
+    if named is None:
+        return [path]
+    count = int(named[3])
+    parts = [path.with_name(f"{named[1]}-{number:05}-of-{named[3]}.gguf") for number in range(1, count + 1)]
+    if missing := [part.name for part in parts if not part.is_file()]:
+        raise ModelNotFound(f"{path} is one of {count} parts, and {missing[0]} is not beside it; fetch it too")
+    return parts
+
+
+def _header(path: Path) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    """The metadata and the tensors of one file."""
+    _check_start(path)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        try:
+            metadata, tensors = _Cursor(data).header(path)
+        except (struct.error, UnicodeDecodeError, _Damaged) as error:
+            raise ModelNotFound(f"{path} breaks off in its header, or is damaged ({error}); fetch it again") from None
+        except _UnknownType as error:
+            raise UnsupportedModel(f"{path}: {error}; take the model as Q8_0, Q4_K_M or F16, or {HUB}") from None
+        size = len(data)
+    wanted = max((each.start + each.size for each in tensors), default=0)
+    if size < wanted:
+        raise ModelNotFound(f"{path} is cut off: {size:,} bytes of {wanted:,} are there; fetch the file again, whole")
+    return metadata, tensors
 
 
 class _Damaged(Exception):
@@ -196,31 +234,31 @@ class _Cursor:
         self.data, self.at = data, 8  # behind the magic bytes and the version
         self.kept = kept  # keys of long arrays that are wanted
 
-    def header(self) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
+    def header(self, path: Path) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         tensors, pairs = self.unpack("QQ")
         metadata: dict[str, Any] = {}
         for _ in range(pairs):
             key = self.string()
             metadata[key] = self.value(self.unpack("I")[0], key in self.kept)
-        if not isinstance(metadata.get("general.architecture"), str):
-            raise _Damaged("no general.architecture")
-        table = [self.tensor() for _ in range(tensors)]
+        table = [self.tensor(path) for _ in range(tensors)]
         alignment = metadata.get("general.alignment", 32)
-        if not isinstance(alignment, int) or alignment < 1:
+        if not isinstance(alignment, int) or alignment < 8 or alignment % 8:
             raise _Damaged(f"general.alignment={alignment!r:.60}")
         base = -(-self.at // alignment) * alignment
         return metadata, tuple(each._replace(start=base + each.start) for each in table)
 
-    def tensor(self) -> Tensor:
+    def tensor(self, path: Path) -> Tensor:
         name = self.string()
         shape = tuple(reversed(self.unpack(f"{self.unpack('I')[0]}Q")))
         number, offset = self.unpack("IQ")
         try:
             kind, block, size = _type_of(number)
-        except (ValueError, KeyError, NotImplementedError):
+        except ValueError:
             named = GGMLQuantizationType(number).name if number in set(GGMLQuantizationType) else f"type {number}"
             raise _UnknownType(f"the tensor {name} is quantised as {named}, which cannot be read") from None
-        return Tensor(name, shape, kind, offset, prod(shape) // block * size)
+        if not shape or min(shape) < 1 or shape[-1] % block or offset % 8:
+            raise _Damaged(f"{name} of shape {shape} in blocks of {block} at {offset:,}")
+        return Tensor(name, shape, kind, offset, prod(shape) // block * size, path)
 
     def unpack(self, form: str) -> tuple[Any, ...]:
         values = struct.unpack_from(f"<{form}", self.data, self.at)
@@ -269,13 +307,12 @@ class _Cursor:
         return strings if kept else count
 
 
-@cache
 def _type_of(number: int) -> tuple[GGMLQuantizationType, int, int]:
-    """A quantisation type, the values of its blocks and their bytes; it is tried on one block."""
+    """A quantisation type, the values of its blocks and their bytes."""
     kind = GGMLQuantizationType(number)
-    block, size = GGML_QUANT_SIZES[kind]
-    dequantize(np.zeros((1, size), np.uint8), kind)
-    return kind, block, size
+    if kind.name not in TYPES:
+        raise ValueError(kind.name)
+    return kind, *GGML_QUANT_SIZES[kind]
 
 
 def _check_start(path: Path) -> None:

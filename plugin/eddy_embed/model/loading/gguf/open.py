@@ -81,7 +81,7 @@ class _Filling:
 
     def __init__(self, file: GgufFile, whole: Any, dtype: torch.dtype) -> None:
         self.file, self.dtype, self.kind = file, dtype, type(whole).__name__
-        self.mapped = MappedFile(file.path)
+        self.mapped = [MappedFile(path) for path in sorted({each.path for each in file.tensors})]
         self.tensors = {each.name: each for each in file.tensors}
         self.tied: dict[int, TensorInfo] = {}
         self.rows: dict[str, Tensor] = {}
@@ -133,8 +133,12 @@ class _Filling:
     def _rows(self, tensor: TensorInfo) -> Tensor:
         """The bytes of a matrix, shape (rows, bytes of a row): one tensor, however many modules read it."""
         if tensor.name not in self.rows:
-            self.rows[tensor.name] = self.mapped.tensor(tensor.start, tensor.size).view(tensor.shape[0], -1)
+            self.rows[tensor.name] = self._bytes(tensor).view(tensor.shape[0], -1)
         return self.rows[tensor.name]
+
+    def _bytes(self, tensor: TensorInfo) -> Tensor:
+        part = next(each for each in self.mapped if each.path == tensor.path)
+        return part.tensor(tensor.start, tensor.size)
 
     def _order(self, tensor: TensorInfo) -> Tensor | None:
         """Row in the file of each of a matrix's rows, where llama.cpp has others: queries and keys, turned in pairs."""
@@ -145,8 +149,7 @@ class _Filling:
 
     def _values(self, tensor: TensorInfo) -> Tensor:
         """The values of a tensor that is no matrix, as the model has them, in float32."""
-        raw = self.mapped.tensor(tensor.start, tensor.size).view(1, -1)
-        values = FORMATS[tensor.kind.name].unpack(raw).view(tensor.shape)
+        values = FORMATS[tensor.kind.name].unpack(self._bytes(tensor).view(1, -1)).view(tensor.shape)
         if self.offset and tensor.name.endswith("norm.weight"):
             values -= self.offset
         order = self._order(tensor)
