@@ -24,15 +24,21 @@ from tests.families import LAYERS, PROSE, SLIDING, WINDOW, _shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
+    CohereConfig,
     Gemma2Config,
     Gemma3TextConfig,
+    Glm4Config,
+    GraniteConfig,
     LlamaConfig,
+    Olmo2Config,
     Phi3Config,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
+    SmolLM3Config,
 )
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -229,10 +235,46 @@ FAMILIES: dict[str, Recipe] = {
     ),
     "gemma3": Recipe("gemma3", lambda: Gemma3TextConfig(**_shape(**_GEMMA3, rope_parameters=_gemma3_rope())), "gemma"),
     "phi3": Recipe("phi3", lambda: Phi3Config(**_shape()), "llama"),
+    "qwen3moe": Recipe(
+        "qwen3moe",
+        lambda: Qwen3MoeConfig(
+            **_shape(head_dim=32, moe_intermediate_size=32, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True)
+        ),
+        "qwen2",
+    ),
+    "granite": Recipe(
+        "granite",
+        lambda: GraniteConfig(
+            **_shape(embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.7, logits_scaling=2.0)
+        ),
+        "smollm",
+        {"attention.scale": 0.4, "embedding_scale": 3.0, "residual_scale": 0.7, "logit_scale": 2.0},
+    ),
+    "smollm3": Recipe("smollm3", lambda: SmolLM3Config(**_shape()), "llama-bpe"),
+    "olmo2": Recipe("olmo2", lambda: Olmo2Config(**_shape(tie_word_embeddings=False)), "gpt-2"),
+    "glm4": Recipe(
+        "glm4",
+        lambda: Glm4Config(
+            **_shape(head_dim=16, attention_bias=True, rope_parameters=_rope("default", partial_rotary_factor=0.5))
+        ),
+        "llama-bpe",
+    ),
+    "command-r": Recipe(
+        "command-r",
+        lambda: CohereConfig(**_shape(logit_scale=0.5, layer_norm_eps=1e-4)),
+        "gpt-2",
+        {"logit_scale": 0.5, "attention.layer_norm_epsilon": 1e-4},
+    ),
 }
 """One of each architecture."""
 
 VARIANTS: dict[str, Recipe] = {
+    "command-r, normed keys": Recipe(
+        "command-r",
+        lambda: CohereConfig(**_shape(use_qk_norm=True)),
+        "gpt-2",
+        {"logit_scale": 0.0625, "attention.layer_norm_epsilon": 1e-5},
+    ),
     "llama, untied": Recipe("llama", lambda: LlamaConfig(**_shape(tie_word_embeddings=False)), "smollm"),
     "llama, wide heads": Recipe("llama", lambda: LlamaConfig(**_shape(head_dim=32)), "gpt-2"),
     "llama, biases": Recipe("llama", lambda: LlamaConfig(**_shape(attention_bias=True, mlp_bias=True)), "llama"),
@@ -329,6 +371,7 @@ _NAMES = {
     "mlp.up_proj": "ffn_up",
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
+    "mlp.gate": "ffn_gate_inp",
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
@@ -339,11 +382,19 @@ _GEMMAS_NAMES = _NAMES | {
 }
 
 
+_OTHER_NAMES = {
+    **dict.fromkeys(("gemma2", "gemma3", "olmo2"), _GEMMAS_NAMES),
+    "glm4": _NAMES | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
+}
+_PAIRED = ("llama", "granite", "smollm3")
+"""Architectures whose queries and keys llama.cpp sorts for angles that turn neighbours."""
+
+
 def name_of(parameter: str, architecture: str) -> str:
     """GGUF's name of a parameter of transformers."""
     module, _, kind = parameter.rpartition(".")
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", module)
-    names = _GEMMAS_NAMES if architecture.startswith("gemma") else _NAMES
+    names = _OTHER_NAMES.get(architecture, _NAMES)
     return f"blk.{layer[1]}.{names[layer[2]]}.{kind}" if layer else f"{names[module]}.{kind}"
 
 
@@ -410,6 +461,7 @@ def encode(weight: np.ndarray, kind: str, random: np.random.Generator) -> np.nda
 def settings_of(recipe: Recipe, config: Any) -> dict[str, Any]:
     """The metadata of a file's architecture, without its name in front."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     settings = {
         "context_length": config.max_position_embeddings,
         "embedding_length": config.hidden_size,
@@ -417,16 +469,18 @@ def settings_of(recipe: Recipe, config: Any) -> dict[str, Any]:
         "feed_forward_length": config.intermediate_size,
         "attention.head_count": config.num_attention_heads,
         "attention.head_count_kv": config.num_key_value_heads,
-        "attention.layer_norm_rms_epsilon": config.rms_norm_eps,
-        "rope.dimension_count": head_dim,
+        "attention.layer_norm_rms_epsilon": getattr(config, "rms_norm_eps", None),
+        "rope.dimension_count": int(head_dim * rope.get("partial_rotary_factor", 1.0)),
+        "rope.freq_base": rope.get("rope_theta"),
     }
     if (
-        recipe.architecture in ("qwen3", "gemma2", "gemma3")
+        recipe.architecture in ("qwen3", "qwen3moe", "gemma2", "gemma3")
         or head_dim * config.num_attention_heads != config.hidden_size
     ):
         settings |= {"attention.key_length": head_dim, "attention.value_length": head_dim}
-    if recipe.architecture == "gemma3":
-        settings |= {"rope.freq_base": 1e6}
+    if recipe.architecture == "qwen3moe":
+        settings |= {"expert_count": config.num_experts, "expert_used_count": config.num_experts_per_tok}
+        settings |= {"expert_feed_forward_length": config.moe_intermediate_size}
     if getattr(config, "sliding_window", None) and recipe.architecture in ("gemma2", "gemma3", "phi3"):
         settings |= {"attention.sliding_window": config.sliding_window}
     return {key: value for key, value in (settings | recipe.settings).items() if value is not None}
@@ -455,6 +509,23 @@ def _heads_halves_apart(weight: np.ndarray, heads: int) -> np.ndarray:
     return weight.reshape(heads, -1, 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
+def _write_experts(
+    tensors: dict[str, tuple[np.ndarray, str]],
+    parameter: str,
+    weight: torch.Tensor,
+    kind: str,
+    random: np.random.Generator,
+) -> None:
+    """Stacked matrices of experts, of which the model joins two kinds and the file none."""
+    kinds, layer = ("gate", "up") if parameter.endswith("gate_up_proj") else ("down",), parameter.split(".")[2]
+    for part, values in zip(kinds, weight.chunk(len(kinds), dim=1), strict=True):
+        rows = values.numpy().reshape(-1, values.shape[-1])
+        stored = rows if kind == "F32" else encode(rows, kind, random)
+        held = stored if kind == "F32" else decode(stored, kind)
+        tensors[f"blk.{layer}.ffn_{part}_exps.weight"] = (stored.reshape(*values.shape[:2], -1), kind)
+        values.copy_(torch.from_numpy(held).view(values.shape))
+
+
 @torch.no_grad()
 def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrainedModel:
     """Write a file, and return the model that it holds, with the weights that were rounded to `kind`.
@@ -471,12 +542,15 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
     random = np.random.default_rng(len(kind))
     tensors: dict[str, tuple[np.ndarray, str]] = {}
     for parameter, weight in model.named_parameters():
+        if weight.ndim == 3:
+            _write_experts(tensors, parameter, weight, kind, random)
+            continue
         name = name_of(parameter, recipe.architecture)
         values = weight.numpy()
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
-        turned = heads if recipe.architecture == "llama" else None
+        turned = heads if recipe.architecture in _PAIRED else None
         stored = _heads_halves_joined(values, turned) if turned else values
-        if weight.ndim == 1 or kind == "F32":
+        if weight.ndim == 1 or name.endswith("norm.weight") or kind == "F32":
             offset = np.float32(recipe.architecture.startswith("gemma") and name.endswith("norm.weight"))
             tensors[name] = (stored + offset, "F32")
             held = stored + offset - offset
@@ -536,6 +610,8 @@ def wide(recipe: Recipe) -> Recipe:
         small = recipe.config().to_dict()
         small |= {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "head_dim": 64}
         small |= {"vocab_size": 576}
+        if "moe_intermediate_size" in small:
+            small["moe_intermediate_size"] = 256
         if small.get("layer_types"):
             small["layer_types"] = small["layer_types"][:2]
         if "query_pre_attn_scalar" in small:

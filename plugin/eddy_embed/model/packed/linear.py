@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -65,15 +65,23 @@ class PackedWeight(nn.Module):
         chosen = ids if self.order is None else self.order[ids]
         return self.kind.unpack(self.raw.index_select(0, chosen)).to(self.zero.dtype)
 
-    def tiles(self, dtype: torch.dtype) -> Iterator[tuple[slice, Tensor]]:
-        """Parts of the rows one after the other: where they are, and their values until the next part is asked for."""
-        step = min(max(TILE // self.width, 1), self.rows)
-        for start in range(0, self.rows, step):
-            part = slice(start, min(start + step, self.rows))
-            raw = self.raw[part] if self.order is None else self.raw.index_select(0, self.order[part])
-            shape = (len(raw), self.width)
-            values = self.kind.unpack(raw, _memory.of(shape, torch.float32, raw.device))
-            yield part, values if dtype == torch.float32 else _memory.of(shape, dtype, raw.device).copy_(values)
+    def multiply(self, states: Tensor, begin: int = 0, end: int | None = None) -> Tensor:
+        """Products of states (tokens, width) with the rows from `begin` to `end`, shape (tokens, rows)."""
+        end, step = self.rows if end is None else end, max(TILE // self.width, 1)
+        bias = None if self.bias is None else self.bias.to(states.dtype)
+        out = states.new_empty((len(states), end - begin))
+        for start in range(begin, end, step):
+            part = slice(start, min(start + step, end))
+            own = None if bias is None else bias[part]
+            out[:, start - begin : part.stop - begin] = _product(states, self._values(part, states.dtype), own)
+        return out
+
+    def _values(self, part: slice, dtype: torch.dtype) -> Tensor:
+        """Some of the rows, unpacked into memory that the next call writes to."""
+        raw = self.raw[part] if self.order is None else self.raw.index_select(0, self.order[part])
+        shape = (len(raw), self.width)
+        values = self.kind.unpack(raw, _memory.of(shape, torch.float32, raw.device))
+        return values if dtype == torch.float32 else _memory.of(shape, dtype, raw.device).copy_(values)
 
     def extra_repr(self) -> str:
         """What `print` shows of the module."""
@@ -95,14 +103,39 @@ class PackedLinear(PackedWeight):
 
     def forward(self, states: Tensor) -> Tensor:
         """Shape (.., outputs), for states of shape (.., inputs)."""
-        bias = None if self.bias is None else self.bias.to(states.dtype)
         if torch.is_grad_enabled() and states.requires_grad:  # the values are needed once more on the way back
+            bias = None if self.bias is None else self.bias.to(states.dtype)
             return nn.functional.linear(states, self.weight.to(states.dtype), bias)
-        flat = states.reshape(-1, self.width)
-        out = flat.new_empty((len(flat), self.rows))
-        for part, weight in self.tiles(states.dtype):
-            out[:, part] = _multiply(flat, weight, None if bias is None else bias[part])
-        return out.view(*states.shape[:-1], self.rows)
+        return self.multiply(states.reshape(-1, self.width)).view(*states.shape[:-1], self.rows)
+
+
+class PackedExperts(nn.Module):
+    """Experts of a mixture, whose packed matrices are stacked, one expert's rows after the other's."""
+
+    def __init__(
+        self, experts: int, activation: Callable[..., Tensor], gate: PackedLinear, up: PackedLinear, down: PackedLinear
+    ) -> None:
+        super().__init__()
+        self.gate, self.up, self.down = gate, up, down
+        self.experts, self.act_fn = experts, activation
+
+    def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+        """What a token's experts give, times their weights.
+
+        Args:
+            hidden_states: Shape (tokens, width).
+            top_k_index: The experts of each token, shape (tokens, experts of a token).
+            top_k_weights: Their weights, in the same shape.
+        """
+        out = torch.zeros_like(hidden_states)
+        wide, narrow = self.gate.rows // self.experts, self.down.rows // self.experts
+        for expert in sorted(set(top_k_index.flatten().tolist())):
+            token, place = torch.where(top_k_index == expert)
+            states, inside = hidden_states[token], (expert * wide, (expert + 1) * wide)
+            states = self.act_fn(self.gate.multiply(states, *inside)) * self.up.multiply(states, *inside)
+            states = self.down.multiply(states, expert * narrow, (expert + 1) * narrow)
+            out.index_add_(0, token, (states * top_k_weights[token, place, None]).to(out.dtype))
+        return out
 
 
 class PackedEmbedding(PackedWeight):
@@ -162,7 +195,7 @@ def embeddings_at_distance(embedding: Any, most: int) -> Tensor:
     return table[:: -(-len(table) // most)]
 
 
-def _multiply(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _product(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """The product by the library that multiplies dense weights here."""
     fast = (
         slower_in_mkl() if states.dtype == torch.float32 else states.dtype == torch.bfloat16 and multiplies_bfloat16()

@@ -6,17 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from transformers import (
-    Gemma2Config,
-    Gemma3TextConfig,
-    LlamaConfig,
-    Phi3Config,
-    PreTrainedConfig,
-    Qwen2Config,
-    Qwen3Config,
-)
+import transformers
+from transformers import PreTrainedConfig
 
 from eddy_embed.errors import UnsupportedModel
+from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES
 from eddy_embed.model.loading.gguf.header import GgufFile
 
 _SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
@@ -24,7 +18,7 @@ _SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
 ROPE_TENSORS = ("freqs", "factors_short", "factors_long")
 """Tensors that become settings, without the `rope_` in front."""
 _NEEDED = (
-    *("embedding_length", "feed_forward_length", "block_count", "context_length", "attention.layer_norm_rms_epsilon"),
+    *("embedding_length", "feed_forward_length", "block_count", "context_length"),
     *("attention.head_count", "attention.head_count_kv"),
 )
 """Settings without which transformers' reader of the weights, or the configuration, would guess."""
@@ -37,7 +31,9 @@ def config_of(file: GgufFile) -> PreTrainedConfig:
         UnsupportedModel: A setting has a value that the architecture in transformers does not have.
     """
     shapes = {each.name: each.shape for each in file.tensors}
-    if missing := [key for key in _NEEDED if not file.get(key)]:
+    known = ARCHITECTURES[file.architecture]
+    epsilons = [key for key in ("attention.layer_norm_rms_epsilon", *known.carried) if key.endswith("epsilon")]
+    if missing := [key for key in (*_NEEDED, epsilons[-1]) if not file.get(key)]:
         raise UnsupportedModel(f"{file.path} lacks {file.architecture}.{missing[0]}; name the model's Hugging Face id")
     if "token_embd.weight" not in shapes:
         raise UnsupportedModel(f"{file.path} lacks the tensor token_embd.weight; fetch the file again")
@@ -54,41 +50,36 @@ def config_of(file: GgufFile) -> PreTrainedConfig:
         "num_attention_heads": heads,
         "num_key_value_heads": int(file.get("attention.head_count_kv")),
         "max_position_embeddings": int(file.get("context_length")),
-        "rms_norm_eps": float(file.get("attention.layer_norm_rms_epsilon")),
         "tie_word_embeddings": "output.weight" not in shapes,
         **{f"{name}_token_id": file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")},
         "pad_token_id": None,
     }
     if not head_dim or int(file.get("attention.value_length", head_dim)) != head_dim:
         raise UnsupportedModel(f"{file.path}: keys and values of different widths; name the model's Hugging Face id")
-    kind, own = _CONFIGS[file.architecture]
-    settings |= own(file, head_dim, shapes)
+    kind: type[PreTrainedConfig] = getattr(transformers, known.config)
+    if epsilon := file.get("attention.layer_norm_rms_epsilon"):
+        settings["rms_norm_eps"] = float(epsilon)
+    biases = {"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias", "use_qk_norm": "attn_q_norm.weight"}
+    settings |= {key: f"blk.0.{name}" in shapes for key, name in biases.items() if hasattr(kind(), key)}
+    settings |= {name: file.get(key) for key, (_, name) in known.carried.items() if file.get(key) is not None}
+    settings |= known.fixed | _OWN.get(file.architecture, _usual)(file, head_dim)
     try:
         return kind(**settings)
     except Exception as error:  # also of a class of huggingface_hub's that transformers does not name
         raise UnsupportedModel(f"{file.path}: settings that transformers does not have ({error})") from None
 
 
-def _llama(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "head_dim": head_dim,
-        "attention_bias": "blk.0.attn_q.bias" in shapes,
-        "mlp_bias": "blk.0.ffn_up.bias" in shapes,
-        "rope_parameters": _rope(file, head_dim),
-    }
-
-
-def _qwen(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
+def _usual(file: GgufFile, head_dim: int) -> dict[str, Any]:
     return {"head_dim": head_dim, "rope_parameters": _rope(file, head_dim)}
 
 
-def _phi(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
+def _phi(file: GgufFile, head_dim: int) -> dict[str, Any]:
     rope = _rope(file, head_dim)
     original = rope.get("original_max_position_embeddings", int(file.get("context_length")))
     return {"sliding_window": _window(file), "rope_parameters": rope, "original_max_position_embeddings": original}
 
 
-def _gemma(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, Any]:
+def _gemma(file: GgufFile, head_dim: int) -> dict[str, Any]:
     layers, kind = int(file.get("block_count")), file.architecture
     square = (kind, layers) in _SQUARE_ATTENTION
     scalar = int(file.get("embedding_length")) // int(file.get("attention.head_count")) if square else head_dim
@@ -110,15 +101,8 @@ def _gemma(file: GgufFile, head_dim: int, shapes: dict[str, Any]) -> dict[str, A
     return settings
 
 
-_CONFIGS: dict[str, tuple[type[PreTrainedConfig], Callable[[GgufFile, int, dict[str, Any]], dict[str, Any]]]] = {
-    "llama": (LlamaConfig, _llama),
-    "qwen2": (Qwen2Config, _qwen),
-    "qwen3": (Qwen3Config, _qwen),
-    "gemma2": (Gemma2Config, _gemma),
-    "gemma3": (Gemma3TextConfig, _gemma),
-    "phi3": (Phi3Config, _phi),
-}
-"""The class of each architecture, and what gives the settings that are its own."""
+_OWN: dict[str, Callable[[GgufFile, int], dict[str, Any]]] = {"gemma2": _gemma, "gemma3": _gemma, "phi3": _phi}
+"""What gives the settings of architectures that need more than names."""
 
 
 def _window(file: GgufFile, default: int | None = None) -> int | None:
@@ -141,7 +125,7 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": float(file.get("rope.freq_base", 10_000.0))}
     turned = int(file.get("rope.dimension_count", head_dim))
     if turned != head_dim:
-        if file.architecture != "phi3":
+        if not ARCHITECTURES[file.architecture].partial:
             raise UnsupportedModel(f"{file.path}: {turned} of {head_dim} dimensions of a head turn; name its hub id")
         rope["partial_rotary_factor"] = turned / head_dim
     window = int(file.get("context_length"))

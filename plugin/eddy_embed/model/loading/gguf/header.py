@@ -16,9 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
+from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES, NUMBER
 
-ARCHITECTURES = ("llama", "qwen2", "qwen3", "gemma2", "gemma3", "phi3")
-"""Those whose every setting is carried over, under GGUF's names; Mistral and SmolLM files say llama."""
 VERSIONS = (2, 3)
 TYPES = frozenset(
     {
@@ -32,7 +31,6 @@ _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _OTHER_SENSES = re.compile(r"(v|a|mm)\..*")
 HUB = "name the same model's Hugging Face id or folder"
 """What to do instead."""
-_NUMBER = (int, float)
 _SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size"), int),
     **dict.fromkeys(
@@ -40,19 +38,12 @@ _SETTINGS: dict[str, Any] = {
     ),
     **dict.fromkeys(("rope.dimension_count", "rope.scaling.original_context_length", "pooling_type"), int),
     **dict.fromkeys(("expert_count", "expert_used_count"), int),
-    **dict.fromkeys(("attention.layer_norm_rms_epsilon", "rope.freq_base"), _NUMBER),
-    **dict.fromkeys(("rope.scaling.factor", "rope.scaling.attn_factor"), _NUMBER),
+    **dict.fromkeys(("attention.layer_norm_rms_epsilon", "rope.freq_base"), NUMBER),
+    **dict.fromkeys(("rope.scaling.factor", "rope.scaling.attn_factor"), NUMBER),
     **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), bool),
     "rope.scaling.type": str,
 }
 """Settings of every architecture that are carried over, or checked to change nothing, and the types of their values."""
-_WINDOW = {"attention.sliding_window": int}
-_GEMMA = _WINDOW | {"attention.sliding_window_pattern": (int, list), "final_logit_softcapping": _NUMBER}
-_OWN_SETTINGS: dict[str, dict[str, Any]] = {
-    "phi3": _WINDOW,
-    "gemma2": _GEMMA | {"attn_logit_softcapping": _NUMBER},
-    "gemma3": _GEMMA | {"rope.freq_base_swa": _NUMBER},
-}
 
 
 class Tensor(NamedTuple):
@@ -165,7 +156,8 @@ class GgufFile:
         return ""
 
     def _unknown(self) -> str:
-        known = _SETTINGS | _OWN_SETTINGS.get(self.architecture, {})
+        own = ARCHITECTURES[self.architecture].known
+        known = _SETTINGS | own
         for key, value in self.metadata.items():
             if not key.startswith(f"{self.architecture}."):
                 continue
@@ -176,7 +168,7 @@ class GgufFile:
                 return f"{key} differs between layers; {HUB}"
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 return f"{key}={value!r:.60} has a type that the setting cannot have; fetch the file again, or {HUB}"
-        if self.get("expert_count", 0):
+        if self.get("expert_count", 0) and "expert_count" not in own:
             return f"a mixture of {self.get('expert_count')} experts; {HUB}"
         return ""
 

@@ -13,12 +13,13 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES
 from eddy_embed.model.loading.gguf.config import ROPE_TENSORS, config_of
 from eddy_embed.model.loading.gguf.header import HUB, GgufFile
 from eddy_embed.model.loading.gguf.header import Tensor as TensorInfo
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.packed.formats import FORMATS
-from eddy_embed.model.packed.linear import PackedEmbedding, PackedLinear
+from eddy_embed.model.packed.linear import PackedEmbedding, PackedExperts, PackedLinear
 from eddy_embed.model.packed.mapped_file import MappedFile
 from eddy_embed.model.speed.numbers import chosen_dtype
 from eddy_embed.model.view import describe, keep_layers, layer_of
@@ -86,14 +87,18 @@ class _Filling:
         self.tied: dict[int, TensorInfo] = {}
         self.rows: dict[str, Tensor] = {}
         self.used: set[str] = {f"rope_{name}.weight" for name in ROPE_TENSORS}
-        architecture = next(key for key, name in MODEL_ARCH_NAMES.items() if name == file.architecture)
-        self.names = get_tensor_name_map(architecture, int(file.get("block_count")))
+        number = next(key for key, name in MODEL_ARCH_NAMES.items() if name == file.architecture)
+        self.names = get_tensor_name_map(number, int(file.get("block_count")))
         heads = (whole.config.num_attention_heads, whole.config.num_key_value_heads)
-        self.heads = dict(zip(("attn_q", "attn_k"), heads, strict=True)) if file.architecture == "llama" else {}
-        self.offset = float(file.architecture.startswith("gemma"))  # GGUF has what norms multiply by, Gemma has 1 less
+        known = ARCHITECTURES[file.architecture]
+        self.heads = dict(zip(("attn_q", "attn_k"), heads, strict=True)) if known.pairs else {}
+        self.offset = known.norm_offset
 
     def fill(self, model: nn.Module, name: str, prefix: str, module: nn.Module) -> None:
         """Give a module of a model what the file has for it."""
+        if "gate_up_proj" in module._parameters:
+            model.set_submodule(name, self._experts(module, layer_of(name)))
+            return
         found = {
             kind: self._tensor(f"{prefix}{name}.{kind}", parameter)
             for kind, parameter in module.named_parameters(recurse=False)
@@ -117,16 +122,30 @@ class _Filling:
                     f"{self.file.path}: {self.kind} computes {name}.{meta[0]} in no known way; {HUB}"
                 )
 
+    def _experts(self, module: Any, layer: int) -> PackedExperts:
+        """Experts, whose matrices the file stacks by their kind."""
+        parts = []
+        wide, narrow = module.intermediate_dim, module.hidden_dim
+        for part, shape in (("gate", (wide, narrow)), ("up", (wide, narrow)), ("down", (narrow, wide))):
+            name = f"blk.{layer}.ffn_{part}_exps.weight"
+            tensor = self._checked(name, self.tensors.get(name), (module.num_experts, *shape))
+            raw = self._bytes(tensor).view(module.num_experts * shape[0], -1)
+            parts.append(PackedLinear(FORMATS[tensor.kind.name], raw, self.dtype))
+        return PackedExperts(module.num_experts, module.act_fn, *parts)
+
     def _tensor(self, name: str, parameter: nn.Parameter) -> TensorInfo:
         """The file's tensor for a parameter, or that of the parameter whose weights it shares."""
         own = self.names.get_name(name, _ENDS) or ""
         tensor = self.tensors.get(own) or self.tied.get(id(parameter))
-        if tensor is None or tensor.shape != tuple(parameter.shape):
-            said = f"lacks {own or name}" if tensor is None else f"has {own} in the shape {tensor.shape}"
-            raise UnsupportedModel(
-                f"{self.file.path} {said}, which {self.kind} has in the shape {tuple(parameter.shape)}; {HUB}"
-            )
-        self.tied[id(parameter)] = tensor
+        found = self._checked(own or name, tensor, tuple(parameter.shape))
+        self.tied[id(parameter)] = found
+        return found
+
+    def _checked(self, name: str, tensor: TensorInfo | None, shape: tuple[int, ...]) -> TensorInfo:
+        """A tensor that has a shape."""
+        if tensor is None or tensor.shape != shape:
+            said = f"lacks {name}" if tensor is None else f"has {name} in the shape {tensor.shape}"
+            raise UnsupportedModel(f"{self.file.path} {said}, which {self.kind} has in the shape {shape}; {HUB}")
         self.used.add(tensor.name)
         return tensor
 

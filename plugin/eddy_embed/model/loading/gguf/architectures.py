@@ -1,0 +1,75 @@
+"""The architectures that Eddy opens from GGUF: names of their settings, and how llama.cpp stores their weights."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+NUMBER = (int, float)
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """What belongs to one architecture.
+
+    Attributes:
+        config: Its configuration in transformers, by the name of the class.
+        carried: Settings of GGUF's that an entry of the configuration stands for: type, and name of the entry.
+        settings: Further settings of GGUF's, which code reads, and their types.
+        fixed: Entries of the configuration that llama.cpp takes for granted.
+        pairs: Whether the rows of queries and keys are sorted for angles that turn neighbours.
+        partial: Whether angles may turn a part of each head alone.
+        norm_offset: What norms have more in the file than in the model.
+    """
+
+    config: str
+    carried: dict[str, tuple[Any, str]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    fixed: dict[str, Any] = field(default_factory=dict)
+    pairs: bool = False
+    partial: bool = False
+    norm_offset: float = 0.0
+
+    @property
+    def known(self) -> dict[str, Any]:
+        """The types of all settings that are not those of every architecture."""
+        return self.settings | {key: kind for key, (kind, _) in self.carried.items()}
+
+
+_WINDOW = {"attention.sliding_window": int}
+_GEMMA = _WINDOW | {"attention.sliding_window_pattern": (int, list), "final_logit_softcapping": NUMBER}
+ARCHITECTURES = {
+    "llama": Architecture("LlamaConfig", pairs=True),  # Mistral's and SmolLM's files say llama too
+    "qwen2": Architecture("Qwen2Config"),
+    "qwen3": Architecture("Qwen3Config"),
+    "qwen3moe": Architecture(
+        "Qwen3MoeConfig",
+        carried={
+            "expert_count": (int, "num_experts"),
+            "expert_used_count": (int, "num_experts_per_tok"),
+            "expert_feed_forward_length": (int, "moe_intermediate_size"),
+        },
+        fixed={"norm_topk_prob": True},
+    ),
+    "gemma2": Architecture("Gemma2Config", settings=_GEMMA | {"attn_logit_softcapping": NUMBER}, norm_offset=1.0),
+    "gemma3": Architecture("Gemma3TextConfig", settings=_GEMMA | {"rope.freq_base_swa": NUMBER}, norm_offset=1.0),
+    "phi3": Architecture("Phi3Config", settings=_WINDOW, partial=True),
+    "granite": Architecture(
+        "GraniteConfig",
+        carried={
+            "attention.scale": (NUMBER, "attention_multiplier"),
+            "embedding_scale": (NUMBER, "embedding_multiplier"),
+            "residual_scale": (NUMBER, "residual_multiplier"),
+            "logit_scale": (NUMBER, "logits_scaling"),
+        },
+        pairs=True,
+    ),
+    "smollm3": Architecture("SmolLM3Config", fixed={"no_rope_layer_interval": 4}, pairs=True),
+    "olmo2": Architecture("Olmo2Config"),
+    "glm4": Architecture("Glm4Config", partial=True),
+    "command-r": Architecture(
+        "CohereConfig",
+        carried={"logit_scale": (NUMBER, "logit_scale"), "attention.layer_norm_epsilon": (NUMBER, "layer_norm_eps")},
+    ),
+}
+"""By GGUF's names."""
