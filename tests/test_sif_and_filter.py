@@ -142,7 +142,7 @@ def test_post_processing_is_fitted_on_filtered_vectors() -> None:
 def test_evaluations_filter_too() -> None:
     e = embedder("llama", "plain+filter:drop=4")
     task = Pairs("own", TEXTS[:2], TEXTS[1:3], [1.0, 2.0])
-    vectors = embed(e, [families.LAYERS], task, 256)[0]
+    vectors = embed(e, [families.LAYERS], task, 256)[0].finished(e._pipeline.finish)
     assert np.abs(vectors.library - e.encode_document(TEXTS[:3])).max() < 1e-5
 
 

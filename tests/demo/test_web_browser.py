@@ -236,8 +236,10 @@ def test_reading_more_closely_is_shown_until_it_is_done(
     go = hold_rebuild(monkeypatch, after=1)
     with serving(tmp_path / "library", method=None) as site:
         page = visit(f"{site.url}/library", bypass_csp=True)
+        resume = site.pause()
         site.upload("b.txt", BREAD)
         site.upload("t.md", TIDES)
+        resume()
         closer = page.locator("#closer")
         expect(closer).to_contain_text(re.compile(r"Reading more closely: \d+ %, about [\w ]+ left\."))
         expect(page.locator("#closer-bar")).not_to_have_js_property("value", 0)

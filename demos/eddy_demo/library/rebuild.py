@@ -209,14 +209,16 @@ class _Meter:
     def __init__(self, state: RebuildState, report: Report) -> None:
         self._report, self._before = report, state.progress
         self._characters = sum(entry.characters for id_, entry in state.entries.items() if id_ not in state.rebuilt)
-        self._marks = deque[tuple[float, float]]()  # when which share was done
+        self._marks = deque([(time.monotonic(), 0.0)])  # when which share was done
 
     def __call__(self, characters: float, written: int) -> None:
         before, marks = self._before, self._marks
         now, seconds = min(characters / max(self._characters, 1), 1.0) * (1 - before.done), time.monotonic()
-        marks.append((seconds, now))
+        if now > marks[-1][1]:
+            marks.append((seconds, now))
         while len(marks) > 2 and marks[1][0] <= seconds - _MEASURED_SECONDS:
             marks.popleft()
-        measured = seconds - marks[0][0]
-        speed = (now - marks[0][1]) * before.tokens / measured if measured >= _MEASURED_SECONDS else None
+        (since, first), (until, last) = marks[0], marks[-1]
+        measured = until - since
+        speed = (last - first) * before.tokens / measured if measured >= _MEASURED_SECONDS else None
         self._report(replace(before, done=before.done + now, written=before.written + written, speed=speed or None))
