@@ -148,5 +148,5 @@ def test_mutation_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyP
 
 def test_a_bias_that_is_none_of_distances_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "by_distance", lambda view: None)
-    with pytest.raises(UnsupportedModel, match=r"a position bias of shape \(1, 4, 5, 5\), not one by distance"):
+    with pytest.raises(UnsupportedModel, match=r"a position bias of shape \(1, 4, 32, 32\), not one by distance"):
         embedder("t5", "plain")

@@ -85,8 +85,8 @@ def test_a_model_that_copies_its_weights_is_refused() -> None:
         Embedder(model, tokenizer=tokenizer, method="plain")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_layers_that_mix_neighbours_are_refused(dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("layer", "dtype"), [(0, torch.float32), (0, torch.bfloat16), (4, torch.float32)])
+def test_layers_that_mix_neighbours_are_refused(layer: int, dtype: torch.dtype) -> None:
     model, tokenizer = loaded("llama")
     model = copy.deepcopy(model).to(dtype)
 
@@ -94,9 +94,21 @@ def test_layers_that_mix_neighbours_are_refused(dtype: torch.dtype) -> None:
         def forward(self, hidden: torch.Tensor) -> torch.Tensor:
             return hidden + hidden.mean(1, keepdim=True)
 
-    model.model.layers[0].mlp = Smooth()
+    model.model.layers[layer].mlp = Smooth()
     with pytest.raises(UnsupportedModel, match="differ from the model's own"):
         Embedder(model, tokenizer=tokenizer, method="plain")
+
+
+def test_one_layer_of_every_kind_is_tried() -> None:
+    models = {family: copy.deepcopy(loaded(family)[0]) for family in ("llama", "gemma3", "gpt_oss")}
+    layers = models["llama"].model.layers
+
+    def depths() -> list[int]:
+        return [self_check.depth_of_kinds(each.model.layers, each.config) for each in models.values()]
+
+    assert depths() == [2, 3, 2]
+    layers[4].self_attn.sliding_window = 7
+    assert depths() == [5, 3, 2]
 
 
 def test_what_eager_attention_rounds_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +120,7 @@ def test_what_eager_attention_rounds_is_no_fault(monkeypatch: pytest.MonkeyPatch
         torch.manual_seed(seed)
         for layer in far.model.layers:
             bias = layer.self_attn.k_proj.bias
-            bias.data += 100 * torch.randn_like(bias)
+            bias.data += 300 * torch.randn_like(bias)
         far = far.to(torch.bfloat16)
         Embedder(far, tokenizer=tokenizer, method="plain:exit=-1", check=False)
         with monkeypatch.context() as patch:

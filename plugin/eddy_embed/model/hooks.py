@@ -48,8 +48,8 @@ class PassState:
     attention specs that the layers declared at load. Without `kernels`, each layer's kernel is chosen and added to
     `chosen_kernels`; with `needs_lse`, all of them give the log-sum-exp of logits. With `probed_keys`, the keys of
     extra entries are stored there by layer instead of entering attention. `captured` holds the states of the `captures`
-    layers, all or those at `rows`; `embeddings_only` ends the pass before its first layer. `factor` multiplies the
-    softmax input of models that compute attention themselves. `ran` counts the runs of each hook.
+    layers, all or those at `rows`; a pass ends behind its `last` layer, 0 for none, or runs whole. `factor` multiplies
+    the softmax input of models that compute attention themselves. `ran` counts the runs of each hook.
     """
 
     groups: list[Group]
@@ -64,7 +64,7 @@ class PassState:
     needs_lse: bool = False
     probed_keys: dict[int, torch.Tensor] | None = None
     captures: frozenset[int] = frozenset()
-    embeddings_only: bool = False
+    last: int | None = None
     rows: torch.Tensor | None = None
     factor: float | None = None
     captured: dict[int, torch.Tensor] = field(default_factory=dict)
@@ -84,6 +84,12 @@ class PassState:
         if layer in self.captures:
             states = states.flatten(0, -2)[: self.tokens]
             self.captured[layer] = states if self.rows is None else states[self.rows.to(states.device)]
+
+    def leave(self, layer: int, states: torch.Tensor) -> None:
+        """Keep a layer's states if they are wanted, and end the pass behind its last layer."""
+        self.capture(layer, states)
+        if layer == self.last:
+            raise PassEnded
 
     def side_by_side(self, layers: tuple[int, ...]) -> torch.Tensor:
         """States of some layers, shape (tokens, layers * width)."""
@@ -237,9 +243,7 @@ def _enter(index: int) -> Any:
         hidden = hidden_of(args, kwargs)
         call.layer_angles = _given(call, kwargs.get("position_embeddings"))
         if index == 0:
-            call.capture(0, hidden)
-            if call.embeddings_only:
-                raise PassEnded
+            call.leave(0, hidden)
         if call.edges is None or index not in call.rewired:
             return None
         call.ran["copy"] += 1
@@ -267,7 +271,7 @@ def _leave(layer: int) -> Any:
     def hook(_: nn.Module, __: tuple[Any, ...], output: Any) -> None:
         call = current.get()
         if call is not None:
-            call.capture(layer, output[0] if isinstance(output, tuple) else output)
+            call.leave(layer, output[0] if isinstance(output, tuple) else output)
 
     return hook
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch import nn
 
 from eddy_embed.errors import NotFinite, UnsupportedModel
 from eddy_embed.model.attention import BLOCKED, AttentionSpec, KernelChoice, group
@@ -19,6 +20,8 @@ AHEAD = 1e-3
 FLOAT32, HALF, INT8 = 1e-4, 5e-2, 0.3
 """Tolerances: the largest relative difference of states that are the same, in float32, in half precision or with
 quantised weights, and in int8, whose codes of states jump where others differ by rounding."""
+_NUMBERS = ("layer_idx", "layer_id", "layer_number", "training")
+"""Attributes of modules that say which layer they are in."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +83,15 @@ class SelfCheck:
                 )
 
 
+def check_reached(name: str, reached: int, layers: int) -> None:
+    """Refuse a model some of whose layers' attention is out of reach, but not all of it."""
+    if 0 < reached < layers:
+        raise UnsupportedModel(
+            f"{name}: {reached} of {layers} layers run their attention through transformers' registry, so it cannot "
+            "be computed exactly here; use a model whose class supports attention_interface"
+        )
+
+
 def check_windows(name: str, specs: tuple[AttentionSpec, ...], kinds: list[str], mask_windows: set[int]) -> None:
     """Refuse sliding windows that masks were asked for and no layer declares, which a short trial text cannot show.
 
@@ -116,21 +128,48 @@ def by_sdpa(view: Any, run: Callable[[], torch.Tensor], eager: torch.Tensor) -> 
     return states
 
 
-def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, width: int, tolerance: float) -> None:
-    """Refuse a model whose states of packed sequences are not its own, or are constant, each shape (tokens, width)."""
-    if ours.shape != own.shape or ours.shape[1] != width:
-        raise UnsupportedModel(f"{name}: hidden states have shape {tuple(ours.shape)}, not width {width}")
-    if not torch.isfinite(own).all():
-        raise NotFinite(f"{name} gives NaN or infinity in {own.dtype}; its weights are damaged, or overflow there")
-    if bool((own == own[0]).all()):
+def depth_of_kinds(layers: nn.ModuleList, config: Any) -> int:
+    """How many layers have to run, two or more, until one of every kind has.
+
+    Layers are of one kind if they are made of the same modules with the same settings, such as a window, wherever they
+    stand.
+    """
+    named = list(getattr(config, "layer_types", None) or [])
+    kinds = [
+        (named[index : index + 1], [(name, type(module), _settings(module)) for name, module in layer.named_modules()])
+        for index, layer in enumerate(layers)
+    ]
+    first = [index for index, kind in enumerate(kinds) if kind not in kinds[:index]]
+    return min(max(first[-1] + 1, 2), len(layers))
+
+
+def _settings(module: nn.Module) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if name not in _NUMBERS and isinstance(value, (bool, int, float, str, type(None)))
+    }
+
+
+def check_sound(name: str, states: torch.Tensor, width: int) -> None:
+    """Refuse a model whose states at the exit are NaN, constant, or not of its width, shape (tokens, width)."""
+    if states.shape[1] != width:
+        raise UnsupportedModel(f"{name}: hidden states have shape {tuple(states.shape)}, not width {width}")
+    if not torch.isfinite(states).all():
+        raise NotFinite(f"{name} gives NaN or infinity in {states.dtype}; its weights are damaged, or overflow there")
+    if bool((states == states[0]).all()):
         raise UnsupportedModel(
             f"{name} gives every token the same state; its weights are damaged, such as all zeros: fetch it again"
         )
+
+
+def check_states_equal(name: str, ours: torch.Tensor, own: torch.Tensor, tolerance: float) -> None:
+    """Refuse a model whose states of packed sequences are not its own, each shape (tokens, width)."""
     difference = state_difference(ours, own, tolerance)
     if not difference <= tolerance:
         raise UnsupportedModel(
             f"{name}: hidden states of packed sequences differ from the model's own by {difference:.2g} (allowed "
-            f"{tolerance:.0e}); its layers mix tokens in a way that is not supported"
+            f"{tolerance:.1e}); its layers mix tokens in a way that is not supported"
         )
 
 
