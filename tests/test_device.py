@@ -18,10 +18,11 @@ import pytest
 import torch
 import transformers
 from accelerate import dispatch_model
-from tests import families
+from tests import families, gguf_files
 from tests.comparison import CALIBRATION, METHODS, TEXTS, exact, expected
 from tests.reference.double import AllDouble, double
 from tests.test_contract import POOL, unchanged
+from tests.test_packed import random_blocks
 from tests.test_reranker import QUESTION
 from tests.test_reranker import TEXTS as PASSAGES
 from tests.test_reranker import expected as likelihood
@@ -30,6 +31,8 @@ from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention
 from eddy_embed.model.attention import AttentionSpec, DeviceInfo, choose
+from eddy_embed.model.packed import linear
+from eddy_embed.model.packed.formats import FORMATS, BlockFormat
 from eddy_embed.parts.attention import ExtraKeyValues
 
 pytestmark = pytest.mark.device
@@ -214,6 +217,34 @@ def test_norms_that_one_kernel_computes(family: str, fused: int, dtype: str) -> 
     found = [module for module in view.modules() if "forward" in vars(module)]
     assert len(found) == fused
     assert not any("forward" in vars(module) for module in model.modules())
+
+
+# --- packed weights
+
+
+@pytest.mark.parametrize("kind", FORMATS.values(), ids=lambda kind: kind.name)
+def test_packed_values_have_the_processors_bits(kind: BlockFormat) -> None:
+    raw = torch.from_numpy(random_blocks(kind, rows=37, blocks=max(1024 // kind.values, 3)))
+    ours, right = kind.unpack(raw.to(CUDA)).cpu(), kind.unpack(raw)
+    assert torch.equal(ours.view(torch.int32), right.view(torch.int32))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [*((name, "Q8_0") for name in gguf_files.FAMILIES), ("llama", "Q4_1"), ("qwen2", "Q4_K")]
+)
+def test_a_gguf_file(name: str, kind: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its weights lie packed on the card; tiles there are smaller than a matrix too."""
+    monkeypatch.setattr(linear, "DEVICE_TILE", 4096)
+    recipe, path = gguf_files.FAMILIES[name], tmp_path / "x.gguf"
+    gguf_files.write(path, gguf_files.wide(recipe) if kind == "Q4_K" else recipe, kind)
+    for method in ("plain", "htp:range=1-2,exit=-1"):
+        found = {}
+        for place, of in ((CUDA, dtype), ("cpu", dtype), ("cpu", "float32")):
+            with Embedder(str(path), method=method, device=place, dtype=of) as e:
+                found[place, of] = e.encode_document(TEXTS)
+        rounding = distance(found["cpu", dtype], found["cpu", "float32"])
+        assert distance(found[CUDA, dtype], found["cpu", "float32"]) <= max(SAME, 4 * rounding)
 
 
 # --- a shape of today
