@@ -36,9 +36,10 @@ from eddy_embed.text.sequence import pack, without_placeholders
 
 LENGTHS = (128, 512, 2048, 8192)
 METHODS_AT = (512, 2048)
-"""Tokens of the texts that methods are measured on, as many of them as fill a pass."""
+"""Tokens of the texts that methods are measured on, as many of them as fill the passes."""
+PASSES = 2
 WINDOW = 40_960
-MIXED = 400
+MIXED = 150
 """Texts of mixed lengths."""
 GOAL = {"mistral-7b": 0.55}
 """Share of the card's own rate that a shape is meant to reach from 512 tokens."""
@@ -227,10 +228,10 @@ def methods(model: Any, tokenizer: Any, options: argparse.Namespace) -> Iterator
         one = texts.text_of(both[0], length)
         other = texts.text_of(both[1], texts.positions(both[0], one))
         runs = [
-            partial(each.encode_document, [text] * (options.tokens // length))
+            partial(each.encode_document, [text] * (PASSES * options.tokens // length))
             for each, text in zip(both, (one, other), strict=True)
         ]
-        found = ratio(runs[0], runs[1], options.rounds)
+        found = ratio(runs[0], runs[1], few(options))
         peaks = [peak_of(run, options.device) for run in runs]
         yield {"method": method, "base": base, "length": length, "goal": goal, "peak_bytes": peaks} | {
             "over_base": found.row()

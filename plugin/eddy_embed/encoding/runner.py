@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import TypeVar, cast
@@ -23,8 +24,8 @@ from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
 from eddy_embed.parts.token_weights import weighed
-from eddy_embed.text.sequence import Packed, Sequence, Window, pack, passes
-from eddy_embed.utils.arrays import Doubles, Ints
+from eddy_embed.text.sequence import LazyWindow, Packed, Sequence, Window, pack, passes
+from eddy_embed.utils.arrays import Doubles, Ints, to_device, to_processor
 from eddy_embed.utils.memory import out_of_memory
 from eddy_embed.utils.progress import Progress
 
@@ -100,6 +101,10 @@ class PoolingIndex:
     def totals(self) -> Doubles:
         """Sum of the weights of each run of positions."""
         return np.asarray(np.add.reduceat(self.weight, np.cumsum(self.lengths) - self.lengths))
+
+
+_Read = tuple[PoolingIndex, Doubles, torch.Event | None]
+"""What one window reads: its rows hold their values once the event is reached."""
 
 
 class Runner:
@@ -183,25 +188,36 @@ class Runner:
             bar.expect(len(windows))
         sums = [PooledSums.zero(self.width, spans) for spans in divisions]
 
-        def run_together(members: list[tuple[int, Window]]) -> list[tuple[PoolingIndex, Doubles]]:
-            return self._pass([window for _, window in members], [divisions[owner] for owner, _ in members], role)
-
-        for batch in passes([window.length for _, window in windows], self.batch_tokens, self._batch_size):
-            members = [(owner, window.materialize()) for owner, window in (windows[index] for index in batch)]
-            with self._lock:
-                results = run_halving(run_together, members)
-            for (owner, window), (read, rows) in zip(members, results, strict=True):
+        for members, results in self._passes(windows, divisions, role):
+            for (owner, window), (read, rows, arrived) in zip(members, results, strict=True):
+                if arrived is not None:
+                    arrived.synchronize()
                 _add(sums[owner], window.share, read, rows)
             if bar is not None:
-                bar.advance(len(batch))
+                bar.advance(len(members))
         if self.token_weights is not None:
             for total in sums:
                 total.document /= total.weight
         return sums
 
-    def _pass(
-        self, windows: list[Window], divisions: list[Seq[Ints]], role: TextRole
-    ) -> list[tuple[PoolingIndex, Doubles]]:
+    def _passes(
+        self, windows: list[tuple[int, Window | LazyWindow]], divisions: Seq[Seq[Ints]], role: TextRole
+    ) -> Iterator[tuple[list[tuple[int, Window]], list[_Read]]]:
+        """The windows of each pass with what they read; an NVIDIA device computes the next pass meanwhile."""
+
+        def run_together(members: list[tuple[int, Window]]) -> list[_Read]:
+            return self._pass([window for _, window in members], [divisions[owner] for owner, _ in members], role)
+
+        running: deque[tuple[list[tuple[int, Window]], list[_Read]]] = deque()
+        for batch in passes([window.length for _, window in windows], self.batch_tokens, self._batch_size):
+            members = [(owner, window.materialize()) for owner, window in (windows[index] for index in batch)]
+            with self._lock:
+                running.append((members, run_halving(run_together, members)))
+            if len(running) > 1 or self.host.device.type != "cuda":
+                yield running.popleft()
+        yield from running
+
+    def _pass(self, windows: list[Window], divisions: list[Seq[Ints]], role: TextRole) -> list[_Read]:
         reads = [
             _read(self._readout, self.token_weights, window, spans)
             for window, spans in zip(windows, divisions, strict=True)
@@ -211,12 +227,13 @@ class Runner:
             index = np.concatenate([read.index + first for read, first in zip(reads, starts, strict=True)])
             weight = np.concatenate([read.weight for read in reads])
             lengths = np.concatenate([read.lengths for read in reads])
-            rows = gather(hidden, *(torch.from_numpy(array).to(hidden.device) for array in (index, weight, lengths)))
+            rows = gather(hidden, *(to_device(array, hidden.device) for array in (index, weight, lengths)))
             if self._refiner is not None:
                 totals = np.concatenate([read.totals for read in reads])
                 rows = self._refiner.normalized(rows, torch.from_numpy(totals).to(rows))
+            sent, arrived = to_processor(rows.double())
         split = np.cumsum([len(read.lengths) for read in reads])[:-1]
-        return list(zip(reads, np.split(rows.double().cpu().numpy(), split), strict=True))
+        return [(read, own, arrived) for read, own in zip(reads, np.split(sent, split), strict=True)]
 
     def _states(
         self, sequences: list[Sequence], reads: list[PoolingIndex], role: TextRole
@@ -251,7 +268,7 @@ class Runner:
         flat = tuple(layer for layers in wanted for layer in layers)
         hidden = self.host.run(packed, self._rewired, self._values, factors, self._reroute, flat, watcher)
         if len(packed.edges) and any(layer in self._copied for layer in flat):
-            edges = torch.from_numpy(packed.edges).to(hidden.device)
+            edges = to_device(packed.edges, hidden.device)
             states = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
             hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in states], dim=1)
         if self._average.count == 1 or self._average.first:

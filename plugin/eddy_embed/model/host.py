@@ -36,7 +36,7 @@ from eddy_embed.model.view import (
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.text.sequence import Packed, pack, padded_rows, without_placeholders
-from eddy_embed.utils.arrays import Ints
+from eddy_embed.utils.arrays import Ints, to_device
 
 TEMPERATURE = "a temperature"
 TRIED = 12
@@ -227,10 +227,10 @@ class Host:
         if len(packed.placeholders):
             if values is None:
                 raise InterventionDidNotRun("the sequences hold placeholders, but no values were given for them")
-            placed = torch.from_numpy(packed.placeholders).to(self.device)
+            placed = to_device(packed.placeholders, self.device)
             call.placeholders = (placed[:, 0], values[placed[:, 1]])
         if len(packed.edges):
-            call.edges = torch.from_numpy(packed.edges).to(self.device)
+            call.edges = to_device(packed.edges, self.device)
             call.rewired = rewired
         self._forward(packed, call)
         copies = sum(call.last is None or index < call.last for index in call.rewired)
@@ -281,8 +281,8 @@ class Host:
         rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
         # Nothing but our attention mixes rows.
         padding = pad_rows(call.tokens, self.device) - call.tokens if call.kernels is not None else 0
-        arrays = (torch.from_numpy(array) for array in (packed.ids, packed.positions + self.first_position))
-        ids, positions = (nn.functional.pad(array, (0, padding)).to(self.device).view(rows, -1) for array in arrays)
+        arrays = (np.pad(array, (0, padding)) for array in (packed.ids, packed.positions + self.first_position))
+        ids, positions = (to_device(array.reshape(rows, -1), self.device) for array in arrays)
         inside = call.factor is not None  # a temperature of attention that the model computes itself
         temperature = SoftmaxTemperatureMode(call, ids.shape, self._view.config) if inside else nullcontext()
         token = current.set(call)

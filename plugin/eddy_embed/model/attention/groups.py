@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from eddy_embed.utils.arrays import Ints
+from eddy_embed.utils.arrays import Ints, to_device
 
 GROUP_WASTE = 1.25
 """Sequences share a fused call while the longest is at most this many times the shortest."""
@@ -53,8 +53,14 @@ class Group:
         """The same group with its indices on a device."""
         if self.rows.device == device:
             return self
-        moved = {name: getattr(self, name).to(device) for name in ("rows", "real", "tokens", "last")}
-        return replace(self, **moved, bounds=None if self.bounds is None else self.bounds.to(device))
+        return replace(
+            self,
+            rows=to_device(self.rows, device),
+            real=to_device(self.real, device),
+            tokens=to_device(self.tokens, device),
+            last=to_device(self.last, device),
+            bounds=None if self.bounds is None else to_device(self.bounds, device),
+        )
 
     def take(self, states: torch.Tensor) -> torch.Tensor:
         """States of shape (1, heads, packed tokens, head width) as (sequences, heads, longest, head width)."""
