@@ -20,12 +20,13 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.attention import AttentionRecorder
 from eddy_embed.model.attention.backward_attention import Refiner
 from eddy_embed.model.host import TEMPERATURE, Host
+from eddy_embed.model.speed.numbers import to_device, to_processor
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, gather
 from eddy_embed.parts.token_weights import weighed
 from eddy_embed.text.sequence import LazyWindow, Packed, Sequence, Window, pack, passes
-from eddy_embed.utils.arrays import Doubles, Ints, to_device, to_processor
+from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.memory import out_of_memory
 from eddy_embed.utils.progress import Progress
 

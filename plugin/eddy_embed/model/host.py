@@ -19,6 +19,7 @@ from eddy_embed.model.loading.peft import adapters, base_of
 from eddy_embed.model.self_check import FLOAT32, HALF, INT8, SelfCheck
 from eddy_embed.model.speed.fused_norms import use_fused_norms
 from eddy_embed.model.speed.int8_linear import use_int8
+from eddy_embed.model.speed.numbers import to_device
 from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
 from eddy_embed.model.view import (
     device_of,
@@ -36,7 +37,7 @@ from eddy_embed.model.view import (
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.text.sequence import Packed, pack, padded_rows, without_placeholders
-from eddy_embed.utils.arrays import Ints, to_device
+from eddy_embed.utils.arrays import Ints
 
 TEMPERATURE = "a temperature"
 TRIED = 12
@@ -277,9 +278,8 @@ class Host:
 
     def _forward(self, packed: Packed, call: PassState, counted: bool = True) -> None:
         """Run a pass; not `counted`: the model counts positions itself."""
-        # Our attention takes all sequences in one long row, the model's own takes one in each row.
+        # Our attention, and nothing else, mixes rows: it takes all sequences in one, the model's own one in each.
         rows, call.tokens = len(packed.offsets) - 1 if self.own else 1, len(packed.ids)
-        # Nothing but our attention mixes rows.
         padding = pad_rows(call.tokens, self.device) - call.tokens if call.kernels is not None else 0
         arrays = (np.pad(array, (0, padding)) for array in (packed.ids, packed.positions + self.first_position))
         ids, positions = (to_device(array.reshape(rows, -1), self.device) for array in arrays)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from eddy_embed.utils.arrays import Ints, to_device
+from eddy_embed.model.speed.numbers import to_device
+from eddy_embed.utils.arrays import Ints
 
 GROUP_WASTE = 1.25
 """Sequences share a fused call while the longest is at most this many times the shortest."""

@@ -1,11 +1,13 @@
-"""The device that a model runs on, and the type of the numbers that it computes with."""
+"""The device that a model runs on, the type of the numbers that it computes with, and their way there and back."""
 
 from __future__ import annotations
 
 import os
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.speed.int8_linear import multiplies_int8
@@ -74,3 +76,20 @@ def check_int8(origin: str, device: str) -> None:
         )
     if not multiplies_int8():
         raise InvalidParameter(f"{origin}='int8' needs AVX512-VNNI, which this processor lacks; choose 'auto'")
+
+
+def to_device(values: NDArray[Any] | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Values on a device, without waiting for what an NVIDIA device has in hand."""
+    tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
+    if device.type != "cuda" or tensor.device == device:
+        return tensor.to(device)
+    return tensor.pin_memory().to(device, non_blocking=True)
+
+
+def to_processor(tensor: torch.Tensor) -> tuple[NDArray[Any], torch.Event | None]:
+    """A tensor's values, and the event after which they are there; None: now."""
+    if tensor.device.type != "cuda":
+        return tensor.cpu().numpy(), None
+    values, event = tensor.to("cpu", non_blocking=True), torch.Event(tensor.device)
+    event.record()
+    return values.numpy(), event
