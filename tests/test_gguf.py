@@ -27,6 +27,7 @@ from tests.selection import each_once, each_pair
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel
+from eddy_embed.model.loading.gguf import open as opening
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.open import open_gguf
@@ -59,6 +60,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tu
         return path, write(path, recipe_of(name, kind), kind)
 
     return make
+
+
+@pytest.fixture(autouse=True)
+def packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny models stay packed as large ones do."""
+    monkeypatch.setattr(opening, "UNPACKED", 0)
 
 
 @pytest.fixture
@@ -175,6 +182,19 @@ def test_fingerprints_follow_the_weights(tiny: Path, tmp_path: Path) -> None:
 
 def opened(path: Path, dtype: str = "float32") -> Any:
     return open_gguf(str(path), device="cpu", dtype=dtype, head=True)[0]
+
+
+def test_small_models_are_unpacked(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    packed = opened(tiny)
+    size = 4 * sum(module.rows * module.width for module in packed.modules() if isinstance(module, PackedLinear))
+    monkeypatch.setattr(opening, "UNPACKED", size - 1)
+    assert any(isinstance(module, PackedLinear) for module in opened(tiny).modules())
+    monkeypatch.setattr(opening, "UNPACKED", size)
+    model = opened(tiny)
+    kinds = {type(module) for module in model.modules() if isinstance(module, torch.nn.Linear | PackedEmbedding)}
+    assert kinds == {torch.nn.Linear, PackedEmbedding} and not any(each.is_meta for each in model.parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(model(IDS[:, :60]).logits, packed(IDS[:, :60]).logits)
 
 
 def test_matrices_stay_in_the_file_and_are_shared(tiny: Path, own_cache: Path) -> None:

@@ -24,6 +24,9 @@ from eddy_embed.model.packed.mapped_file import MappedFile
 from eddy_embed.model.speed.numbers import chosen_dtype
 from eddy_embed.model.view import describe, keep_layers, layer_of
 
+UNPACKED = 2**29
+"""Most bytes of linear layers that are unpacked when a file is opened: unpacking them for each pass would take a small
+model longer than its products, three times as long for a question."""
 _ENDS = (".weight", ".bias")
 _SIZED = (torch.empty, torch.ones, torch.zeros, torch.full, torch.rand, torch.randn)
 
@@ -53,7 +56,8 @@ def open_gguf(
 def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *, head: bool) -> nn.Module:
     """The model of a file, with the layers that its configuration asks for, in evaluation mode.
 
-    Linear layers and embeddings read their weights from the mapped file; all else, such as norms, is unpacked.
+    Embeddings, and the linear layers of all but small models, read their weights from the mapped file; all else, such
+    as norms, is unpacked.
 
     Args:
         file: The file, checked.
@@ -68,8 +72,9 @@ def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *
     make: Any = AutoModelForCausalLM  # which has no types
     with _WithoutMemory():
         whole = make.from_config(config, dtype=dtype, trust_remote_code=False)
-    filling = _Filling(file, whole, dtype)
     model = cast("nn.Module", whole if head else whole.base_model)
+    linear = sum(module.weight.numel() for module in model.modules() if type(module) is nn.Linear)
+    filling = _Filling(file, whole, dtype, small=linear * dtype.itemsize <= UNPACKED)
     prefix = "" if head else f"{whole.base_model_prefix}."
     for name, module in list(model.named_modules()):
         filling.fill(model, name, prefix, module)
@@ -80,8 +85,8 @@ def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *
 class _Filling:
     """Puts a file's tensors into a model that was made without memory."""
 
-    def __init__(self, file: GgufFile, whole: Any, dtype: torch.dtype) -> None:
-        self.file, self.dtype, self.kind = file, dtype, type(whole).__name__
+    def __init__(self, file: GgufFile, whole: Any, dtype: torch.dtype, small: bool) -> None:
+        self.file, self.dtype, self.small, self.kind = file, dtype, small, type(whole).__name__
         self.mapped = [MappedFile(path) for path in sorted({each.path for each in file.tensors})]
         self.tensors = {each.name: each for each in file.tensors}
         self.tied: dict[int, TensorInfo] = {}
@@ -106,13 +111,17 @@ class _Filling:
         if type(module) is nn.Linear:
             bias = None if module.bias is None else self._values(found["bias"]).to(self.dtype)
             raw, order = self._rows(found["weight"]), self._order(found["weight"])
-            packed: nn.Module = PackedLinear(FORMATS[found["weight"].kind.name], raw, self.dtype, bias, order)
-            model.set_submodule(name, packed)
+            linear = PackedLinear(FORMATS[found["weight"].kind.name], raw, self.dtype, bias, order)
+            if self.small:
+                module.weight = nn.Parameter(linear.weight, requires_grad=False)
+                module.register_parameter("bias", linear.bias)
+            else:
+                model.set_submodule(name, linear)
         elif isinstance(module, nn.Embedding):
             weight = found["weight"]
             scale = getattr(module, "embed_scale", None)
-            packed = PackedEmbedding(FORMATS[weight.kind.name], self._rows(weight), self.dtype, scale, self.mapped)
-            model.set_submodule(name, packed)
+            table = PackedEmbedding(FORMATS[weight.kind.name], self._rows(weight), self.dtype, scale, self.mapped)
+            model.set_submodule(name, table)
         else:
             for kind, tensor in found.items():
                 values = self._values(tensor).view(module.get_parameter(kind).shape).to(self.dtype)
