@@ -27,7 +27,7 @@ from tests.selection import each_once, each_pair
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel
-from eddy_embed.model.loading.gguf import open as opening
+from eddy_embed.model.loading.gguf import header
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.open import open_gguf
@@ -65,7 +65,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], tu
 @pytest.fixture(autouse=True)
 def packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiny models stay packed as large ones do."""
-    monkeypatch.setattr(opening, "UNPACKED", 0)
+    monkeypatch.setattr(header, "UNPACKED", 0)
 
 
 @pytest.fixture
@@ -186,12 +186,15 @@ def opened(path: Path, dtype: str = "float32") -> Any:
 
 def test_small_models_are_unpacked(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = opened(tiny)
-    size = 4 * sum(module.rows * module.width for module in packed.modules() if isinstance(module, PackedLinear))
-    monkeypatch.setattr(opening, "UNPACKED", size - 1)
+    assert GgufFile.read(tiny).memory == tiny.stat().st_size
+    values = sum(module.rows * module.width for module in packed.modules() if isinstance(module, PackedLinear))
+    monkeypatch.setattr(header, "UNPACKED", values - 1)
     assert any(isinstance(module, PackedLinear) for module in opened(tiny).modules())
-    monkeypatch.setattr(opening, "UNPACKED", size)
+    monkeypatch.setattr(header, "UNPACKED", values)
     model = opened(tiny)
     kinds = {type(module) for module in model.modules() if isinstance(module, torch.nn.Linear | PackedEmbedding)}
+    layers = sum(module.weight.numel() for module in model.model.modules() if isinstance(module, torch.nn.Linear))
+    assert GgufFile.read(tiny).memory == tiny.stat().st_size + 2 * layers
     assert kinds == {torch.nn.Linear, PackedEmbedding} and not any(each.is_meta for each in model.parameters())
     with torch.no_grad():
         torch.testing.assert_close(model(IDS[:, :60]).logits, packed(IDS[:, :60]).logits)

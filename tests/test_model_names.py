@@ -386,6 +386,20 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
     assert f"\n7 bytes in {cache_folder()} was converted from GGUF by an earlier version" in out
 
 
+def test_the_list_measures_what_opens(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
+    put(home / ".lmstudio/models/a/b/b.gguf", tiny)
+    put(home / ".lmstudio/models/a/c/c.gguf", tiny[:-100])
+    hub(home, "a/model", {"config.json": json.dumps({"model_type": "llama"}), "model.safetensors": "weights"})
+    code, out, err = run(capsys, monkeypatch, "models", "--measure", "--json")
+    rows = {row["name"]: row for row in json.loads(out)["models"]}
+    assert code == 0 and rows["eddy-tiny"]["tokens_per_s"] > 1 and rows["lmstudio:a/b/b.gguf"]["tokens_per_s"] > 1
+    assert rows["lmstudio:a/c/c.gguf"]["tokens_per_s"] is None and rows["a/model"]["tokens_per_s"] is None
+    assert "a/model cannot be measured: " in err
+    assert rows["lmstudio:a/c/c.gguf"]["memory"] is None
+    code, out, _ = run(capsys, monkeypatch, "models", "--measure")
+    assert "tokens/s" in out and "memory" in out
+
+
 def test_a_licence_of_ollama_counts_where_the_file_names_none(tiny: bytes, home: Path) -> None:
     unnamed = tiny.replace(b"general.license", b"general.licemse")
     ollama(home, "registry.ollama.ai/library/tiny/latest", model=unnamed, license="\n Some Licence 1.0\nIn general, ..")

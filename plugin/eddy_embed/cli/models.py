@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eddy_embed.cli.options import AsJson
-from eddy_embed.errors import ModelNotFound
+from eddy_embed.errors import EddyError, ModelNotFound
 
 if TYPE_CHECKING:
     from eddy_embed.model.loading.inventory import FoundModel
@@ -20,8 +21,14 @@ app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
-def models(context: typer.Context, as_json: AsJson = False) -> None:
-    """List the models on this machine: where they are, what they are, and which methods run."""
+def models(
+    context: typer.Context,
+    as_json: AsJson = False,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Open each model and measure for a second how fast it reads.")
+    ] = False,
+) -> None:
+    """List the models on this machine: what they are, the memory that their weights need, which methods run."""
     if context.invoked_subcommand is not None:
         return
     from eddy_embed.model.loading import inventory
@@ -30,11 +37,13 @@ def models(context: typer.Context, as_json: AsJson = False) -> None:
 
     found, old = inventory.found(), conversions()
     size = sum(map(size_of, old))
+    rates = {each.path: _measured(each) for each in found} if measure else {}
     if as_json:
         held = {"folder": str(cache_folder()), "converted": len(old), "bytes": size}
-        typer.echo(json.dumps({"models": [vars(each) for each in found], "cache": held}, ensure_ascii=False))
+        rows = [vars(each) | {"tokens_per_s": rates[each.path]} if measure else vars(each) for each in found]
+        typer.echo(json.dumps({"models": rows, "cache": held}, ensure_ascii=False))
         return
-    _show(found)
+    _show(found, rates)
     if old:
         typer.echo(
             f"{_size(size)} in {cache_folder()} was converted from GGUF by an earlier version, and is not read any "
@@ -80,18 +89,45 @@ def prune(
     typer.echo(f"{len(removed)} removed, {_size(sum(each.bytes for each in removed))}")
 
 
-def _show(found: list[FoundModel]) -> None:
+def _measured(found: FoundModel) -> float | None:
+    """Tokens per second of passages through all layers, in the batch that first takes a second; None: it cannot be."""
+    from eddy_embed.embedder import Embedder
+    from eddy_embed.text.general import general_text
+
+    if found.problem is not None:
+        return None
+    passages, number = general_text().passages, 1
+    try:
+        with Embedder(found.name, method="plain:exit=-1", check=False) as embedder:
+            embedder.encode_document(passages[0])
+            while True:
+                texts = (passages * -(-number // len(passages)))[:number]
+                began = time.perf_counter()
+                embedder.encode_document(texts, show_progress=False)
+                taken = time.perf_counter() - began
+                if taken >= 1:
+                    return sum(embedder.count_tokens(texts)) / taken
+                number *= 2
+    except (EddyError, MemoryError) as error:
+        typer.echo(f"{_typed(found.name)} cannot be measured: {error}", err=True)
+        return None
+
+
+def _show(found: list[FoundModel], rates: dict[str, float | None]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=SIMPLE, pad_edge=False)
-    for head in ("name", "kept by", "size", "family", "window", "type", "licence", "methods"):
-        table.add_column(head, justify="right" if head in ("size", "window") else "left", no_wrap=True)
+    numbers = ["size", "memory", *(["tokens/s"] if rates else []), "window"]
+    for head in ("name", "kept by", *numbers, "family", "type", "licence", "methods"):
+        table.add_column(head, justify="right" if head in numbers else "left", no_wrap=True)
     for each in found:
-        window = "–" if each.window is None else f"{each.window:,}"
-        said = [each.program, _size(each.bytes), each.family, window, each.dtype, each.licence, each.methods]
+        sizes = [_size(each.bytes), each.memory and _size(each.memory)]
+        rate = [(told := rates[each.path]) and f"{told:,.0f}"] if rates else []
+        window = each.window and f"{each.window:,}"
+        said = [each.program, *sizes, *rate, window, each.family, each.dtype, each.licence, each.methods]
         table.add_row(Text(_typed(each.name), style="bold"), *(Text(str(cell or "–")) for cell in said))
     console = Console(highlight=False)
     # Wider than the terminal rather than cut: a name is there to be copied.

@@ -29,6 +29,8 @@ class FoundModel:
         program: Who keeps it.
         path: Its folder or file.
         bytes: Size on disk.
+        memory: Bytes of all weights when the model is open: packed ones as they are, others in the type that they have
+            on disk, which takes twice as much on a processor that multiplies that type slowly.
         family: Model type of transformers, or GGUF's architecture.
         window: Longest sequence in tokens.
         dtype: Type or quantisation of most weights.
@@ -41,6 +43,7 @@ class FoundModel:
     program: str
     path: str
     bytes: int
+    memory: int | None = None
     family: str | None = None
     window: int | None = None
     dtype: str | None = None
@@ -106,6 +109,7 @@ def _in_file(name: str, program: str, path: Path, licence: str | None = None) ->
     return replace(
         model,
         bytes=file.bytes,
+        memory=None if problem else file.memory,
         family=file.architecture,
         window=file.get("context_length"),
         dtype=file.quantisation,
@@ -128,6 +132,7 @@ def _in_folder(name: str, program: str, folder: Path, files: list[Path]) -> Foun
         return replace(model, problem=f"config.json cannot be read ({type(error).__name__}: {error})")
     return replace(
         model,
+        memory=model.bytes,
         family=family,
         window=next((each for each in windows if each), None),
         dtype=dtype,

@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.loading.gguf import header
 from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES
 from eddy_embed.model.loading.gguf.config import ROPE_TENSORS, config_of
 from eddy_embed.model.loading.gguf.header import HUB, GgufFile
@@ -24,9 +25,6 @@ from eddy_embed.model.packed.mapped_file import MappedFile
 from eddy_embed.model.speed.numbers import chosen_dtype
 from eddy_embed.model.view import describe, keep_layers, layer_of
 
-UNPACKED = 2**29
-"""Most bytes of linear layers that are unpacked when a file is opened: unpacking them for each pass would take a small
-model longer than its products, three times as long for a question."""
 _ENDS = (".weight", ".bias")
 _SIZED = (torch.empty, torch.ones, torch.zeros, torch.full, torch.rand, torch.randn)
 
@@ -74,7 +72,7 @@ def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *
         whole = make.from_config(config, dtype=dtype, trust_remote_code=False)
     model = cast("nn.Module", whole if head else whole.base_model)
     linear = sum(module.weight.numel() for module in model.modules() if type(module) is nn.Linear)
-    filling = _Filling(file, whole, dtype, small=linear * dtype.itemsize <= UNPACKED)
+    filling = _Filling(file, whole, dtype, small=linear <= header.UNPACKED)
     prefix = "" if head else f"{whole.base_model_prefix}."
     for name, module in list(model.named_modules()):
         filling.fill(model, name, prefix, module)
