@@ -17,6 +17,7 @@ from eddy_embed.integrations import (
     check_kind,
     checked_text_list,
     contrast,
+    filled,
     name_of,
     open_embedder,
     put,
@@ -149,12 +150,13 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     # --- Chroma's interface
 
     def __call__(self, input: Documents) -> Embeddings:
-        """Embed documents.
+        """Embed documents, a blank one as a full stop.
 
         Raises:
-            InvalidText: A document is blank, or not valid Unicode.
+            InvalidText: A document is no string, or not valid Unicode.
         """
-        return cast("Embeddings", list(self.embedder.encode_document(checked_text_list(input), show_progress=False)))
+        texts = filled(checked_text_list(input, blank=True))
+        return cast("Embeddings", list(self.embedder.encode_document(texts, show_progress=False)))
 
     def embed_query(self, input: Documents) -> Embeddings:
         """Embed queries, with the method's query wording and the query instruction.

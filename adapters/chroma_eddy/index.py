@@ -254,7 +254,8 @@ class Index(IndexCore):
     ) -> WriteReport:
         """Embed and write new and changed documents; a second call changes nothing.
 
-        After an interruption, call it again: documents that are stored whole are not embedded again.
+        After an interruption, call it again: documents that are stored whole are not embedded again. Blank documents
+        are left out, and named in a warning; an earlier version of one stays.
 
         Args:
             documents: Whole documents, read one group at a time.
@@ -271,7 +272,7 @@ class Index(IndexCore):
             return Writer(self, progress, encode).run(documents)
 
     def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
-        """As `upsert`, then remove every document that is not among these.
+        """As `upsert`, then remove every document that is not among these, or is blank.
 
         Raises:
             InvalidParameter: No document was given: a folder that is not mounted would empty the index.

@@ -26,7 +26,7 @@ class Document:
     Attributes:
         id: Id, the same between runs; a document of the same id replaces it.
         text: The whole text; offsets count its characters.
-        metadata: Stored with each passage, for filters: strings, numbers and truth values.
+        metadata: Stored with each passage, for filters: strings, numbers, truth values, and lists of one of these.
         page_starts: Offset at which each page begins, if the document has pages; its passages then have `page` and
             `last_page`, counted from 1.
     """
@@ -86,17 +86,30 @@ def _check_metadata(name: str, key: Any, value: Any) -> None:
             f"names that begin with {PREFIX} are the index's own"
         )
     raise_on_surrogates(key, f"metadata {key!r:.60} of {name}")
-    if isinstance(value, str):
-        raise_on_surrogates(value, f"metadata {key!r:.60} of {name}")
-    elif not isinstance(value, bool | int | float) or not is_storable_number(value):
+    for text in value if isinstance(value, list) else [value]:
+        if isinstance(text, str):
+            raise_on_surrogates(text, f"metadata {key!r:.60} of {name}")
+    check_value(name, key, value)
+
+
+def check_value(name: str, key: str, value: Any) -> None:
+    """Refuse a value of metadata that Chroma cannot store with InvalidParameter."""
+    if not _is_storable(value):
         raise InvalidParameter(
-            f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 bits and truth values"
+            f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 bits, truth values, "
+            "and lists of one of these that are not empty"
         )
 
 
-def is_storable_number(value: float) -> bool:
-    """Whether Chroma can store a number: finite, or an integer of 64 bits."""
-    return math.isfinite(value) if isinstance(value, float) else -(2**63) <= value < 2**63
+def _is_storable(value: Any) -> bool:
+    if isinstance(value, list):
+        kinds = {type(item) for item in value}
+        return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_is_storable, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    if isinstance(value, str):
+        return not any("\ud800" <= character <= "\udfff" for character in value)
+    return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from eddy_embed.integrations import (
     check_kind,
     check_one,
     checked_text_list,
+    filled,
     in_worker,
 )
 from langchain_eddy.arguments import loaded_of, resolve_arguments
@@ -84,9 +85,9 @@ class EddyEmbeddings(EmbedderOwner, Embeddings):
         return cls.from_model(model, tokenizer, method=method, **settings)
 
     def embed_documents(self, texts: list[str]) -> list[list[float]]:
-        """Embed documents, none of them blank; return a vector for each, in their order."""
+        """Embed documents; return a vector for each, in their order, for a blank one that of a full stop."""
         vectors: list[list[float]] = self.embedder.encode_document(
-            checked_text_list(texts), show_progress=self.show_progress
+            filled(checked_text_list(texts, blank=True)), show_progress=self.show_progress
         ).tolist()
         return vectors
 

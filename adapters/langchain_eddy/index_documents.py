@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from langchain_core.documents import Document
 
@@ -11,19 +10,18 @@ from chroma_eddy import PIECE, RESERVED, Hit, Row, user_metadata
 from chroma_eddy import Document as Whole
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import PAGES, Pages
-from langchain_eddy.passages import check_document, display_name, document_id
+from langchain_eddy.passages import display_name, document_id
 
 
-def to_index_document(document: Any, number: int) -> Whole:
+def to_index_document(document: Document, number: int) -> Whole:
     """A document of an index; one that could not be known in the next run is refused by its number."""
-    check_document(document, number)
     identity = document_id(document)
     if not identity:
         raise InvalidParameter(
             f"document {display_name(document, number)} has no id and no source by which it could be known in the next "
             "run; give it one"
         )
-    metadata = {key: value for key, value in document.metadata.items() if key != PAGES}
+    metadata = {key: value for key, value in document.metadata.items() if key != PAGES and value is not None}
     return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
 
 

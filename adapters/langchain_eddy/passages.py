@@ -14,6 +14,7 @@ from eddy_embed.integrations import (
     END,
     FINGERPRINT,
     HEADINGS,
+    LABEL,
     N_TOKENS,
     N_TRUNCATED,
     N_WINDOWS,
@@ -55,7 +56,8 @@ def join_pages(pages: Sequence[Document]) -> list[Document]:
     `last_page_label` of its last; in an index of `EddyChroma`, `page` and `last_page`, counted from 1.
 
     Args:
-        pages: Documents with `page_label`, in order; others are returned unchanged.
+        pages: Documents with `page_label`, or with a `source` and its `page`, counted from 0, in order; others are
+            returned unchanged.
 
     Raises:
         InvalidParameter: A page does not name its file, or something is no document.
@@ -64,14 +66,21 @@ def join_pages(pages: Sequence[Document]) -> list[Document]:
     for index, page in enumerate(pages):
         check_document(page, index)
     joined_documents: list[Document] = []
-    for file, numbers in pages_by_file([page.metadata for page in pages]):
+    metadatas = [_labelled(page.metadata) for page in pages]
+    for file, numbers in pages_by_file(metadatas):
         own = [pages[number] for number in numbers]
         if not file:
             joined_documents += own
             continue
-        text, metadata = joined_pages([page.page_content for page in own], [page.metadata for page in own])
+        text, metadata = joined_pages([page.page_content for page in own], [metadatas[number] for number in numbers])
         joined_documents.append(Document(text, id=file, metadata=metadata))
     return joined_documents
+
+
+def _labelled(metadata: dict[str, Any]) -> dict[str, Any]:
+    """Metadata of a page, with the label that some loaders leave out."""
+    page, is_page = metadata.get("page"), LABEL not in metadata and "source" in metadata
+    return {**metadata, LABEL: str(page + 1)} if is_page and isinstance(page, int) else metadata
 
 
 def document_id(document: Document) -> str:

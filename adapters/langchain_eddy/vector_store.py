@@ -14,9 +14,19 @@ from langchain_core.vectorstores import VectorStore
 
 from chroma_eddy import PIECE, Index, Piece, WriteReport, memory_client, open_index
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import check_kind, checked_text_list, document_identity, in_worker, refuse_unknown
+from eddy_embed.integrations import (
+    check_kind,
+    checked_text_list,
+    document_identity,
+    in_worker,
+    page_name,
+    refuse_unknown,
+    warn_of_blank,
+    with_text,
+)
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.index_documents import hit_documents, to_document, to_index_document
+from langchain_eddy.passages import display_name, join_pages
 from langchain_eddy.retriever import EddyChromaRetriever
 
 if TYPE_CHECKING:
@@ -124,27 +134,31 @@ class EddyChroma(VectorStore):
         """Embed texts, each by itself, and write them; texts of known ids are replaced.
 
         Args:
-            texts: Pieces of documents, such as a splitter gives; none may be blank.
+            texts: Pieces of documents, such as a splitter gives; blank ones are left out, and named in a warning.
             metadatas: Metadata of each text.
             ids: Id of each text; None for ids that follow from text and metadata.
             batch_size: Passed by LangChain's indexing, and ignored.
             **kwargs: Refused.
 
         Returns:
-            The texts' ids.
+            The ids of the texts that are not blank.
 
         Raises:
             InvalidParameter: A text or its metadata cannot be stored, or the lists differ in length.
-            InvalidText: A text is blank, or not valid Unicode.
+            InvalidText: A text is no string, or not valid Unicode.
         """
         refuse_unknown("EddyChroma.add_texts", kwargs, ())
-        given = checked_text_list(texts)
+        given = checked_text_list(texts, blank=True)
         about = metadatas if metadatas is not None else [{} for _ in given]
         named = list(ids) if ids is not None else [None] * len(given)
         if not len(given) == len(about) == len(named):
             raise InvalidParameter(
                 f"there are {len(given)} texts, {len(about)} metadatas and {len(named)} ids; give one of each for each"
             )
+        kept = [at for at, text in enumerate(given) if text.strip()]
+        blank = [page_name(about[at]) or f"number {at}" for at in sorted({*range(len(given))} - {*kept})]
+        warn_of_blank(blank, len(given), "row", "texts")
+        given, about, named = [given[at] for at in kept], [about[at] for at in kept], [named[at] for at in kept]
         names = [id_ or _default_id(text, metadata) for id_, text, metadata in zip(named, given, about, strict=True)]
         if given:
             # Equal texts without ids share a row.
@@ -170,16 +184,19 @@ class EddyChroma(VectorStore):
 
         As `Index.upsert`: unchanged documents are not embedded again, and a changed document replaces its rows.
 
+        Blank documents are left out, and named in a warning. Pages of a file, as LangChain's loaders give them, are
+        joined, as `join_pages` does.
+
         Args:
-            documents: Whole documents, each with an id or a `source` that identifies it across runs; pages of a file
-                must be joined first, by `join_pages`.
+            documents: Whole documents, each with an id or a `source` that identifies it across runs, or pages.
 
         Raises:
             InvalidParameter: A document has neither, two are the same, or metadata cannot be stored.
         """
         check_kind("documents", documents, Iterable, "a list of LangChain's documents")
-        documents = [documents] if isinstance(documents, Document) else documents
-        return self.index.upsert(to_index_document(document, number) for number, document in enumerate(documents))
+        joined = join_pages([documents] if isinstance(documents, Document) else list(documents))
+        given = with_text(joined, lambda document: document.page_content, display_name, "passage")
+        return self.index.upsert(to_index_document(document, number) for number, document in enumerate(given))
 
     async def aingest(self, documents: Iterable[Document]) -> WriteReport:
         """As `ingest`, in a thread."""

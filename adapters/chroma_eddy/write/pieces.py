@@ -16,7 +16,7 @@ from chroma_eddy.rows.schema import DIGEST, FIELDS, PIECE
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.storage.vectors import ROW
-from chroma_eddy.types import is_storable_number
+from chroma_eddy.types import check_value
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
     DOCUMENT,
@@ -105,25 +105,11 @@ def _piece_metadata(piece: Piece) -> dict[str, Any]:
         if not isinstance(key, str) or not key or key.startswith("chroma:") or key in (ROW, FIELDS):
             raise InvalidParameter(f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}")
         raise_on_surrogates(key, f"metadata {key!r:.60} of piece {piece.id!r:.80}")
-        if not _is_storable(value):
-            raise InvalidParameter(
-                f"piece {piece.id!r:.80}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 "
-                "bits, truth values, and lists of one of these that are not empty"
-            )
+        if value is not None:
+            check_value(f"piece {piece.id!r:.80}", key, value)
     pairs = [*piece.metadata.items(), (START, piece.start), (END, piece.end)]
     given = {key: value for key, value in pairs if value is not None}
     return {**given, DOCUMENT: piece.document, DIGEST: "", PIECE: True}
-
-
-def _is_storable(value: Any) -> bool:
-    if isinstance(value, list):
-        kinds = {type(item) for item in value}
-        return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_is_storable, value))
-    if isinstance(value, int | float):
-        return is_storable_number(value)
-    if isinstance(value, str):
-        return not any("\ud800" <= character <= "\udfff" for character in value)
-    return value is None
 
 
 def _checked_vector(piece: Piece, dimension: int) -> Floats:

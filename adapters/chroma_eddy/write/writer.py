@@ -27,7 +27,7 @@ from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import Document, check_document
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_by_size
+from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_by_size, warn_of_blank
 
 GROUP_CHARACTERS = 200_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""
@@ -197,9 +197,14 @@ class Writer:
             index.delete_rows("digest", [row.digest for row in old.values() if row.digest])
 
     def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
+        blank, number = list[str](), -1
         for number, given in enumerate(documents):
+            if isinstance(given, Document) and isinstance(given.text, str) and not given.text.strip():
+                blank.append(repr(given.id))
+                continue
             document = check_document(given, number)
             if document.id in self.ids:
                 raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
             self.ids.add(document.id)
             yield document
+        warn_of_blank(blank, number + 1, "passage")

@@ -170,11 +170,11 @@ def checked_span_lists(texts: list[str], spans: Any) -> list[list[tuple[int, int
     return [checked_spans(text, own) for text, own in zip(texts, given, strict=True)]
 
 
-def checked_text_list(texts: Iterable[str]) -> list[str]:
+def checked_text_list(texts: Iterable[str], *, blank: bool = False) -> list[str]:
     """As `checked_texts`, but refuse one string, which would be taken for a list of its characters."""
     if isinstance(texts, str):
         raise InvalidText(f"expected a list of strings, not one string: {texts!r:.60}; put it in a list")
-    return checked_texts(texts)
+    return checked_texts(texts, blank=blank)
 
 
 def chunks(texts: list[str], characters: int = CHUNK_CHARACTERS) -> Iterator[tuple[int, list[str]]]:

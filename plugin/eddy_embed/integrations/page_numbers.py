@@ -22,11 +22,22 @@ _BETWEEN = "\n"
 """A line end and no more, and none at the end of a page, so that a sentence that goes on over its border is one."""
 
 
+def page_name(metadata: Mapping[str, Any]) -> str:
+    """The file and the page that metadata name, for messages; "" if they name no file."""
+    file = _file_of(metadata)
+    page = f", page {metadata[LABEL]}" if file and LABEL in metadata else ""
+    return file + page
+
+
+def _file_of(metadata: Mapping[str, Any]) -> str:
+    return next((str(metadata[key]) for key in _FILES if metadata.get(key)), "")
+
+
 def pages_by_file(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
     """The file of each group of pages, and their numbers; a document that is no page has a group and no file."""
     found: dict[str | int, list[int]] = {}
     for number, metadata in enumerate(metadatas):
-        file = next((str(metadata[key]) for key in _FILES if metadata.get(key)), "")
+        file = _file_of(metadata)
         if LABEL not in metadata:
             found[number] = [number]
         elif file:

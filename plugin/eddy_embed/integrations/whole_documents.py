@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from eddy_embed.text.tokenizer import raise_on_surrogates
@@ -24,7 +24,7 @@ def with_text(
         InvalidText: A document's text is not valid Unicode.
     """
     blank: list[str] = []
-    index = 0
+    index = -1
     for index, document in enumerate(documents):
         text = text_of(document)
         raise_on_surrogates(text, f"Document {name_of(document, index)}")
@@ -32,9 +32,22 @@ def with_text(
             yield document
         else:
             blank.append(name_of(document, index))
-    if blank:
-        names = ", ".join(blank[:10]) + (", ..." if len(blank) > 10 else "")
-        warnings.warn(f"{len(blank)} of {index + 1} documents hold no text and give no {made}: {names}", stacklevel=3)
+    warn_of_blank(blank, index + 1, made)
+
+
+def warn_of_blank(names: Sequence[str], total: int, made: str, what: str = "documents") -> None:
+    """Name the blank ones among `total` documents in one warning, if there are any: they give no `made`."""
+    if names:
+        shown = ", ".join(names[:10]) + (", ..." if len(names) > 10 else "")
+        warnings.warn(f"{len(names)} of {total} {what} hold no text and give no {made}: {shown}", stacklevel=4)
+
+
+def filled(texts: Iterable[str]) -> list[str]:
+    """Texts for a framework that asks for a vector of each: a full stop in place of each that is blank.
+
+    A blank text has no token that could be read, in a layout without a prompt not even one.
+    """
+    return [text if text.strip() else "." for text in texts]
 
 
 def grouped_by_size(

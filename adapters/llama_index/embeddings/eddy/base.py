@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping, Sequence
+from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from llama_index.core import Settings
@@ -14,7 +15,7 @@ from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Ha
 from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
     EmbedderOwner,
     check_kind,
@@ -22,8 +23,11 @@ from eddy_embed.integrations import (
     check_one,
     checked_text_list,
     contrast,
+    filled,
     in_worker,
     live_error,
+    page_name,
+    warn_of_blank,
 )
 from llama_index.embeddings.eddy.arguments import resolve_arguments
 from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
@@ -125,14 +129,14 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     def _get_text_embedding(self, text: str) -> Embedding:
         check_one(text)
-        vector: Embedding = self.embedder.encode_document(text, show_progress=False).tolist()
+        vector: Embedding = self.embedder.encode_document(*filled([text]), show_progress=False).tolist()
         return vector
 
     async def _aget_text_embedding(self, text: str) -> Embedding:
         return await asyncio.to_thread(self._get_text_embedding, text)
 
     def _get_text_embeddings(self, texts: list[str]) -> list[Embedding]:
-        vectors: list[Embedding] = self.embedder.encode_document(list(texts), show_progress=False).tolist()
+        vectors: list[Embedding] = self.embedder.encode_document(filled(texts), show_progress=False).tolist()
         return vectors
 
     async def _aget_text_embeddings(self, texts: list[str]) -> list[Embedding]:
@@ -161,8 +165,9 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     @_traced_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
-        """Embed texts in batches of `embed_batch_size`."""
-        return super().get_text_embedding_batch(checked_text_list(texts), show_progress or self.show_progress, **kwargs)
+        """Embed texts in batches of `embed_batch_size`; a blank text has the vector of a full stop."""
+        given = checked_text_list(texts, blank=True)
+        return super().get_text_embedding_batch(given, show_progress or self.show_progress, **kwargs)
 
     @_traced_by_base
     async def aget_text_embedding_batch(
@@ -170,30 +175,28 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     ) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`, in threads."""
         return await super().aget_text_embedding_batch(
-            checked_text_list(texts), show_progress or self.show_progress, **kwargs
+            checked_text_list(texts, blank=True), show_progress or self.show_progress, **kwargs
         )
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Embed every node without a vector of this embedder."""
-        super().__call__(self._without_vector(nodes), **kwargs)
-        return nodes
+        """Embed every node without a vector of this embedder; blank nodes are left out, and named in a warning."""
+        kept = nodes_with_text(nodes)
+        super().__call__(self._without_vector(kept), **kwargs)
+        return kept
 
     async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
-        """Embed every node without a vector of this embedder, in threads."""
-        rest = await asyncio.to_thread(self._without_vector, nodes)
+        """As a call, in threads."""
+        kept = nodes_with_text(nodes)
+        rest = await asyncio.to_thread(self._without_vector, kept)
         await super().acall(rest, **kwargs)
-        return nodes
+        return kept
 
     def _without_vector(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
-        for index, node in enumerate(nodes):
-            check_kind(f"nodes[{index}]", node, BaseNode, "one of LlamaIndex's nodes or documents")
         fingerprint = self.fingerprint
         rest = [node for node in nodes if not has_vector_of(node, fingerprint)]
         for node in rest:
             for key in KEYS:
                 node.metadata.pop(key, None)
-            if not node.get_content(metadata_mode=MetadataMode.EMBED).strip():
-                raise InvalidText(f"Node {node.node_id!r} has no text to embed; remove it before embedding.")
         return rest
 
     # --- serialization: the configuration without the weights ---
@@ -246,6 +249,16 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         if name == "embeddings_cache" and value is not None and not isinstance(value, RoleKeyedCache):
             value = RoleKeyedCache(value, self)
         super().__setattr__(name, value)
+
+
+def nodes_with_text(nodes: Sequence[BaseNode]) -> list[BaseNode]:
+    """The nodes that are not blank; a warning names the others, with file and page."""
+    for index, node in enumerate(nodes):
+        check_kind(f"nodes[{index}]", node, BaseNode, "one of LlamaIndex's nodes or documents")
+    texts = [node.get_content(metadata_mode=MetadataMode.NONE).strip() for node in nodes]
+    blank = compress(nodes, [not text for text in texts])
+    warn_of_blank([page_name(node.metadata) or repr(node.node_id) for node in blank], len(nodes), "vector", "nodes")
+    return list(compress(nodes, texts))
 
 
 def resolve_embed_model(value: EddyEmbedding | Mapping[str, Any] | None, reason: str) -> EddyEmbedding:

@@ -23,7 +23,7 @@ from llama_index.core.vector_stores.types import (
 from chroma_eddy import PIECE, Index, Row, open_index
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations import DOCUMENT, check_kind, in_worker, refuse_unknown
-from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
+from llama_index.embeddings.eddy.base import EddyEmbedding, nodes_with_text, resolve_embed_model
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece
 from llama_index.vector_stores.eddy.query_translation import (
@@ -159,19 +159,22 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     # --- Writing
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """Write nodes with their embeddings, in place of nodes of the same ids; return the ids.
+        """Write nodes with their embeddings, in place of nodes of the same ids; return the ids of all.
+
+        Blank nodes are left out, and named in a warning.
 
         Raises:
             FingerprintMismatch: A vector comes from another embedder.
             InvalidParameter: A node cannot be stored.
         """
         refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
-        given = [to_piece(node, number) for number, node in enumerate(nodes)]
+        kept = nodes_with_text(nodes)
+        given = [to_piece(node) for node in kept]
         if given:
             embedder = self._index.embedder
-            check_vectors(embedder, nodes)
+            check_vectors(embedder, kept)
             self._index.put_pieces(given, embedder.fingerprint)
-        return [piece.id for piece in given]
+        return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Remove all nodes of a document, also of one that the index has split itself."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from llama_index.core.schema import BaseNode, MetadataMode, NodeRelationship, ObjectType, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
 from chroma_eddy import PIECE, RESERVED, Piece, Row, user_metadata
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, END, START, check_kind
+from eddy_embed.integrations import DOCUMENT, END, START
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 """Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""
@@ -17,9 +15,8 @@ NODE_TYPE = "_node_type"
 """LlamaIndex's metadata key of a node's class."""
 
 
-def to_piece(node: Any, number: int) -> Piece:
+def to_piece(node: BaseNode) -> Piece:
     """Convert a node with its embedding to a piece of the index, from which `to_node` restores it."""
-    check_kind(f"nodes[{number}]", node, BaseNode, "one of LlamaIndex's nodes")
     if node.embedding is None:
         raise InvalidParameter(
             f"node {node.node_id!r} has no embedding; add nodes through VectorStoreIndex or IngestionPipeline, which "

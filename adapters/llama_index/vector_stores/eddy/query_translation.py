@@ -10,7 +10,7 @@ from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from chroma_eddy import ALPHA, Index
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import FINGERPRINT, Doubles, refuse_unknown
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import NODE_TYPE
@@ -118,8 +118,6 @@ def check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
     if unmarked is None:
         return
     text = unmarked.get_content(metadata_mode=MetadataMode.EMBED)
-    if not text.strip():
-        raise InvalidText(f"node {unmarked.node_id!r} has no text, so nobody knows what made its vector; leave it out")
     own = np.asarray(embedder.encode_document(text, show_progress=False), np.float64)
     vector = np.asarray(unmarked.embedding, np.float64)
     if vector.shape != own.shape or not vector @ own >= _MIN_COSINE * np.linalg.norm(vector) * np.linalg.norm(own):
