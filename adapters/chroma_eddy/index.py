@@ -114,7 +114,7 @@ class Index(IndexCore):
         """Find what answers a question by meaning and by words, best first, with exact cosines.
 
         Args:
-            question: The question's text.
+            question: The question's text; a hybrid query honours an "exact phrase", and -words that must be absent.
             k: Number of hits.
             where: Chroma's condition on metadata, `page` and `last_page`.
             where_document: Chroma's condition on passages' texts, such as `{"$contains": "ferry"}`.
@@ -189,8 +189,7 @@ class Index(IndexCore):
         Raises:
             FingerprintMismatch: Another embedder made the index's vectors, perhaps in another process meanwhile.
         """
-        other = ("self", "vectors", "questions", "fingerprint")
-        options = {name: value for name, value in locals().items() if name not in (*other, "other")}
+        options = {k: v for k, v in locals().items() if k not in ("self", "vectors", "questions", "fingerprint")}
         query = Query(**{**options, "rerank": reranker_of(self, rerank)})
         if (hybrid or rerank) and questions is None:
             raise InvalidParameter("hybrid=True and rerank=True read the words of questions=, which are missing")
@@ -254,12 +253,12 @@ class Index(IndexCore):
     ) -> WriteReport:
         """Embed and write new and changed documents; a second call changes nothing.
 
-        After an interruption, call it again: documents that are stored whole are not embedded again. Blank documents
-        are left out, and named in a warning; an earlier version of one stays.
+        After an interruption, call it again: documents that are stored whole are not embedded again. A warning names
+        blank documents, which are left out; an earlier version of one stays.
 
         Args:
             documents: Whole documents, read one group at a time.
-            progress: Called with the number of characters embedded and of documents written so far.
+            progress: Called with the characters embedded and the documents written so far.
             encode: Gives documents' vectors, made elsewhere by the same embedder as `encoding` says.
 
         Raises:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.errors import IndexInUse, StorageError
 from chroma_eddy.index import Index
 from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import check_index_name
@@ -63,10 +65,25 @@ def open_index(
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
     chosen = {size: value for size, value in sizes.items() if value is not None}
     try:
-        return Index(Store(connection, name, texts_only=texts_only), embedder, chosen)
+        index = Index(Store(connection, name, texts_only=texts_only), embedder, chosen)
+        if index.words.outdated and not texts_only:
+            _read_words_anew(index)
+        return index
     except BaseException:
         connection.close()
         raise
+
+
+def _read_words_anew(index: Index) -> None:
+    try:
+        with index.writing():  # which does so first
+            pass
+    except (IndexInUse, StorageError) as error:
+        warnings.warn(
+            f"another version of this library wrote the words of index {index.name!r}, and they cannot be read anew "
+            f"now ({error}): queries are by meaning alone until somebody writes to the index, or calls check()",
+            stacklevel=3,
+        )
 
 
 def reindex(

@@ -36,10 +36,23 @@ ASKED = "When do boats of granite with a deep keel leave?"
         ("the DOG'S bone", "the dog bone"),
         ("Running, ran: RUNS", "run ran run"),
         ("naïve café ﬁnd Ｗｉｄｅ", "naiv cafe find wide"),
-        ("soft\u00adhyphen co-operate well—known", "softhyphen co oper well known"),
-        ("cafe\u0301 max_length 3.5 H2O", "cafe max length 3 5 h2o"),
-        ("渡し船は正午に。船", "渡し し船 船は は正 正午 午に 船"),
-        ("iPhone手机", "iphon 手机"),
+        ("soft\u00adhyphen co-operate well—known", "softhyphen cooper co oper well known"),
+        ("cafe\u0301 max_length H2O H₂O", "cafe max length h2o h2o"),
+        ("渡し船は。船", "渡 渡し し し船 船 船は は 船"),
+        ("iPhone手机 배가 𠮷", "iphon 手 手机 机 배 배가 가 𠮷"),
+        ("ﾊﾟﾘ ﾊﾞｽ", "パ パリ リ バ バス ス"),
+        ("C# C++17 F#. (A+) g++ .NET AT&T R&D R & D #1", "c# c++ 17 f# a+ g++ .net net at&t at r&d r&d 1"),
+        ("Notepad++ .bashrc a+b x+1 ++i issue#12", "notepad++ notepad .bashrc bashrc a b x 1 i issu 12"),
+        ("e-mail wi‑fi O’Brien don't USA U.S.A.", "email e mail wifi wi fi obrien o brien don t usa usa"),
+        ("COVID-19 COVID19 AB-1234", "covid19 covid 19 covid19 covid 19 ab1234 ab 1234"),
+        ("state-of-the-art", "state of the art"),
+        ("1,299.00 1.299,00 1299 3.5", "1299.00 1299 1 299 00 1299.00 1299 1 299 00 1299 3.5 3 5"),
+        ("1,299 1’000’000 10.0.0.1", "1.299 1299 1 299 1000000 1 000 000 10.0.0.1 10 0 0 1"),
+        ("٢٠٢٦ ２０２６ २०२६", "2026 2026 2026"),
+        ("الْعَرَبِيَّة كـتاب שָׁלוֹם", "العربية كتاب שלום"),
+        ("łódź Øre đà œuvre encyclopædia ığ", "lodz ore da oeuvr encyclopaedia ig"),
+        ("growth¹² m² Eddy™", "growth12 growth 12 m2 m 2 eddytm eddi tm"),
+        ("boat🚢 👩\u200d🚀 ❤️ 👍🏽 🇩🇪", "boat 🚢 👩🚀 ❤ 👍 🇩🇪"),
         ("हिन्दी भाषा", "हिन्दी भाषा"),
         ("!! … —", ""),
         ("ﷺ", "صلى الله عليه وسلم"),
@@ -49,6 +62,7 @@ def test_terms(text: str, expected: str) -> None:
     found = list(TermAnalyzer("en")(text))
     assert [term.text for term in found] == expected.split()
     assert all(text[term.start : term.end].strip() for term in found)
+    assert TermAnalyzer("en").texts(text) == expected.split()
 
 
 def test_a_question_loses_its_stop_words_unless_it_has_no_others() -> None:
@@ -345,3 +359,77 @@ def test_a_sample_is_of_the_whole_collection(shelf: Index) -> None:
     assert [len(rows.ids) for rows in shelf.store.sample(MAIN, 3)] == [1, 1, 1]
     places = [whole.index(id_) for id_ in some]
     assert places == sorted(set(places)) and places[-1] > 0.8 * count
+
+
+# --- What users type
+
+PAGES = {
+    "cat": "猫在树下睡觉。",
+    "korean": "배가 항구에 있다.",
+    "csharp": "Services are written in C# and run on .NET.",
+    "cpp": "The kernel of the library is C++.",
+    "c": "C has no classes, and R and Go neither.",
+    "wifi": "The WiFi of the ferry costs nothing; write an E-Mail.",
+    "covid": "COVID19 closed the harbour in 2026; Mr. O'Brien paid 1,299.00.",
+    "arabic": "كُتِبَ في ٢٠٢٦",
+    "deep": "A deep\nkeel needs deep water. Boats wait for the tide 🚢.",
+    "shallow": "A keel that is deep; boats leave.",
+}
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory, embedder: Embedder) -> Index:
+    with open_index(tmp_path_factory.mktemp("pages"), "pages", embedder) as index:
+        index.upsert(Document(id_, text) for id_, text in PAGES.items())
+        yield index
+
+
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        *[("猫", "cat"), ("배", "korean"), ("C#", "csharp"), ("C++", "cpp"), (".NET", "csharp"), ("C", "c")],
+        *[("wi-fi", "wifi"), ("email", "wifi"), ("covid-19", "covid"), ("OBrien", "covid"), ("1299.00", "covid")],
+        *[("1299", "covid"), ("كتب", "arabic"), ("🚢", "deep"), ("أُكتب ٢٠٢٦ 2026", "arabic")],
+    ],
+)
+def test_spellings_meet(pages: Index, asked: str, first: str) -> None:
+    hits = pages.query(asked, 10, alpha=0)
+    assert hits[0].document == first and hits[0].matches
+    assert pages.query(asked, 1)[0].matches
+
+
+@pytest.mark.parametrize(
+    ("asked", "documents"),
+    [
+        ('"deep keel"', {"deep"}),
+        ("boats with a “DEEP keel”?", {"deep"}),
+        ("deep keel -tide", {"shallow"}),
+        ('keel -"deep keel"', {"shallow"}),
+        ("keel -TIDE, please", {"shallow"}),
+        ("keel --tide -t", {"deep", "shallow"}),
+        ('"c#"', {"csharp"}),
+        ('"O’Brien"', {"covid"}),
+        ('"ee"', set()),
+        ('"树下"', {"cat"}),
+    ],
+)
+def test_phrases_and_excluded_words_are_honoured(pages: Index, asked: str, documents: set[str]) -> None:
+    assert {hit.document for hit in pages.query(asked, 10, alpha=0)} == documents
+    found = {hit.document for hit in pages.query(asked, 10, sentences=True)}
+    assert documents <= found and (found == documents or "-" in asked)
+    assert len(pages.query(asked, 10, hybrid=False)) == 10
+    kept = {"where_document": {"$contains": "A "}}
+    assert {hit.document for hit in pages.query(asked, 10, alpha=0, **kept)} == documents & {"deep", "shallow"}
+
+
+def test_words_of_an_earlier_version_are_read_anew(folder: Path, embedder: Embedder) -> None:
+    with open_index(folder, "notes", embedder) as index:
+        marker = index.store.words_folder / "complete"
+        marker.write_text("")  # as before terms had a version
+        held = words_of(index)
+    with open_index(folder, "notes") as other, other.writing():
+        marker.write_text("")
+        with pytest.warns(UserWarning, match=r"words of index 'notes'.*by meaning alone"):
+            assert open_index(folder, "notes", embedder).query("granite", 1)[0].bm25 is None
+    with open_index(folder, "notes", embedder) as index:
+        assert index.query("granite", 1)[0].bm25 and words_of(index) == held

@@ -22,6 +22,7 @@ from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import Highlight, Hit, WordMatch
 from chroma_eddy.words.bm25 import Restriction
 from chroma_eddy.words.bm25_pair import WordScore
+from chroma_eddy.words.operators import Asked
 from eddy_embed.integrations import DOCUMENT, Doubles
 
 Numbers = TypeVar("Numbers", float, Doubles)
@@ -32,9 +33,10 @@ class Fusion:
 
     def __init__(self, index: IndexCore, vector: Doubles, question: str, query: Query) -> None:
         """Read what the words and a sample of the vectors say about the whole library."""
-        self._index, self._vector, self._query, self._typed = index, vector, query, question.casefold().split()
+        asked = Asked.of(question).text
+        self._index, self._vector, self._query, self._typed = index, vector, query, asked.casefold().split()
         self._words = index.words.current()
-        self._terms = self._words.terms.of_question(question)
+        self._terms = self._words.terms.of_question(asked)
         self._weights = {term: self._words.passages.weight(term) for term in self._terms}
         information = self._words.passages.information(self._terms)
         self._shares = {

@@ -20,6 +20,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.types import RESERVED, Hit
+from chroma_eddy.words.operators import Asked
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import DOCUMENT, Doubles, unit
 
@@ -86,6 +87,9 @@ def _search_one(index: IndexCore, vector: Doubles, question: str, query: Query) 
             return hits
         similarity = np.array([hit.cosine for hit in hits])
         return [hits[at] for at in mmr_order(similarity, unit(vectors), query.k, query.lambda_mult)]
+    if query.hybrid:
+        texts = [*([query.where_document] if query.where_document else []), *Asked.of(question).conditions]
+        query = replace(query, where_document=conjunction(texts))
     filters = [*_row_filters(index, query), *_document_filter(index, vector, query)]
     if nothing_allowed(query, filters):
         return []

@@ -11,11 +11,11 @@ from chroma_eddy.rows.schema import DIGEST, fields
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Key, Restriction
-from chroma_eddy.words.terms import TermAnalyzer
+from chroma_eddy.words.terms import TERMS_VERSION, TermAnalyzer
 from eddy_embed.integrations import DOCUMENT
 
 _COMPLETE = "complete"
-"""File that says that all rows of the collection are among its words."""
+"""File that says that all rows of the collection are among its words, and cut by which version."""
 
 
 class WordScore(NamedTuple):
@@ -50,8 +50,13 @@ class Bm25Pair:
 
     @staticmethod
     def is_complete(folder: Path) -> bool:
-        """Whether all rows of a collection are among the words in a folder."""
-        return (folder / _COMPLETE).exists()
+        """Whether all rows of a collection are among the words in a folder, as this version cuts them."""
+        return (folder / _COMPLETE).exists() and (folder / _COMPLETE).read_text() == str(TERMS_VERSION)
+
+    @staticmethod
+    def is_outdated(folder: Path) -> bool:
+        """Whether another version of this library wrote the words in a folder."""
+        return (folder / _COMPLETE).exists() and not Bm25Pair.is_complete(folder)
 
     @staticmethod
     def forget(folder: Path) -> None:
@@ -92,7 +97,7 @@ class Bm25Pair:
             self.put(rows)
         self.commit()
         if self._folder is not None:
-            (self._folder / _COMPLETE).touch()
+            (self._folder / _COMPLETE).write_text(str(TERMS_VERSION))
 
     def close_writer(self) -> None:
         """Let another process write."""

@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
 import regex
 import tantivy
 
-_UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
+TERMS_VERSION = 2
+"""Changes with the terms that a text gives: words that were stored by another version are read anew."""
+UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts without spaces between words, and Korean, whose words carry their endings."""
-_WORD = rf"[[\p{{L}}\p{{N}}]--[{_UNSPACED}]]"
-_APOSTROPHES = "'’ʼ＇"
-# Cf has the soft hyphen. An apostrophe, curly or straight, ends a word: "dog's" is found as "dog".
-_TERM = regex.compile(
-    rf"(?V1)(?P<run>[{_UNSPACED}][{_UNSPACED}\p{{M}}ー]*)"
-    rf"|(?!(?<=\p{{L}}[{_APOSTROPHES}])[sS]\b){_WORD}(?:{_WORD}|[\p{{M}}\p{{Cf}}])*"
+_LETTER = rf"[[\p{{L}}\p{{N}}]--[{UNSPACED}]]"
+_PART = rf"{_LETTER}(?:{_LETTER}|[\p{{M}}\p{{Cf}}])*"
+_APOSTROPHES = "'’‘ʼ"
+_JOINT = (
+    rf"[[\p{{Hyphen}}{_APOSTROPHES}&]--\p{{Cf}}]|(?<=\p{{N}})[.,](?=\p{{N}})"
+    r"|(?<=\b\p{Lu})\.(?=\p{Lu}\b)|(?<=\b\p{Lu}) & (?=\p{Lu}\b)"
 )
+"""What joins the parts of a compound: Wi-Fi, O'Brien, R&D, 1,299.00, U.S.A."""
+_SIGNS = r"(?<=\p{L})(?:\+\+(?![\p{L}+])|\+(?![\p{L}\p{N}+])|\#(?![\p{L}\p{N}#]))"
+"""What belongs to the word before it: C++, A+, C#."""
+_TERM = regex.compile(
+    rf"(?V1)(?P<run>[{UNSPACED}][{UNSPACED}\p{{M}}ー]*)"
+    r"|(?P<emoji>(?=\p{Extended_Pictographic}|\p{RI})\X)"
+    rf"|(?:(?<![\p{{L}}\p{{N}}.])\.(?=\p{{L}}))?{_PART}(?:(?:{_JOINT}){_PART})*(?:{_SIGNS})?"
+)
+_PARTS = regex.compile(rf"(?V1){_PART}")
 _CLUSTER = regex.compile(r"\X")
-_FORMAT = regex.compile(r"\p{Cf}")
-_ACCENTS = regex.compile(r"[\u0300-\u036f]")
+_RAISED = regex.compile(r"(?<=[\p{L}\p{N}])(?=\p{dt=super})(?<!\p{dt=super})")
+_IGNORED = regex.compile(r"[\p{Cf}\p{jt=C}\p{VS}\p{EMod}]")
+_RUNS = regex.compile(r"\p{L}[\p{L}\p{M}]+|\p{N}+")
+_MIXED = regex.compile(rf"(?=.*\p{{N}})(?=.*\p{{L}})(?:{_RUNS.pattern})+")
+_GROUPED = regex.compile(r"\d{1,3}(?:([.,'’])\d{3})(?:\1\d{3})*(?:(?!\1)[.,]\d+)?|\d+[.,]\d+")
+_LATIN = regex.compile(r"LATIN SMALL (?:LETTER|LIGATURE) (?:DOTLESS )?([A-Z]{1,2})(?: WITH .*)?")
 _STEMMERS = {
     "ar": "arabic",
     "da": "danish",
@@ -58,7 +73,8 @@ class Term(NamedTuple):
 class TermAnalyzer:
     """Cuts texts into terms: lower case, without accents and typographic variants, stemmed where the language is known.
 
-    Scripts without spaces give pairs of neighbouring characters.
+    A compound gives its parts and the joined word, so that it meets both spellings. Scripts without spaces give single
+    characters and pairs of neighbouring ones.
     """
 
     def __init__(self, language: str) -> None:
@@ -69,41 +85,163 @@ class TermAnalyzer:
             self._stemmer = tantivy.TextAnalyzerBuilder(tantivy.Tokenizer.raw()).filter(stemmer).build()
         self._stop_words = _stop_words(language)
         self._fold = lru_cache(_CACHED)(self._folded)
+        self._forms = lru_cache(_CACHED)(self._all_forms)
 
     def __call__(self, text: str) -> Iterator[Term]:
-        """Yield the terms of a text, in order."""
-        for found in _TERM.finditer(text):
-            if found["run"] is None:
-                for term in self._fold(found[0]).split():  # some characters stand for several words
-                    yield Term(term, *found.span())
-                continue
-            clusters = [each.span() for each in _CLUSTER.finditer(text, *found.span())]
-            for (start, end), (_, after) in zip(clusters, clusters[1:] or clusters, strict=False):
-                stop = max(end, after)
-                yield Term(unicodedata.normalize("NFKC", text[start:stop]), start, stop)
+        """Yield the terms of a text, by where they begin; a compound before its parts."""
+        return self._terms(text)
 
     def texts(self, text: str) -> list[str]:
         """The terms of a text without their places, in order."""
         found: list[str] = []
-        for each in _TERM.finditer(text):
-            found += self._fold(each[0]).split() if each["run"] is None else [term.text for term in self(each[0])]
+        for match in _TERM.finditer(_normalised(text)):
+            found += (term for term, _, _ in self._forms_of(match))
         return found
 
     def of_question(self, question: str) -> list[str]:
         """The terms of a question, in order, repeated as there; without stop words, unless it has no others.
 
         Stop words in texts do no harm: a word in nearly every text weighs next to nothing. Question words are rare in
-        texts and would weigh much.
+        texts and would weigh much. Characters of a script without spaces count in pairs, unless one stands alone.
         """
-        found = list(self(question))
+        found = list(self._terms(question, pairs_alone=True))
         telling = [term for term in found if question[term.start : term.end].casefold() not in self._stop_words]
         return [term.text for term in telling or found]
 
+    def _terms(self, text: str, *, pairs_alone: bool = False) -> Iterator[Term]:
+        string, places = _with_places(text)
+        for match in _TERM.finditer(string):
+            for term, start, end in self._forms_of(match, pairs_alone=pairs_alone):
+                if places is None:
+                    yield Term(term, match.start() + start, match.start() + end)
+                else:
+                    yield Term(term, places[match.start() + start][0], places[match.start() + end - 1][1])
+
+    def _forms_of(self, match: regex.Match[str], *, pairs_alone: bool = False) -> Sequence[Term]:
+        """The terms of a match, with places from its start."""
+        if match["run"] is not None:
+            return _of_run(match[0], pairs_alone)
+        if match["emoji"] is not None:
+            return [Term(_IGNORED.sub("", match[0]), 0, len(match[0]))]
+        return self._forms(match[0])
+
+    def _all_forms(self, whole: str) -> tuple[Term, ...]:
+        """The terms of a word or compound: as a whole if that says more than the parts, and the parts."""
+        places = [found.span() for found in _PARTS.finditer(whole)]
+        if len(places) > 1 and whole[places[-1][0] :] in ("s", "S") and whole[places[-2][1]] in _APOSTROPHES:
+            whole = whole[: places[-2][1]]  # "dog's" is found as "dog"
+            places.pop()
+        parts = [Term(self._fold(whole[start:end]), start, end) for start, end in places]
+        joined = self._as_one(whole, [whole[start:end] for start, end in places])
+        signed = not (whole[0].isalnum() and whole[-1].isalnum()) or "&" in whole
+        if signed or (
+            joined and all(end - start == 1 and whole[start].isalpha() for start, end in places)
+        ):  # single letters say nothing alone
+            parts = [part for part in parts if part.end - part.start > 1]
+        pieces = [
+            Term(self._fold(piece[0]), start + piece.start(), start + piece.end())
+            for start, end in places
+            for piece in _RUNS.finditer(whole[start:end])
+            if _MIXED.fullmatch(whole[start:end])
+        ]
+        return (*(Term(each, 0, len(whole)) for each in joined), *parts, *pieces)
+
+    def _as_one(self, whole: str, parts: Sequence[str]) -> list[str]:
+        """What a word with signs, a number with separators or a compound is called as a whole, if anything."""
+        if _GROUPED.fullmatch(whole):
+            return _numbers(whole)
+        if "&" in whole:
+            return ["&".join(self._bare(part) for part in parts)]
+        sign = whole[len(whole.rstrip("+#")) :]
+        found = [self._bare(whole.replace(" ", ""))] if sign or whole[0] == "." else []
+        contracted = len(parts) > 1 and len(parts[-1]) <= 2 and any(each in whole for each in _APOSTROPHES)
+        # Of longer ones nobody writes the joined word, as of state-of-the-art; codes, such as AB-1234-XY, have numbers.
+        if 1 < len(parts) and not contracted and (len(parts) == 2 or not whole.replace("-", "").isalpha()):
+            dotted = "." in whole.strip(".") and whole[0].isdigit()
+            found.append(self._bare(whole) if dotted else self._fold("".join(parts)))
+        return found
+
     def _folded(self, word: str) -> str:
-        plain = unicodedata.normalize("NFKC", _FORMAT.sub("", word)).casefold()
+        plain = _unpointed(word)
         if self._stemmer is not None:
             plain = (self._stemmer.analyze(plain) or [plain])[0]
-        return str(_ACCENTS.sub("", unicodedata.normalize("NFD", plain)))
+        return _unaccented(plain)
+
+    @staticmethod
+    def _bare(word: str) -> str:
+        return _unaccented(_unpointed(word))
+
+
+def _of_run(run: str, pairs_alone: bool) -> list[Term]:
+    """Single characters and pairs of neighbouring ones; pairs alone if there are any and they are asked for."""
+    places = [each.span() for each in _CLUSTER.finditer(run)]
+    found = []
+    for at, (start, end) in enumerate(places):
+        if not pairs_alone or len(places) == 1:
+            found.append(Term(run[start:end], start, end))
+        if at + 1 < len(places):
+            after = places[at + 1][1]
+            found.append(Term(run[start:after], start, after))
+    return found
+
+
+def _normalised(text: str) -> str:
+    """Compatible characters as one, raised ones apart from the word before them."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", _RAISED.sub("‑", text))
+
+
+def _with_places(text: str) -> tuple[str, list[tuple[int, int]] | None]:
+    """The normalised text, and where each of its characters comes from; None: from the same place."""
+    whole = _normalised(text)
+    if whole == text:
+        return text, None
+    string, places = "", []
+    for cluster in _CLUSTER.finditer(text):
+        raised = "‑" * bool(_RAISED.match(text, cluster.start()))
+        own = raised + unicodedata.normalize("NFKC", cluster[0])
+        string += own
+        places += [cluster.span()] * len(own)
+    return string, places
+
+
+def _numbers(whole: str) -> list[str]:
+    """A number without separators of thousands, with a point before decimals; both ways if it may be either."""
+    separators = [each for each in whole if not each.isdigit()]
+    plain = regex.sub(r"\D", "", whole)
+    last = len(regex.split(r"\D", whole)[-1])
+    decimal = plain[:-last] + "." + plain[-last:]
+    if len(set(separators)) > 1:
+        return [decimal, plain[:-last]]
+    if len(separators) > 1:
+        return [plain]
+    return [decimal, plain] if last == 3 else [decimal]
+
+
+def _unpointed(word: str) -> str:
+    """Lower case, without invisible characters and the vowel signs of Arabic, Hebrew and Syriac; digits as 0 to 9."""
+    word = _IGNORED.sub("", word)
+    if word.isascii():
+        return word.lower()
+    found = unicodedata.normalize("NFD", word.casefold())
+    found = "".join(
+        str(unicodedata.decimal(each, each)) for each in found if not 10 <= unicodedata.combining(each) <= 36
+    )
+    return unicodedata.normalize("NFC", found)
+
+
+def _unaccented(word: str) -> str:
+    """Without accents, which have the combining classes from 200, and strokes; ligatures as their letters."""
+    if word.isascii():
+        return word
+    bare = (each for each in unicodedata.normalize("NFD", word) if unicodedata.combining(each) < 200)
+    return "".join(map(_base_letter, bare))
+
+
+@lru_cache
+def _base_letter(character: str) -> str:
+    """The letters that a Latin one is named after, such as l of ł and ae of æ; others as they are."""
+    found = None if character.isascii() else _LATIN.fullmatch(unicodedata.name(character, ""))
+    return character if found is None else found[1].lower()
 
 
 def _stop_words(language: str) -> set[str]:

@@ -38,6 +38,12 @@ class WordIndex:
         """Whether words are to be on disk, and are not."""
         return self._store.words_folder is not None and not self.on_disk
 
+    @property
+    def outdated(self) -> bool:
+        """Whether another version of this library wrote the words on disk."""
+        folder = self._store.words_folder
+        return folder is not None and Bm25Pair.is_outdated(folder)
+
     def current(self) -> Bm25Pair:
         """The words as they are now; where none are on disk, read from all passages whenever these have changed."""
         with translated_errors(self._store.place):

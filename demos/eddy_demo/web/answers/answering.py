@@ -147,6 +147,8 @@ def _pieces(flat: str, hit: Hit, start: int, end: int) -> list[dict[str, Any]]:
     pieces: list[dict[str, Any]] = []
     at = start
     for match in words:
+        if match.end <= at:  # a part of a compound that is marked as a whole
+            continue
         if match.start < at:  # pairs of characters of a script without spaces overlap
             match = match._replace(start=at)
         if match.start > at:
