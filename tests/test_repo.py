@@ -72,6 +72,8 @@ ADAPTERS = (
 )
 OVER_CHROMA = (
     "llama_index/vector_stores",
+    "langchain_eddy/chroma_rows.py",
+    "langchain_eddy/database_place.py",
     "langchain_eddy/vector_store.py",
     "langchain_eddy/index_documents.py",
 )  # frameworks' own ways to an index

@@ -8,6 +8,7 @@ with importing("chroma"):
     from chroma_eddy.errors import ForeignCollection, IndexInUse, NoIndex, OutdatedIndex, StorageError, Unreachable
     from chroma_eddy.index import Index
     from chroma_eddy.opening import open_index, reindex
+    from chroma_eddy.query.get_rows import get_rows
     from chroma_eddy.query.options import ALPHA
     from chroma_eddy.rows.schema import PIECE, DocumentRow, user_metadata
     from chroma_eddy.storage.client import memory_client
@@ -51,6 +52,7 @@ __all__ = [
     "WriterLock",
     "check_document",
     "copy_database",
+    "get_rows",
     "memory_client",
     "open_collection",
     "open_index",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from chroma_eddy.query.highlights import sentence_vectors
 from chroma_eddy.query.options import ALPHA, Fusion, Query, Unit, conjunction
 from chroma_eddy.query.reranking import reranker_of
 from chroma_eddy.query.search import search
+from chroma_eddy.rows.conditions import check_conditions
 from chroma_eddy.rows.documents import read_embedded
 from chroma_eddy.rows.schema import DIGEST
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
@@ -202,6 +203,7 @@ class Index(IndexCore):
         self, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, *, texts: bool = False
     ) -> list[Row]:
         """Read passages and pieces that queries find, by ids, by Chroma's condition on metadata, or all of them."""
+        check_conditions(where)
         return self.read(lambda: self._rows(ids, where, texts=texts))
 
     def _rows(self, ids: Sequence[str] | None, where: dict[str, Any] | None, *, texts: bool) -> list[Row]:
@@ -332,8 +334,9 @@ class Index(IndexCore):
 
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
         own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
-        chosen = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-        sizes = {**self.settings.sizes, "late": own.reads_late, **_given(chosen)}
+        given = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
+        chosen = {name: value for name, value in given.items() if value is not None}
+        sizes = {**self.settings.sizes, "late": own.reads_late, **chosen}
         return reindex_core(self, embedder, sizes, progress, restart)
 
     def discard_rebuilt(self) -> None:
@@ -354,7 +357,3 @@ class Index(IndexCore):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from langchain_core.documents import Document
-from langchain_core.vectorstores import VectorStore
 
-from chroma_eddy import PIECE, Index, Piece, WriteReport, memory_client, open_index
+from chroma_eddy import Index, Piece, WriteReport, open_index
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import (
     check_kind,
@@ -24,35 +22,47 @@ from eddy_embed.integrations import (
     warn_of_blank,
     with_text,
 )
+from langchain_eddy.chroma_rows import SEARCH, ChromaRows, check_exists
+from langchain_eddy.database_place import database_place
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.index_documents import hit_documents, to_document, to_index_document
+from langchain_eddy.index_documents import hit_documents, to_index_document
 from langchain_eddy.passages import display_name, join_pages
 from langchain_eddy.retriever import EddyChromaRetriever
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
+    from chromadb.config import Settings
     from typing_extensions import Self
 
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
-_OF_TEXT = {"hybrid", "fusion", "alpha", "rerank", "rerank_from", "rerank_seconds"}
-"""Arguments that need the text of a question."""
-_SEARCH = ("where_document", "documents", "prefilter", "fetch_k", *_OF_TEXT)
 
 
-class EddyChroma(VectorStore):
+class EddyChroma(ChromaRows):
     """Stores documents in the main collection of an index that knows its embedder.
 
     A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
     The store writes rows in batches that the database accepts, under the index's lock. Scores are cosines. An index in
     a folder keeps fitted post-processing, and is opened again by the method's name alone.
 
+    Everything public of LangChain's `Chroma` is there under the same names, with the same defaults; but scores are
+    cosines, `hybrid_search` takes a question, and images and Chroma's cloud are refused.
+
     Args:
         collection_name: Name of the index.
         embedding_function: The embeddings.
         persist_directory: Folder of the database; or:
-        client: A client of Chroma; or:
-        host: Host of a Chroma server; without any of these, the store is in memory, and shared with nobody.
+        host: Host of a Chroma server; without any place, the store is in memory, and shared with nobody.
         port: Port of the server.
+        headers: Headers of each request to the server.
+        chroma_cloud_api_key: Refused: give a client.
+        tenant: Tenant of the database.
+        database: Name of the database.
+        client_settings: Settings of Chroma's client.
+        collection_metadata: Stored with the main collection; the space is the cosine's.
+        collection_configuration: Refused unless it names the cosine's space, in which all indexes are.
+        client: A client of Chroma.
+        relevance_score_fn: Relevance score of a cosine distance; None: the cosine.
+        create_collection_if_not_exists: Whether the first write may begin the index; False: it must exist.
         ssl: Whether to use https.
         passage_size: Most tokens in a passage of `ingest`; None: the index's own, 256 in a new one.
         timeout: Maximum time in seconds to wait while another process or thread writes.
@@ -61,30 +71,54 @@ class EddyChroma(VectorStore):
         InvalidParameter: An argument is wrong, or there is more than one database.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
+        NoIndex: It must exist and does not.
     """
 
     def __init__(
         self,
-        collection_name: str,
-        embedding_function: EddyEmbeddings,
-        *,
+        collection_name: str = "langchain",
+        embedding_function: EddyEmbeddings | None = None,
         persist_directory: str | None = None,
-        client: ClientAPI | None = None,
         host: str | None = None,
         port: int | None = None,
+        headers: dict[str, str] | None = None,
+        chroma_cloud_api_key: str | None = None,
+        tenant: str | None = None,
+        database: str | None = None,
+        client_settings: Settings | None = None,
+        collection_metadata: dict[str, Any] | None = None,
+        collection_configuration: Any = None,
+        client: ClientAPI | None = None,
+        relevance_score_fn: Callable[[float], float] | None = None,
+        create_collection_if_not_exists: bool | None = True,
+        *,
         ssl: bool = False,
         passage_size: int | None = None,
         timeout: float = 60.0,
     ) -> None:
+        given = locals()
         check_kind("embedding_function", embedding_function, EddyEmbeddings, "an EddyEmbeddings")
-        url = None if host is None else f"{'https' if ssl else 'http'}://{host}:{port or (443 if ssl else 8000)}"
-        given = [place for place in (persist_directory, client, url) if place is not None] or [memory_client()]
-        if len(given) != 1:
-            raise InvalidParameter("give one place of the database: persist_directory=, client=, or host= and port=")
+        spaces = [(collection_metadata or {}).get("hnsw:space")]
+        spaces += [
+            kind.get("space") for kind in dict(collection_configuration or {}).values() if isinstance(kind, dict)
+        ]
+        if set(spaces) - {None, "cosine"}:
+            raise InvalidParameter(f"an index is in cosine space, not {max(filter(None, spaces))!r}; leave it out")
+        assert embedding_function is not None
         self.index = open_index(
-            given[0], collection_name, embedding_function.embedder, passage_size=passage_size, timeout=timeout
+            database_place(given),
+            collection_name,
+            embedding_function.embedder,
+            passage_size=passage_size,
+            timeout=timeout,
         )
-        self._embeddings = embedding_function
+        self._embeddings, self.override_relevance_score_fn = embedding_function, relevance_score_fn
+        if not create_collection_if_not_exists:
+            check_exists(self.index)
+        if own := {name: value for name, value in (collection_metadata or {}).items() if name != "hnsw:space"}:
+            with self.index.writing():
+                self.index.create()
+                self.index.store.update_metadata(**own)
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
@@ -92,22 +126,38 @@ class EddyChroma(VectorStore):
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
         self.index, self._embeddings = index, EddyEmbeddings.from_embedder(index.embedder)
+        self.override_relevance_score_fn = None
         return self
 
     @classmethod
-    def from_texts(  # type: ignore[override]  # the base class has parameters without a type
+    def from_texts(  # type: ignore[override]
         cls,
         texts: list[str],
-        embedding: EddyEmbeddings,
+        embedding: EddyEmbeddings | None = None,
         metadatas: list[dict[str, Any]] | None = None,
-        *,
         ids: list[str] | None = None,
         collection_name: str = "langchain",
+        persist_directory: str | None = None,
         **settings: Any,
     ) -> Self:
         """Make a store, with further parameters of the class, and add texts as `add_texts` does."""
-        self = cls(collection_name, embedding, **settings)
+        self = cls(collection_name, embedding, persist_directory, **settings)
         self.add_texts(texts, metadatas, ids=ids)
+        return self
+
+    @classmethod
+    def from_documents(  # type: ignore[override]
+        cls,
+        documents: list[Document],
+        embedding: EddyEmbeddings | None = None,
+        ids: list[str] | None = None,
+        collection_name: str = "langchain",
+        persist_directory: str | None = None,
+        **settings: Any,
+    ) -> Self:
+        """Make a store, with further parameters of the class, and add documents as `add_documents` does."""
+        self = cls(collection_name, embedding, persist_directory, **settings)
+        self.add_documents(documents, **({} if ids is None else {"ids": ids}))
         return self
 
     def __repr__(self) -> str:
@@ -126,7 +176,6 @@ class EddyChroma(VectorStore):
         self,
         texts: Iterable[str],
         metadatas: list[dict[str, Any]] | None = None,
-        *,
         ids: Sequence[str | None] | None = None,
         batch_size: int | None = None,
         **kwargs: Any,
@@ -202,30 +251,7 @@ class EddyChroma(VectorStore):
         """As `ingest`, in a thread."""
         return await in_worker(partial(self.ingest, documents))
 
-    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
-        """Remove texts by their ids; unknown ids are ignored.
-
-        Raises:
-            InvalidParameter: There are no ids, or one is a passage of a document that can only be removed whole.
-        """
-        refuse_unknown("EddyChroma.delete", kwargs, ())
-        if ids is None:
-            raise InvalidParameter("delete was given no ids, and would empty the index; name them")
-        for row in self.index.rows(ids):
-            if PIECE not in row.metadata:
-                raise InvalidParameter(
-                    f"{row.id!r:.80} is a passage of a document that the index has cut itself, and which goes as a "
-                    "whole: store.index.remove([...])"
-                )
-        self.index.remove_pieces(ids=ids)
-        return True
-
     # --- Reading
-
-    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Get documents by their ids, in that order, without unknown ids."""
-        by_id = {row.id: to_document(row) for row in self.index.rows(list(ids), texts=True)}
-        return [by_id[id_] for id_ in ids if id_ in by_id]
 
     def similarity_search(
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
@@ -242,14 +268,19 @@ class EddyChroma(VectorStore):
         return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
 
     def similarity_search_with_score(
-        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+        self,
+        query: str,
+        k: int = 4,
+        filter: dict[str, Any] | None = None,
+        where_document: dict[str, Any] | None = None,
+        **kwargs: Any,
     ) -> list[tuple[Document, float]]:
         """As `similarity_search`, with cosines; with `hybrid`, with sums for meaning and words."""
-        refuse_unknown("EddyChroma", kwargs, _SEARCH)
-        hits = self.index.query(query, k, where=filter, **{"hybrid": False, **kwargs})
+        refuse_unknown("EddyChroma", kwargs, SEARCH)
+        hits = self.index.query(query, k, where=filter, where_document=where_document, **{"hybrid": False, **kwargs})
         return list(zip(hit_documents(hits), (hit.score for hit in hits), strict=True))
 
-    def hybrid_search(
+    def hybrid_search(  # type: ignore[override]
         self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Document]:
         """As `similarity_search`, by words and meaning together."""
@@ -274,52 +305,9 @@ class EddyChroma(VectorStore):
         tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
         return EddyChromaRetriever(vectorstore=self, tags=tags, **kwargs)
 
-    def similarity_search_by_vector(
-        self, embedding: list[float], k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
-    ) -> list[Document]:
-        """Find the documents nearest to a vector of `embeddings.embed_query`; a list has no fingerprint to check."""
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _OF_TEXT)
-        return hit_documents(self.index.search(np.asarray(embedding)[None], k, where=filter, **kwargs)[0])
-
-    def max_marginal_relevance_search(
-        self,
-        query: str,
-        k: int = 4,
-        fetch_k: int = 20,
-        lambda_mult: float = 0.5,
-        filter: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> list[Document]:
-        """Find diverse documents near to a query, by maximal marginal relevance.
-
-        Args:
-            query: Text of the query.
-            k: Number of documents.
-            fetch_k: Number of nearest documents to choose from.
-            lambda_mult: 1 for relevance only, 0 for diversity only.
-            filter: Chroma's condition on metadata.
-            **kwargs: `where_document`, `documents`, `prefilter`; `hybrid=True`, `fusion` and `alpha`.
-        """
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - {"fetch_k"})
-        own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter, "hybrid": False}
-        return hit_documents(self.index.query(query, k, mmr=True, **{**own, **kwargs}))
-
-    def max_marginal_relevance_search_by_vector(
-        self,
-        embedding: list[float],
-        k: int = 4,
-        fetch_k: int = 20,
-        lambda_mult: float = 0.5,
-        filter: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> list[Document]:
-        """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
-        refuse_unknown("EddyChroma", kwargs, set(_SEARCH) - _OF_TEXT - {"fetch_k"})
-        own: dict[str, Any] = {"fetch_k": fetch_k, "lambda_mult": lambda_mult, "where": filter}
-        return hit_documents(self.index.search(np.asarray(embedding)[None], k, mmr=True, **own, **kwargs)[0])
-
     def _select_relevance_score_fn(self) -> Any:
-        return lambda cosine: cosine
+        chosen = self.override_relevance_score_fn
+        return (lambda cosine: cosine) if chosen is None else lambda cosine: chosen(1 - cosine)
 
 
 def _default_id(text: str, metadata: Mapping[str, Any]) -> str:

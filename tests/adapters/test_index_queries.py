@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from tests.adapters.indexes import SENTENCES_OF, documents, rows
 
-from chroma_eddy import Hit, Index, open_index
+from chroma_eddy import Hit, Index, get_rows, open_index
 from chroma_eddy.query.ranking import mmr_order, reciprocal_rank_fusion
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from eddy_embed import Embedder
@@ -218,3 +219,37 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
             index.query(question)
     with open_index(tmp_path, "empty", embedder) as empty:
         assert empty.query(ASKED) == [] and empty.status().documents == 0
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        {"where": "n=1"},
+        {"where": [1]},
+        {"where": {"n": float("nan")}},
+        {"where": {"n": {"$gt": float("inf")}}},
+        {"where": {"$x": 1}},
+        {"where": {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}},
+        {"where": {"n": {"$foo": 1}}},
+        {"where": {"n": None}},
+        {"where": {"a": 1, "b": 2}},
+        {"where_document": {"$regex": "[a"}},
+        {"where_document": {"$and": [{"$contains": "a"}, {"$not_regex": "(?<a"}]}},
+        {"where_document": {"$contains": 3}},
+        {"where_document": "ferry"},
+    ],
+    ids=str,
+)
+def test_wrong_conditions_are_quoted(shelf, condition) -> None:
+    (quoted,) = condition.values()
+    calls = [lambda: shelf.query(ASKED, **condition), lambda: get_rows(shelf, **condition)]
+    if "where" in condition:
+        calls += [lambda: shelf.rows(**condition), lambda: shelf.remove_pieces(**condition)]
+    for call in calls:
+        with pytest.raises(InvalidParameter, match=re.escape(repr(quoted)[:190])):
+            call()
+
+
+def test_a_pattern_that_only_the_database_refuses_is_no_failure_of_the_disk(shelf) -> None:
+    with pytest.raises(InvalidParameter, match=r"\(\?=a\)"):
+        shelf.query(ASKED, where_document={"$regex": "(?=a)"})

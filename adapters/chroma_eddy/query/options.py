@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from chroma_eddy.rows.conditions import check_conditions
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import DOCUMENT, check_count, check_seconds
 
@@ -56,6 +57,7 @@ class Query:
     def check(self) -> None:
         """Refuse options out of range and combinations that do not exist."""
         check_count("k", self.k)
+        check_conditions(self.where, self.where_document)
         check_count("prefilter", self.prefilter, optional=True)
         check_count("fetch_k", self.fetch_k, optional=True)
         if self.unit not in get_args(Unit):

@@ -10,11 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from chromadb.errors import ChromaError, NotFoundError
+from chromadb.errors import ChromaError, InvalidArgumentError, NotFoundError
 from filelock import Timeout
 
 from chroma_eddy.errors import StorageError, Unreachable
 from chroma_eddy.storage.names import DATABASE, LOCK, WRITER
+from eddy_embed.errors import InvalidParameter
 
 ALMOST_FULL = 2**20
 """Free bytes on a disk below which a failure of the database is reported as a full disk."""
@@ -31,6 +32,10 @@ def translated_errors(place: Path | str | None) -> Iterator[None]:
         yield
     except NotFoundError:
         raise
+    except InvalidArgumentError as error:
+        if "regex" not in str(error).lower() and "where clause" not in str(error):
+            raise StorageError(str(_cause(place, error))) from error
+        raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
     except BaseException as error:
         cause = _cause(place, error)
         if cause is None:

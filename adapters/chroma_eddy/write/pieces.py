@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import PIECES, IndexCore
+from chroma_eddy.rows.conditions import check_conditions
 from chroma_eddy.rows.schema import DIGEST, FIELDS, PIECE
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
@@ -86,6 +87,7 @@ def put_pieces(index: IndexCore, pieces: Iterable[Piece], fingerprint: str) -> N
 
 def remove_pieces(index: IndexCore, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
     """Remove pieces as `Index.remove_pieces` says."""
+    check_conditions(where)
     if not index.exists:
         return 0
     is_piece = {PIECE: True}
