@@ -9,6 +9,9 @@ import chromadb
 import numpy as np
 import pytest
 from llama_index.core import QueryBundle, StorageContext, VectorStoreIndex
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
@@ -154,6 +157,19 @@ def test_modes_are_those_of_the_index(full):
         found = index_of(full).as_retriever(**options).retrieve(ASKED)
         chosen = full.index.query(ASKED, 4, mmr=True, hybrid=False, fetch_k=8, lambda_mult=balance)
         assert [(hit.node.node_id, hit.score) for hit in found] == [(hit.id, hit.cosine) for hit in chosen]
+
+
+@pytest.mark.parametrize("mode", list(FUSION_MODES))
+async def test_fusion_of_retrievers(full, mode):
+    index, few = index_of(full), MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)])
+    kinds = [{"filters": few}, {"vector_store_query_mode": "hybrid"}]
+    retrievers = [index.as_retriever(similarity_top_k=4, **kind) for kind in kinds]
+    options = {"llm": MockLLM(), "num_queries": 1, "mode": mode, "similarity_top_k": 6}
+    fused = QueryFusionRetriever(retrievers, **options, use_async=False)
+    found = [hit.node.node_id for hit in fused.retrieve(ASKED)]
+    of_each = {hit.node.node_id for retriever in retrievers for hit in retriever.retrieve(ASKED)}
+    assert len(found) == len(set(found)) == min(6, len(of_each)) and set(found) <= of_each
+    assert [hit.node.node_id for hit in await QueryFusionRetriever(retrievers, **options).aretrieve(ASKED)] == found
 
 
 FILTERS = [
