@@ -15,6 +15,7 @@ import anyio.to_thread
 from fastapi import FastAPI, Request, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from eddy_embed import Embedder, Reranker, __version__
@@ -22,7 +23,7 @@ from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, 
 from openai_eddy.errors import ApiError, rate_limited, server_error
 from openai_eddy.limits import Limits
 from openai_eddy.metrics import Metrics
-from openai_eddy.middleware import LOOPBACK, PATHS, RERANK_PATHS, AccessMiddleware, Keys
+from openai_eddy.middleware import LOOPBACK, PATHS, RERANK_PATHS, AccessMiddleware, Keys, check_origins
 from openai_eddy.request import EmbeddingRequest, PendingBodies, RerankRequest, parse_request
 from openai_eddy.responses import CountedResponse, UnsentResponses, embeddings_json, rerank_json
 from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
@@ -45,6 +46,7 @@ def create_app(
     reranker: Reranker | None = None,
     keys: Keys | None = None,
     hosts: Collection[str] = LOOPBACK,
+    allowed_origins: Collection[str] = (),
     limits: Limits | None = None,
     batch_tokens: int | None = None,
     wait: float = WAIT,
@@ -57,14 +59,18 @@ def create_app(
         reranker: Answers requests for re-ranking; it may share its loaded model with the embedders. None: they get 404.
         keys: API keys to accept; None asks for none.
         hosts: Host names to accept in the Host header; empty accepts any.
+        allowed_origins: Origins of pages whose scripts may ask and read answers, such as `http://localhost:3000`; `*`
+            for any. Others are kept out by their browsers.
         limits: Limits on sizes, concurrency and time.
         batch_tokens: Maximum number of input tokens in a batch; a short request waits for one batch at most. None: as
             many as the embedders take in a pass.
         wait: Maximum time in seconds that an idle server waits for further requests.
 
     Raises:
+        InvalidParameter: An origin is none.
         EddyError: Any error of an embedder, or of the reranker.
     """
+    check_origins(allowed_origins)
     limits = limits or Limits()
     budget = batch_tokens or min(each.batch_tokens for each in embedders.values())
     service = _Service(Engine(embedders, limits, reranker), names, limits, budget, wait)
@@ -86,6 +92,15 @@ def create_app(
     )
     app.state.service = service
     app.add_middleware(AccessMiddleware, keys=keys or Keys(), hosts=hosts, metrics=service.metrics)
+    if allowed_origins:  # in front of the keys, which a browser's first question does not have
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=allowed_origins,
+            allow_methods=("GET", "POST"),
+            allow_headers=("*",),
+            expose_headers=("x-eddy-method", "x-eddy-fingerprint", "retry-after"),
+            allow_private_network=True,
+        )
     app.post("/v1/embeddings", openapi_extra=_body_of(EmbeddingRequest))(service.embeddings)
     for path in RERANK_PATHS:
         app.post(path, openapi_extra=_body_of(RerankRequest))(service.rerank)
@@ -142,6 +157,10 @@ class _Service:
         content_type = http.headers.get("content-type", "").partition(";")[0]
         if content_type.strip().lower() != "application/json":
             raise ApiError(415, "The header Content-Type must be application/json.", code="unsupported_media_type")
+        if (coding := http.headers.get("content-encoding", "identity").lower()) != "identity":
+            message = f"The body is encoded ({coding:.40}), which this server does not read; send plain JSON."
+            plain = {"accept-encoding": "identity"}
+            raise ApiError(415, message, code="unsupported_media_type", headers=plain)
         body = bytearray()
         try:
             await self._bodies.receive(http, body)
@@ -269,6 +288,8 @@ async def _handle_error(http: Request, error: Exception) -> Response:
         unknown = error.status_code == 404
         what = "Invalid URL" if unknown else "Invalid method for URL"
         hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if unknown else ""
+        if http.method == "OPTIONS" and (origin := http.headers.get("origin")):
+            hint = f" For a page's scripts, start the server with --allowed-origin {origin:.80}."
         message = f"{what} ({http.method} {http.url.path[:80]}).{hint}"
         error = ApiError(error.status_code, message, headers=error.headers)
     elif not isinstance(error, ApiError):

@@ -44,6 +44,10 @@ def serve(
     allow_host: Annotated[
         list[str] | None, typer.Option(help="Host name to accept beside localhost. Repeat for several.")
     ] = None,
+    allowed_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Origin of pages whose scripts may use the server; * for any. Repeat for several."),
+    ] = None,
     query_instruction: Annotated[str | None, typer.Option(help="Text before each query.")] = None,
     text_instruction: Annotated[str | None, typer.Option(help="Text before each document.")] = None,
     post: Annotated[
@@ -90,8 +94,9 @@ def serve(
     """Serve OpenAI's API for embeddings, with vectors of this model and method, and re-ranking on request."""
     check_installed("serve", "fastapi", "orjson", "prometheus_client", "uvicorn")
     from openai_eddy.limits import MEBIBYTE, Limits
-    from openai_eddy.middleware import KEYS_VARIABLE, LOOPBACK, read_keys
+    from openai_eddy.middleware import KEYS_VARIABLE, LOOPBACK, check_origins, read_keys
 
+    check_origins(allowed_origin or ())
     keys = read_keys(os.environ.get(KEYS_VARIABLE), key_file)
     limits = Limits(
         inputs=max_inputs,
@@ -137,6 +142,7 @@ def serve(
             reranker=reranker,
             keys=keys,
             hosts=[*(LOOPBACK if loopback or allow_host else ()), *(allow_host or ())],
+            allowed_origins=allowed_origin or (),
             limits=limits,
             wait=wait / 1000,
         )

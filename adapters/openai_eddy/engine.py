@@ -19,7 +19,7 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
-from eddy_embed.integrations import TextRole, isolate_failures, open_embedder, open_model
+from eddy_embed.integrations import TextRole, first_tokens, isolate_failures, open_embedder, open_model
 from eddy_embed.integrations.settings import EmbedderSettings
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
@@ -135,15 +135,17 @@ class Engine:
                 "late",
             )
         texts = [_text_of(index, each, embedder) for index, each in enumerate(request.inputs)]
+        if (most := request.truncate_prompt_tokens) is not None:
+            texts = first_tokens(embedder, texts, None if most == -1 else most, role=request.text_role)
         counts = embedder.count_tokens(texts)
         if 0 in counts:
             message = f"'input[{counts.index(0)}]' has no tokens in this model's vocabulary; leave it out."
             raise invalid_request(message, "input")
         if embedder.settings["overflow"] == "error":
-            _refuse_long(embedder.count_tokens(texts, role=request.role), embedder.max_length)
+            _refuse_long(embedder.count_tokens(texts, role=request.text_role), embedder.max_length)
         if request.unit == "document":
-            return PreparedRequest(BatchKey(method, request.role), texts, counts)
-        key = BatchKey(method, request.role, request.unit, request.passage_size, late)
+            return PreparedRequest(BatchKey(method, request.text_role), texts, counts)
+        key = BatchKey(method, request.text_role, request.unit, request.passage_size, late)
         return PreparedRequest(key, texts, counts)
 
     def run(self, key: BatchKey | Question, texts: list[str]) -> Sequence[InputVectors | float | Exception]:

@@ -1,4 +1,4 @@
-"""Errors in the form that clients of OpenAI's API expect: a status, and `error` with message, type, param and code."""
+"""Errors as clients read them: OpenAI's `error` with message, type, param and code, and Jina's and vLLM's `detail`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class ApiError(Exception):
         super().__init__(message)
         self.status = status
         self.headers = dict(headers or {})
-        self.body: dict[str, Any] = {"error": {"message": message, "type": kind, "param": param, "code": code}}
+        told = {"message": message, "type": kind, "param": param, "code": code}
+        self.body: dict[str, Any] = {"error": told, "detail": message}
 
     def response(self) -> JSONResponse:
         """The response for the client."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -66,8 +67,18 @@ def read_keys(variable: str | None, file: Path | None) -> Keys:
     return Keys(keys)
 
 
+def check_origins(origins: Iterable[str]) -> None:
+    """Raise InvalidParameter for what no browser sends as the origin of a page."""
+    for origin in origins:
+        if origin not in ("*", "null") and not re.fullmatch(r"[a-z][a-z0-9+.-]*://[^/\sA-Z]+", origin):
+            raise InvalidParameter(
+                f"{origin!r:.80} is no origin of a page: give scheme, name and port as the browser does, in small "
+                "letters and without a path (http://localhost:3000, app://obsidian.md), or * for every page"
+            )
+
+
 class AccessMiddleware:
-    """Admits a request or refuses it, and counts its response.
+    """Admits a request or refuses it, and counts its response; a path may have slashes too many.
 
     The Host header protects against DNS rebinding: a page in a browser on the same machine can send requests to a
     loopback address under a domain of its own that it points there.
@@ -82,6 +93,8 @@ class AccessMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # A base URL with a slash at its end makes two of them, and some clients end every path with one.
+        scope = {**scope, "path": "/" + "/".join(filter(None, scope["path"].split("/")))}
         start = time.perf_counter()
         status = 500
 

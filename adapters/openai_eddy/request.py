@@ -26,6 +26,10 @@ from openai_eddy.errors import ApiError, invalid_request, rate_limited
 from openai_eddy.limits import Limits
 
 Unit = Literal["document", "passage", "sentence"]
+InputType = Literal["search_document", "search_query", "document", "passage", "query", "classification", "clustering"]
+"""Of Cohere, Voyage and NVIDIA; the last two have the wording of documents."""
+Task = Literal["retrieval.passage", "retrieval.query", "text-matching", "classification", "separation", "clustering"]
+"""Of Jina."""
 
 
 @dataclass
@@ -143,6 +147,11 @@ class EmbeddingRequest(ApiRequest):
         None, description="Keep so many of a vector's first numbers, and give it length 1 again."
     )
     user: Any = Field(None, description="Ignored.")
+    input_type: InputType | None = Field(None, description="As `role`, in the words of Cohere, Voyage and NVIDIA.")
+    task: Task | None = Field(None, description="As `role`, in the words of Jina.")
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = Field(
+        None, description="As vLLM: read so many of an input's first tokens; -1: as many as one pass takes."
+    )
     role: TextRole = Field(
         "document", description="Whether the inputs are documents or queries, which may have a wording of their own."
     )
@@ -163,10 +172,23 @@ class EmbeddingRequest(ApiRequest):
         alone = _form_of_input(self.input) in ("text", "ids")
         return [self.input] if alone else cast("list[Any]", self.input)
 
+    @property
+    def text_role(self) -> TextRole:
+        """What the inputs are, by `role` or by another API's name for it."""
+        asked = (self.input_type or self.task or self.role).endswith("query")
+        return "query" if asked else "document"
+
     def check_fields(self, limits: Limits) -> None:
         """Raise `ApiError` where fields do not go together."""
-        if self.unit != "document" and self.role == "query":
-            raise invalid_request("'role' query has one vector for each input; use unit document.", "unit")
+        named = [name for name in ("role", "input_type", "task") if name in self.model_fields_set]
+        if len(named) > 1:
+            raise invalid_request(f"'{named[0]}' and '{named[1]}' say the same in two ways; send one.", named[1])
+        if self.truncate_prompt_tokens == 0:
+            raise invalid_request(
+                "'truncate_prompt_tokens': 0 leaves nothing to read; send -1 or more.", "truncate_prompt_tokens"
+            )
+        if self.unit != "document" and self.text_role == "query":
+            raise invalid_request("A query has one vector for each input; use unit document.", "unit")
         if self.unit != "passage" and "passage_size" in self.model_fields_set:
             raise invalid_request("'passage_size' is for unit passage.", "passage_size")
         if self.unit == "document" and "late" in self.model_fields_set:

@@ -195,12 +195,7 @@ class Reranker:
             InvalidParameter: `max_tokens` is no positive integer.
         """
         check_count("max_tokens", max_tokens)
-        given = checked_texts(texts)
-        ends = [tokens.ends for tokens in self._likelihood.tokenizer(given)]
-        return [
-            text[: own[max_tokens - 1]] if len(own) > max_tokens else text
-            for text, own in zip(given, ends, strict=True)
-        ]
+        return [self._likelihood.tokenizer.first(text, max_tokens) for text in checked_texts(texts)]
 
     def __repr__(self) -> str:
         host = self._likelihood.host

@@ -10,21 +10,26 @@ import random
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import openai
 import pytest
 from chromadb.utils.embedding_functions import OpenAIEmbeddingFunction
+from langchain_community.embeddings import jina
 from langchain_openai import OpenAIEmbeddings
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText, UnknownMethod
+from eddy_embed.integrations import TextRole, first_tokens
+from openai_eddy import create_app
 from openai_eddy.engine import open_models
 from openai_eddy.errors import ApiError
 from openai_eddy.limits import Limits
 from openai_eddy.middleware import Keys, read_keys
+from openai_eddy.request import InputType, Task
 from openai_eddy.responses import truncate_dimensions
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free.\n\nWho keeps the light?", "渡し船は正午に出る。 🐕"]
@@ -79,6 +84,63 @@ def test_roles_and_methods(client: openai.OpenAI, served: Served) -> None:
     answer = served.post({"model": NAME, "input": "a", "method": METHODS[1]})
     fingerprint = Embedder("eddy-tiny", method=METHODS[1], query_instruction="Find: ", max_length=96).fingerprint
     assert (answer.headers["x-eddy-method"], answer.headers["x-eddy-fingerprint"]) == (METHODS[1], fingerprint)
+
+
+def test_words_of_other_servers(served: Served, usual: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def got(**more: object) -> np.ndarray:
+        return np.array(
+            [row["embedding"] for row in served.post({"model": NAME, "input": TEXTS, **more}).json()["data"]]
+        )
+
+    expected = {"query": usual.encode_query(TEXTS), "document": usual.encode_document(TEXTS)}
+    for name, values in (("input_type", get_args(InputType)), ("task", get_args(Task))):
+        for value in values:
+            role = "query" if value.endswith("query") else "document"
+            np.testing.assert_allclose(got(**{name: value}), expected[role], **IN_COMPANY)
+    monkeypatch.setattr(jina, "JINA_API_URL", f"{served.url}/embeddings")
+    client = jina.JinaEmbeddings(jina_api_key="none", model_name=NAME)
+    np.testing.assert_allclose(client.embed_documents(TEXTS), expected["document"], **IN_COMPANY)
+    with pytest.raises(RuntimeError, match=r"'input\[1\]' is blank"):
+        client.embed_documents(["a", " "])
+
+
+@pytest.mark.parametrize("role", ["document", "query"])
+def test_inputs_are_cut_where_a_client_says(role: TextRole, served: Served, usual: Embedder) -> None:
+    encode, body = {"query": usual.encode_query, "document": usual.encode_document}[role], {"model": NAME, "role": role}
+    for words in ("The ferry leaves at noon", LONG):
+        most = usual.count_tokens(words)
+        got = served.post({**body, "input": LONG, "truncate_prompt_tokens": most}).json()
+        np.testing.assert_allclose(got["data"][0]["embedding"], encode(words), **ANSWERED)
+    whole = served.post({**body, "input": [LONG, TEXTS[0]], "truncate_prompt_tokens": -1}).json()
+    kept = first_tokens(usual, [LONG], None, role=role)[0]
+    more = LONG[: len(kept) + len(LONG[len(kept) :].split(maxsplit=1)[0]) + 1]
+    assert LONG.startswith(kept) and usual.count_tokens(kept, role=role) <= usual.max_length
+    assert usual.count_tokens(more, role=role) > usual.max_length
+    np.testing.assert_allclose([row["embedding"] for row in whole["data"]], encode([kept, TEXTS[0]]), **IN_COMPANY)
+
+
+def test_slashes_too_many(served: Served) -> None:
+    assert served.http.get("/v1/models/").json() == served.http.get("/v1/models").json()
+    assert served.http.get(f"/v1//models/{NAME}/").json()["id"] == NAME and served.http.get("/health/").is_success
+    assert served.http.post("/v1//embeddings/", json={"model": NAME, "input": "a"}).status_code == 200
+
+
+def test_only_named_origins_are_let_in(usual: Embedder) -> None:
+    page = "app://obsidian.md"
+    asked = {"origin": page, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+    with serving({"plain": usual}, keys=Keys(["k"]), allowed_origins=[page]) as served:
+        first = served.http.options(
+            "/v1/embeddings", headers={**asked, "access-control-request-private-network": "true"}
+        )
+        assert first.status_code == 200 and first.headers["access-control-allow-headers"] == "authorization"
+        assert first.headers["access-control-allow-private-network"] == "true"
+        refused = served.http.get("/v1/models", headers={"origin": page})  # its script can read why
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, page)
+        other = served.http.options("/v1/embeddings", headers={**asked, "origin": "https://evil.example"})
+        assert other.status_code == 400 and "access-control-allow-origin" not in other.headers
+    for wrong in ("localhost:3000", "http://localhost:3000/", "HTTP://a.example", ""):
+        with pytest.raises(InvalidParameter, match=f"'{wrong}' is no origin"):
+            create_app({"plain": usual}, [NAME], allowed_origins=[wrong])
 
 
 def test_token_ids(client: openai.OpenAI, usual: Embedder) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import socket
 import threading
@@ -88,6 +89,7 @@ def waiting(served: Served, requests: int) -> None:
 
 
 ASK = {"model": NAME, "input": "a"}
+JSON = {"content-type": "application/json"}
 LONG = "context_length_exceeded"
 WRONG: dict[str, tuple[Any, str | None, str | None, str]] = {
     "no JSON": (b"{", None, None, "could not parse the JSON"),
@@ -120,6 +122,11 @@ WRONG: dict[str, tuple[Any, str | None, str | None, str]] = {
     "passage_size": ({**ASK, "passage_size": 3}, "passage_size", None, "unit passage"),
     "late": ({**ASK, "late": True}, "late", None, "unit passage or sentence"),
     "late of another kind": ({**ASK, "unit": "sentence", "late": 1}, "late", None, "a valid boolean, not 1"),
+    "two words for one": ({**ASK, "role": "query", "task": "retrieval.query"}, "task", None, "'role' and 'task' say"),
+    "input_type": ({**ASK, "input_type": "image"}, "input_type", None, "'search_query'"),
+    "task": ({**ASK, "task": "translation"}, "task", None, "'retrieval.query'"),
+    "nothing to read": ({**ASK, "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", None, "0 leaves nothing"),
+    "less than nothing": ({**ASK, "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", None, "equal to -1, not -2"),
     "query in parts": ({**ASK, "unit": "sentence", "role": "query"}, "unit", None, "one vector"),
 }
 
@@ -127,11 +134,13 @@ WRONG: dict[str, tuple[Any, str | None, str | None, str]] = {
 def test_malformed_requests(served: Served) -> None:
     for name, (body, *expected, said) in WRONG.items():
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        answer = served.post(None, content=content, headers={"content-type": "application/json"})
+        answer = served.post(None, content=content, headers=JSON)
         error = answer.json()["error"]
         assert (answer.status_code, [error["param"], error["code"]]) == (400, expected), name
         assert said in error["message"], name
-        assert set(answer.json()) == {"error"} and error["type"] == "invalid_request_error"
+        assert (
+            answer.json() == {"error": error, "detail": error["message"]} and error["type"] == "invalid_request_error"
+        )
 
 
 def test_other_models_paths_methods_and_types(served: Served) -> None:
@@ -141,13 +150,19 @@ def test_other_models_paths_methods_and_types(served: Served) -> None:
         served.post(ASK, headers={"content-type": "text/plain"}),
         served.http.post("/v1/chat/completions", json={}),
         served.post({**ASK, "model": "gpt-4"}),
+        served.post(
+            None, content=gzip.compress(json.dumps(ASK).encode()), headers={**JSON, "content-encoding": "gzip"}
+        ),
+        served.http.options("/v1/embeddings", headers={"origin": "https://a.example"}),
     ]
-    assert [answer.status_code for answer in answers] == [404, 405, 415, 404, 404]
+    assert [answer.status_code for answer in answers] == [404, 405, 415, 404, 404, 415, 405]
     errors = [answer.json()["error"] for answer in answers]
     assert {error["type"] for error in errors} == {"invalid_request_error"}
     assert errors[0]["message"].endswith("/v2/rerank; a client's base URL ends in /v1.")
     assert (errors[4]["param"], errors[4]["code"]) == ("model", "model_not_found")
     assert "`gpt-4` does not exist" in errors[4]["message"]
+    assert "encoded (gzip)" in errors[5]["message"] and answers[5].headers["accept-encoding"] == "identity"
+    assert errors[6]["message"].endswith("--allowed-origin https://a.example.")
     raw = served.raw(b"GET / HTTP/1.1\r\nnonsense\r\n\r\n")
     assert closed(raw).startswith(b"HTTP/1.1 400")
     long = served.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * 400_000)
@@ -227,7 +242,7 @@ def test_bodies_count_until_they_are_checked(served: Served) -> None:
 
     def ask(text: str) -> httpx.Response:
         content = json.dumps({**ASK, "input": text}).encode().ljust(14_000)
-        return served.post(None, content=content, headers={"content-type": "application/json"})
+        return served.post(None, content=content, headers=JSON)
 
     Held.gate.clear()
     with ThreadPoolExecutor(2) as threads:

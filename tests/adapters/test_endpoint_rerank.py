@@ -107,6 +107,8 @@ def test_langchain_with_jina(served: Served, reranker: Reranker, monkeypatch: py
     assert [each.metadata["place"] for each in found] == best_first(scores)[:2]
     got = [each.metadata["relevance_score"] for each in found]
     np.testing.assert_allclose(np.log(got), np.sort(scores)[::-1][:2], atol=1e-4)
+    with pytest.raises(RuntimeError, match="The model `gpt-4` does not exist"):
+        JinaRerank(jina_api_key="none", model="gpt-4").rerank(TEXTS, QUESTION)
 
 
 def test_options(served: Served, reranker: Reranker) -> None:

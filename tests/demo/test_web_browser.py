@@ -5,9 +5,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Route, expect
+from tests.browsers import chromium
 from tests.demo.conftest import BREAD, CLOCK, TIDES, recommend
 from tests.demo.site import GUIDE, PATIENCE, Site, hold_rebuild, long_text, serving, two_pages, wait
 
@@ -32,10 +31,6 @@ from eddy_embed.model.loading import inventory
 
 pytestmark = pytest.mark.browser
 QUESTION = "When does the ferry to the northern island leave?"
-FLAGS = (
-    "--disable-gpu --disable-quic --no-first-run --disable-background-networking --disable-component-update "
-    "--disable-sync --disable-dev-shm-usage"
-).split()
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon.'
 TITLED = """<html><head><title>&lt;img src=x onerror=alert(5)&gt; Otters</title></head><body>
 <h1>&lt;img src=x onerror=alert(6)&gt; The otters of the weir</h1><p>Otters slide down the muddy bank of the weir.</p>
@@ -44,27 +39,10 @@ LONG_NAME = f"{'long' * 36}.md"
 expect.set_options(timeout=PATIENCE * 1000)
 
 
-def chromium() -> str:
-    """Where the browser is; without one the tests fail, and say what to install."""
-    named = os.environ.get("CHROMIUM")
-    found = named or next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
-        pytest.fail(
-            "no Chromium found: install it (Debian and Ubuntu: sudo apt-get install chromium), or set CHROMIUM to the "
-            "path of one; `make test` runs everything else",
-            pytrace=False,
-        )
-    return found
-
-
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    # As root there is no sandbox to be had.
-    flags = [*FLAGS, *(["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else [])]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium(), args=flags)
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from eddy_embed.encoding.validation import *
     from eddy_embed.integrations.document_ids import *
     from eddy_embed.integrations.failures import *
+    from eddy_embed.integrations.first_tokens import *
     from eddy_embed.integrations.metadata_names import *
     from eddy_embed.integrations.page_numbers import *
     from eddy_embed.integrations.settings import *
@@ -47,6 +48,7 @@ _NAMES = {
     "checked_text_list refuse_unknown",
     "integrations.document_ids": "document_identity is_random passage_id",
     "integrations.failures": "isolate_failures",
+    "integrations.first_tokens": "first_tokens",
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
     "integrations.page_numbers": "LABEL LAST_LABEL PAGES Pages joined_pages page_name pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",

@@ -122,6 +122,11 @@ class Tokenizer:
             ends.append(own_ends[own])
         return np.maximum.accumulate(np.concatenate(starts)), np.concatenate(ends)
 
+    def first(self, text: str, most: int) -> str:
+        """A text up to so many of its tokens."""
+        ends = self.places(text)[1]
+        return text[: int(ends[most - 1])] if len(ends) > most else text
+
     def text(self, ids: Seq[int]) -> str:
         """The text of token ids, with or without the specials around it.
 
