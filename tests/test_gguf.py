@@ -283,6 +283,10 @@ ZEROS = np.zeros((64, 64), np.float32)
 HUB = "Hugging Face id or folder"
 BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty": (lambda path: path.write_bytes(b""), "no GGUF file: it begins with b''"),
+    "not fetched": (
+        lambda path: path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 12\n"),
+        "is a pointer of Git LFS, not the file itself; run `git lfs pull`",
+    ),
     "cut in the weights": (_cut, r"is cut off: [\d,]+ bytes of [\d,]+ are there; fetch"),
     "version 1": (with_number(b"GGUF", 0, 1), "version 1, and those read are 2 and 3; convert the model again"),
     "big-endian": (
@@ -339,7 +343,7 @@ BAD: dict[str, tuple[Callable[[Path], Any], str]] = {
     "no start token": (with_metadata(tokenizer__ggml__bos_token_id=None), "asks for a bos_token with every text"),
 }
 DAMAGED = (
-    *("empty", "cut in the weights", "version 1", "big-endian", "first of three"),
+    *("empty", "not fetched", "cut in the weights", "version 1", "big-endian", "first of three"),
     *("a type that its rows do not fit", "wrong offset", "offset behind the end"),
 )
 """Those that are no readable files; the others hold what Eddy cannot run."""

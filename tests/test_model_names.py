@@ -201,6 +201,20 @@ def test_a_gguf_file_named_as_a_folder(tiny: bytes, home: Path, monkeypatch) -> 
             locate(name)
 
 
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors"])
+def test_a_file_that_git_lfs_has_not_fetched_is_named(file: str, home: Path) -> None:
+    put(home / "model" / "config.json", "{}")
+    pointer = put(home / "model" / file, "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 12\n")
+    with pytest.raises(ModelNotFound, match=f"^{pointer} is a pointer of Git LFS"):
+        locate(home / "model")
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_a_blank_name_is_called_so(name: str) -> None:
+    with pytest.raises(ModelNotFound, match=f"name is '{name}', blank"):
+        Embedder(name)
+
+
 def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> None:
     put(home / "smollm2" / "config.json", "{}")
     monkeypatch.chdir(home)

@@ -231,6 +231,7 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
         {"where": {"$x": 1}},
         {"where": {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}},
         {"where": {"n": {"$foo": 1}}},
+        {"where": {"n": {"$eq": [1]}}},
         {"where": {"n": None}},
         {"where": {"a": 1, "b": 2}},
         {"where_document": {"$regex": "[a"}},

@@ -38,6 +38,9 @@ def _check_values(condition: Any, of_metadata: bool) -> None:
                 _check_values(each, of_metadata)
         elif of_metadata and key.startswith("$"):
             raise ValueError(f"{key!r} names no metadata")
+        for operator, operand in value.items() if isinstance(value, dict) else ():
+            if isinstance(operand, list) and operator not in ("$in", "$nin"):
+                raise ValueError(f"{operator} compares with one value, not with {operand!r:.60}")
         for number in _leaves(value):
             if isinstance(number, float) and not math.isfinite(number):
                 raise ValueError(f"{number} is equal to nothing")

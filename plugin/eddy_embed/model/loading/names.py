@@ -26,11 +26,13 @@ def locate(name: str | os.PathLike[str]) -> str:
     id. None of them is looked for outside this machine.
 
     Raises:
-        ModelNotFound: The name looks like a path and is none, a folder holds no model, or several, a program has no
-            such model, or a model of the catalogue is not here.
+        ModelNotFound: The name is blank, or looks like a path and is none, a folder holds no model, or several, or what
+            stands for one in Git, a program has no such model, or a model of the catalogue is not here.
         UnsupportedModel: A program has the model in a form that cannot be read.
     """
     text = os.fspath(name)
+    if not text.strip():
+        raise ModelNotFound(f"the model's name is {text!r}, blank; name one that `eddy models` lists, or leave it out")
     if text in BUNDLED:
         return str(BUNDLED[text])
     try:
@@ -39,7 +41,7 @@ def locate(name: str | os.PathLike[str]) -> str:
     except (OSError, ValueError, RuntimeError) as error:  # too long for a path, a NUL in it, or an unknown ~user
         raise ModelNotFound(f"model {text!r:.80} is no name of a model: {error!s:.80}") from None
     if path.is_dir():
-        return str(path if any((path / file).is_file() for file in _FILES) else gguf_in(path))
+        return str(_model_in(path))
     if path.is_file() and is_gguf(path):
         return str(path)
     if not exists and (found := _named(text)):
@@ -116,6 +118,15 @@ def _named(text: str) -> Path | None:
     return catalog.find(catalog.CATALOG[text]) if text in catalog.CATALOG else None
 
 
+def _model_in(folder: Path) -> Path:
+    if not any((folder / file).is_file() for file in _FILES):
+        return gguf_in(folder)
+    for path in sorted(folder.iterdir()):
+        if path.suffix in (".json", ".safetensors") and path.is_file():
+            check_fetched(path)
+    return folder
+
+
 def gguf_in(folder: Path) -> Path:
     """The one GGUF file of a language model in a folder.
 
@@ -133,6 +144,15 @@ def gguf_in(folder: Path) -> Path:
     raise ModelNotFound(
         f"{str(folder)!r} holds no config.json and no .gguf file; name the folder that save_pretrained wrote"
     )
+
+
+def check_fetched(path: Path) -> None:
+    """Raise ModelNotFound for the few lines that stand for a large file in Git, until Git LFS fetches it."""
+    with path.open("rb") as file:
+        if file.read(23) == b"version https://git-lfs":
+            raise ModelNotFound(
+                f"{path} is a pointer of Git LFS, not the file itself; run `git lfs pull` in its folder"
+            )
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:

@@ -17,6 +17,7 @@ from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES, NUMBER
+from eddy_embed.model.loading.names import check_fetched
 
 VERSIONS = (2, 3)
 TYPES = frozenset(
@@ -318,6 +319,7 @@ def _type_of(number: int) -> tuple[GGMLQuantizationType, int, int]:
 
 def _check_start(path: Path) -> None:
     """Refuse what does not begin as a GGUF file of a known version does."""
+    check_fetched(path)
     with path.open("rb") as file:
         start = file.read(24)
     if start[:4] != b"GGUF":
