@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +11,15 @@ from tests import families
 from tests.comparison import TEXTS, embedder, gap
 from tests.selection import each_once, mostly_slow
 
-from eddy_embed import methods
+from eddy_embed import Embedder, methods
+from eddy_embed.analysis import layers
+from eddy_embed.encoding import calibration
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
 from eddy_embed.model import attention
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
+from eddy_embed.text.general import general_text
+from eddy_embed.text.sentences import Segmenter
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 METHOD = "kv:layers=2-4"
@@ -72,11 +77,32 @@ def test_published_layers_and_none_for_other_models() -> None:
         Backbone("mistral", 32, 4096, 32000, 32768): range(14, 21),
         Backbone("llama", 32, 4096, 128256, 131072): (11, 12, 21, 27, 28, 29, 30, 31, 32),
     }
-    for model, layers in published.items():
+    for model, known in published.items():
         for method in ("kv", "plain+reroute"):
-            assert methods.resolve(methods.parse(method), model).reroute.layers == tuple(layers)
-    with pytest.raises(InvalidParameter, match="eddy layers MODEL"):
+            assert methods.resolve(methods.parse(method), model).reroute.layers == tuple(known)
+    with pytest.raises(InvalidParameter, match=r"(?s)kv:layers=auto .* about 1 s on two cores; `eddy layers MODEL"):
         embedder("llama", "kv")
+
+
+@pytest.mark.parametrize(
+    ("asked", "found"), [("kv:layers=auto", "kv:layers=5"), ("plain+reroute:layers=auto", "plain+reroute:layers=5")]
+)
+def test_layers_found_on_general_text_are_those_of_eddy_layers(
+    asked: str, found: str, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
+    text, segmenter = general_text(), Segmenter("xx")
+    sentences = {s.text for passage in text.passages for s in segmenter.sentences(passage)} | set(text.questions)
+    proposed = layers.measure("eddy-tiny", sorted(sentences), count=len(sentences)).proposal
+    made = Embedder("eddy-tiny", method=f"{asked},exit=-2" if asked.startswith("kv") else asked, check=False)
+    assert made.method.reroute.layers == proposed.layers == (5,) and str(made.method).startswith(found)
+    monkeypatch.setattr(calibration, "last_states", None)  # once is enough
+    again = Embedder("eddy-tiny", method=str(made.method).replace("5", "auto", 1), check=False)
+    assert again.fingerprint == made.fingerprint
+    (kept,) = (tmp_path / "layers").iterdir()
+    kept.write_text("[")
+    with pytest.raises(TypeError):  # it would be measured again
+        Embedder("eddy-tiny", method=asked, check=False)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from eddy_embed.model.backbone import Backbone
 
 # In the package, these names are those of functions.
 intrinsic_dimension, measure = (
-    import_module(f"eddy_embed.analysis.layers.{name}") for name in ("intrinsic_dimension", "measure")
+    import_module(f"eddy_embed.{name}") for name in ("utils.intrinsic_dimension", "analysis.layers.measure")
 )
 ROOT = Path(__file__).resolve().parent.parent
 WHO = ["The miller", "A ferryman", "My aunt", "The baker", "Nobody", "The old pilot", "A child", "The surveyor"]

@@ -26,6 +26,12 @@ def test_neutral_settings_change_nothing(family: str, neutral: str) -> None:
     )
 
 
+def test_it_works_alone_as_in_its_paper() -> None:
+    alone = embedder("llama", "tempscale:tau=0.9")
+    assert str(alone.method) == "plain+tempscale:tau=0.9"
+    assert alone.fingerprint == embedder("llama", "plain+tempscale:tau=0.9").fingerprint
+
+
 def test_queries_may_have_their_own() -> None:
     both = embedder("llama", "plain+tempscale:tau=0.9,query_tau=0.5")
     assert np.array_equal(

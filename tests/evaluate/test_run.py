@@ -217,7 +217,8 @@ def test_every_system_stands_beside_its_baseline() -> None:
     assert System("htp+whiten").reference("plain+centre").label == "plain+centre"
     assert System("bm25").reference("plain").label == "plain"
     with pytest.raises(InvalidParameter, match="no readout"):
-        System.named("tempscale")
+        System.named("last2avg")
+    assert System.named("tempscale").text == "plain+tempscale"
 
 
 def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_path: Path) -> None:

@@ -12,12 +12,15 @@ import numpy as np
 import torch
 
 from eddy_embed import methods
+from eddy_embed.encoding.calibration import MEASURED, general_layers
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.pipeline import Pipeline
 from eddy_embed.encoding.planner import Overflow, Planner
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
+from eddy_embed.methods.kv import with_layers
 from eddy_embed.methods.method import Method
+from eddy_embed.methods.published import last_layer
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.host import Host
@@ -40,6 +43,7 @@ from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.garbage import collector_paused
+from eddy_embed.utils.progress import Progress
 
 PER_THREAD, ON_PROCESSOR, ON_ACCELERATOR = 1024, 8192, 16_384
 """Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
@@ -123,9 +127,8 @@ def open_model(
         backbone = describe(getattr(model, "config", None))
         backbone = replace(backbone, pooling=None if trained is None else trained.pooling)
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
-        return LoadedModel(
-            name, model, tokenizer, backbone, methods.resolve(method, backbone), trained, dtype == "int8"
-        )
+        resolved, int8 = methods.resolve(method, backbone), dtype == "int8"
+        return _measured(LoadedModel(name, model, tokenizer, backbone, resolved, trained, int8), show_progress)
     if not isinstance(model, str | os.PathLike):
         raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
@@ -144,7 +147,7 @@ def open_model(
         )
     base, used, backbone = load(
         model,
-        exit_of=lambda backbone: methods.resolve(method, backbone).exit_layer,
+        exit_of=lambda backbone: last_layer(methods.resolve(method, backbone), backbone),
         device=device,
         dtype=dtype,
         options=options,
@@ -155,8 +158,28 @@ def open_model(
         subfolder="" if trained is None else trained.subfolder,
         head=head,
     )
-    int8, private, resolved = asked_dtype(dtype)[0] == "int8", tokenizer is None, methods.resolve(method, backbone)
-    return LoadedModel(name, base, used, backbone, resolved, trained, int8, private)
+    resolved, int8, private = methods.resolve(method, backbone), asked_dtype(dtype)[0] == "int8", tokenizer is None
+    return _measured(LoadedModel(name, base, used, backbone, resolved, trained, int8, private), show_progress)
+
+
+def _measured(opened: LoadedModel, show_progress: bool) -> LoadedModel:
+    """The model, with those layers in its method that are to be found by measuring it."""
+    if not opened.method.measures_model:
+        return opened
+    shape = replace(opened.backbone, pooling=None)
+    pipeline = assemble(
+        replace(opened, method=methods.resolve(MEASURED, shape), backbone=shape, trained=None, private=False),
+        max_length=None,
+        overflow="truncate",
+        instructions={"query": None, "document": None},
+        language="xx",
+        finish=VectorFinalizer(normalize=False),
+        batch_tokens=None,
+        batch_size=None,
+    )
+    with Progress(show_progress) as bar:
+        layers = general_layers(pipeline, bar)
+    return replace(opened, method=methods.resolve(with_layers(opened.method, layers), opened.backbone))
 
 
 @collector_paused()

@@ -1,24 +1,42 @@
-"""A model's calibration: what post-processing learns of a model and method, once, on general text."""
+"""What is learned of a model once, on general text: its post-processing's calibration, and the layers for `kv`."""
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+import torch
+from numpy.typing import NDArray
 
+from eddy_embed import methods
+from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.validation import chunks
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.model.fingerprint import digest
+from eddy_embed.methods.kv import propose
+from eddy_embed.model.fingerprint import digest, weights_digest
 from eddy_embed.model.loading.cache import cache_folder
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, Post, fit, statistics
 from eddy_embed.text.general import general_text
+from eddy_embed.text.sentences import Segmenter
+from eddy_embed.utils.arrays import Doubles
+from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.utils.intrinsic_dimension import distinct, intrinsic_dimension
 from eddy_embed.utils.moments import RunningMoments
 from eddy_embed.utils.progress import Progress
+
+ALIKE = 1e-5
+"""States this near to their mean, relative to its length, are one: what differs is rounding."""
+FEWEST = 100
+"""Fewest different sentences or states; at 100 an estimate is off by a tenth, which is what the rule looks for."""
+MEASURED = methods.kv(layers="", exit=-2, pool="last")
+"""The prompt of `kv` up to the last layer but one, without re-routing."""
 
 
 def calibrated(pipeline: Pipeline, post: Post, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> Fitted:
@@ -59,3 +77,59 @@ def _moments(pipeline: Pipeline, post: Post, texts: list[str], role: TextRole, b
         for _, chunk in chunks(texts)
     )
     return statistics(post, parts)
+
+
+# --- Layers for kv
+
+
+def general_layers(pipeline: Pipeline, bar: Progress | None) -> tuple[int, ...]:
+    """The layers that general sentences propose for a model: read from the cache, else measured and kept there.
+
+    Args:
+        pipeline: Of the model with the method `MEASURED`.
+        bar: Shows progress.
+    """
+    text, host, planner = general_text(), pipeline.open_runner.host, pipeline.planner
+    about = {"general": text.name, "weights": weights_digest(host.tensors()), "config": host.settings}
+    about = {**about, "tokenizer": planner.tokenizer.digest, "dtype": host.dtype_name}
+    file = cache_folder() / "layers" / f"{digest(about)}.json"
+    with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew
+        return tuple(map(int, json.loads(file.read_text(encoding="utf-8"))))
+    found = {each.text: None for passage in text.passages for each in Segmenter("xx").sentences(passage)}
+    dimensions, _ = dimensions_of(last_states(pipeline, [*found, *text.questions], bar))
+    layers = propose(dimensions).layers
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as out:
+            out.write(json.dumps(layers).encode())
+    return layers
+
+
+def dimensions_of(states: NDArray[Any]) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    """Of each layer's states, the intrinsic dimension (NaN without an estimate) and how many of them are different."""
+    points = [different_states(rows) for rows in states]
+    dimensions = tuple(intrinsic_dimension(each) if len(each) >= FEWEST else math.nan for each in points)
+    return dimensions, tuple(len(each) for each in points)
+
+
+def different_states(rows: NDArray[Any]) -> Doubles:
+    """The different states; one where no text reaches the last token, which behind the embedding is always so."""
+    points = distinct(rows)
+    mean = points.mean(axis=0)
+    apart = np.linalg.norm(points - mean, axis=1).max()
+    return points[:1] if apart <= ALIKE * np.linalg.norm(mean) else points
+
+
+def last_states(pipeline: Pipeline, texts: list[str], bar: Progress | None) -> NDArray[Any]:
+    """Every text's last state behind the embedding and each of M layers that run, shape (M + 1, texts, width)."""
+    runner = pipeline.open_runner
+    levels = range(runner.host.exit_layer + 1)
+    runner = runner.at_layers(tuple(levels))
+    pipeline = replace(pipeline, counts=Counts(), runner=runner, finish=VectorFinalizer(normalize=False))
+    # Sums are in double precision, which twice the memory would be spent on.
+    dtype = np.float64 if runner.host.dtype == torch.float64 else np.float32
+    rows = np.empty((len(texts), runner.width), dtype)
+    for at, states in pipeline.vectors(texts, "document", bar):
+        rows[at] = states
+    found: NDArray[Any] = rows.reshape(len(texts), len(levels), -1).swapaxes(0, 1)
+    return found

@@ -243,7 +243,7 @@ def explain(
     if method.rewire and len(sequence.edges):
         rewired = method.rewire.inputs(host.exit_layer)
         copied = method.copied(host.layers)
-    rerouted = [layer for layer in (method.reroute.layers or () if method.reroute else ()) if layer <= host.exit_layer]
+    rerouted = [layer for layer in (method.reroute.known if method.reroute else ()) if layer <= host.exit_layer]
     windows = [spec.window for spec in host.specs]
     repetition = method.layout.repetition if method.layout else None
     query = role == "query"

@@ -136,6 +136,11 @@ class Method:
         return self.readout.exit
 
     @property
+    def measures_model(self) -> bool:
+        """Whether the layers that it re-routes are still to be found, by measuring the model."""
+        return self.reroute is not None and self.reroute.layers == "auto"
+
+    @property
     def can_embed_spans(self) -> bool:
         """Whether parts of a text can be read out of a pass over the whole, since positions are averaged."""
         return self.readout is not None and self.readout.spans

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method, Term
+from eddy_embed.methods.plain import plain
 from eddy_embed.methods.recommended import with_recommended
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
@@ -47,14 +48,23 @@ _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
 }
 
 
+_TOKENS = 25_000
+"""That are read to measure a model's layers on general text."""
+_A_SECOND = 4e11
+"""Operations, on two cores of an ordinary processor."""
+
+
 def default_layers(backbone: Backbone) -> tuple[int, ...]:
     """The layers that KV-Embedding re-routes on a backbone; InvalidParameter if none are published for it."""
     shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
     if shape not in _KV_LAYERS:
+        operations = 24 * backbone.layers * backbone.hidden**2 * _TOKENS
         raise InvalidParameter(
             f"kv: no layers are known for a {backbone.architecture} model of {backbone.layers} layers and width "
-            f"{backbone.hidden}; `eddy layers MODEL --sample FILE` finds them on sentences of yours and prints the "
-            "method to use, such as kv:layers=13-22"
+            f"{backbone.hidden}. kv:layers=auto takes those where the states of general sentences have the fewest "
+            f"dimensions, measured once, in about {max(1, round(operations / _A_SECOND))} s on two cores; "
+            "`eddy layers MODEL --sample FILE` chooses them by sentences of yours, and prints the method to use, such "
+            "as kv:layers=13-22"
         )
     return _KV_LAYERS[shape]
 
@@ -98,6 +108,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
     """
     if method.recommended is not None:
         method = with_recommended(method, method.recommended.use, backbone)
+    method = read_as_plain(method)
     read = method.readout
     if read is None:
         raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
@@ -121,6 +132,16 @@ def resolve(method: Method, backbone: Backbone) -> Method:
         )
     reroute = _rerouted(method, backbone, exit_layer)
     return replace(method, layout=method.layout or Layout(), rewire=rewire, reroute=reroute, readout=read)
+
+
+def last_layer(method: Method, backbone: Backbone) -> int:
+    """The last layer of a model that runs, also to measure it, for a resolved method."""
+    return backbone.layers if method.measures_model else method.exit_layer
+
+
+def read_as_plain(method: Method) -> Method:
+    """A temperature alone, read as `plain` is, as its paper does; any other method as it is."""
+    return plain() | method if method.readout is None and method.temperature is not None else method
 
 
 def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
@@ -162,7 +183,9 @@ def _rewired(method: Method, read: Readout, backbone: Backbone, used: list[str])
 def _rerouted(method: Method, backbone: Backbone, exit_layer: int) -> ExtraKeyValues | None:
     if method.reroute is None:
         return None
-    layers = default_layers(backbone) if method.reroute.layers is None else method.reroute.layers
+    if method.measures_model:  # they are found once the model is loaded
+        return method.reroute
+    layers = method.reroute.known if method.reroute.layers is not None else default_layers(backbone)
     if layers and layers[-1] > backbone.layers:
         raise InvalidParameter(f"kv: layer {layers[-1]} is above the model's {backbone.layers} layers")
     if layers and layers[0] > exit_layer:

@@ -165,7 +165,7 @@ def _next_layer(
     if call.specs is not None and (layer > len(call.specs) or call.specs[layer - 1] != spec):
         raise InterventionDidNotRun(f"attention {layer} of {name} is not as it was at load")
     call.declared_specs.append(spec)
-    extra = call.reroute if call.reroute is not None and layer in (call.reroute.layers or ()) else None
+    extra = call.reroute if call.reroute is not None and layer in call.reroute.known else None
     call.ran["attention"] += 1
     call.ran["re-routing"] += extra is not None
     call.ran["watch"] += call.watches(layer)

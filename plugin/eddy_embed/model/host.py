@@ -189,7 +189,7 @@ class Host:
         if watcher is not None:
             watcher.begin(groups, packed.offsets)
         run = self.kept if call.last is None else call.last
-        routes = sum(layer <= run for layer in reroute.layers or ()) if reroute else 0
+        routes = sum(layer <= run for layer in reroute.known) if reroute else 0
         inside = {"attention": run, "re-routing": routes, "watch": sum(map(call.watches, range(1, run + 1)))}
         self._run_counted(call, packed, rewired, values, inside)
         return call.side_by_side(wanted)

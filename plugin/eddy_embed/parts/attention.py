@@ -89,8 +89,8 @@ class ExtraKeyValues:
     """Keys and values of the last tokens, as extra entries that every query may attend to (KV-Embedding).
 
     Attributes:
-        layers: Layers whose attention gets the entries, counted from 1; None: the backbone's default, filled in
-            before anything runs.
+        layers: Layers whose attention gets the entries, counted from 1; None: the backbone's default, "auto": those
+            measured, filled in before anything runs.
         bias: Added to the logits of the entries, after everything else; minus infinity switches them off.
         entries: Number of last tokens.
         rebase: Whether rotary keys are moved to the positions right before the first token: the last one to -1, the one
@@ -100,18 +100,23 @@ class ExtraKeyValues:
         InvalidParameter: A value is outside its range.
     """
 
-    layers: tuple[int, ...] | None
+    layers: tuple[int, ...] | Literal["auto"] | None
     bias: float = 1.0
     entries: int = 1
     rebase: bool = False
 
     def __post_init__(self) -> None:
-        if any(layer < 1 for layer in self.layers or ()):
+        if any(layer < 1 for layer in self.known):
             raise InvalidParameter(f"kv: layers={self.layers} are counted from 1")
         if math.isnan(self.bias) or self.bias == math.inf:
             raise InvalidParameter(f"kv: bias={self.bias} must be a number, or -inf for none")
         if self.entries < 1:
             raise InvalidParameter(f"kv: n={self.entries} must be at least 1")
+
+    @property
+    def known(self) -> tuple[int, ...]:
+        """The layers, none while they are not filled in."""
+        return self.layers if isinstance(self.layers, tuple) else ()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from typing import Literal
 from eddy_embed import methods
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
+from eddy_embed.methods.published import read_as_plain
 
 WORDS = ("bm25", "overlap")
 """Systems without a language model."""
@@ -33,7 +34,7 @@ class System:
         """A system by its name, methods in the form that they print."""
         if text in WORDS:
             return cls(text)
-        method = methods.parse(text)
+        method = read_as_plain(methods.parse(text))
         if method.readout is None:
             raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
         return cls(str(method))

@@ -5,32 +5,24 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from eddy_embed import methods
-from eddy_embed.analysis.layers.intrinsic_dimension import distinct, intrinsic_dimension
-from eddy_embed.analysis.layers.proposal import Proposal, propose
 from eddy_embed.analysis.text_files import read_text_files
 from eddy_embed.embedder import Embedder
-from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.calibration import FEWEST, MEASURED, dimensions_of, last_states
 from eddy_embed.encoding.validation import check_count, checked_text_list
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.methods.kv import Proposal, propose
 from eddy_embed.text.sentences import Segmenter
-from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.progress import Progress
 
 SENTENCES = 1000
 """Sentences that the paper measures on."""
-ALIKE = 1e-5
-"""States this near to their mean, relative to its length, are one: what differs is rounding."""
-FEWEST = 100
-"""Fewest different sentences or states; at 100 an estimate is off by a tenth, which is what the rule looks for."""
 
 
 @dataclass(frozen=True)
@@ -132,39 +124,13 @@ def measure(
         UnsupportedModel: The model cannot be run exactly, or `kv` does not run on it.
     """
     texts = draw(sentences, count, seed)
-    prompt = methods.kv(layers="", exit=-2, pool="last")
-    with Embedder(model, prompt, overflow="error", language="xx", check=False, **options) as embedder:
+    with Embedder(model, MEASURED, overflow="error", language="xx", check=False, **options) as embedder:
         propose([1.0] * embedder.backbone.layers, width)  # a width that is refused should not wait for the pass
-        states = last_states(embedder, texts, show_progress)
+        with Progress(show_progress) as bar:
+            states = last_states(embedder._pipeline, texts, bar)
         name = embedder.model_name
-    points = [different_states(rows) for rows in states]
-    dimensions = tuple(intrinsic_dimension(each) if len(each) >= FEWEST else math.nan for each in points)
-    different = tuple(len(each) for each in points)
+    dimensions, different = dimensions_of(states)
     return LayerMeasurement(name, len(states), count, seed, dimensions, different, propose(dimensions, width))
-
-
-def different_states(rows: NDArray[Any]) -> Doubles:
-    """The different states; one where no text reaches the last token, which behind the embedding is always so."""
-    points = distinct(rows)
-    mean = points.mean(axis=0)
-    apart = np.linalg.norm(points - mean, axis=1).max()
-    return points[:1] if apart <= ALIKE * np.linalg.norm(mean) else points
-
-
-def last_states(embedder: Embedder, texts: list[str], show_progress: bool) -> NDArray[Any]:
-    """Every text's last state behind the embedding and each of M layers that run, shape (M + 1, texts, width)."""
-    runner = embedder._pipeline.open_runner
-    levels = range(runner.host.exit_layer + 1)
-    runner = runner.at_layers(tuple(levels))
-    pipeline = replace(embedder._pipeline, runner=runner, finish=VectorFinalizer(normalize=False))
-    # Sums are in double precision, which twice the memory would be spent on.
-    dtype = np.float64 if runner.host.dtype == torch.float64 else np.float32
-    rows = np.empty((len(texts), runner.width), dtype)
-    with Progress(show_progress) as bar:
-        for at, states in pipeline.vectors(texts, "document", bar):
-            rows[at] = states
-    found: NDArray[Any] = rows.reshape(len(texts), len(levels), -1).swapaxes(0, 1)
-    return found
 
 
 def read_sentences(path: Path, *, lines: bool = False, language: str = "en") -> list[str]:
