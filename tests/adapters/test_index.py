@@ -314,7 +314,7 @@ def test_wrong_arguments_are_named(tmp_path, embedder, index):
 def test_an_index_of_an_earlier_version_is_refused_and_written_anew_from_its_texts(index, embedder):
     place = index.store.connection.folder
     as_earlier_version(index)
-    with pytest.raises(OutdatedIndex, match=r"chroma_eddy\.reindex\(place, 'notes', embedder\).*library reindex"):
+    with pytest.raises(OutdatedIndex, match=r"chroma_eddy\.reindex\(place, 'notes', embedder\).*library rebuild"):
         open_index(place, "notes", embedder)
     assert reindex(place, "notes", embedder).written == 6
     with open_index(place, "notes", embedder, passage_size=24) as written, open_index(place, "notes") as other:

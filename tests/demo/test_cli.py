@@ -148,7 +148,7 @@ def test_another_model_or_method_is_refused(library: Path, documents: Path, run:
         refused(
             run(*command, "--library", library, "--method", "plain:exit=2"),
             "method htp:exit=2, not plain:exit=2",
-            "--rebuild",
+            "library rebuild --method plain:exit=2",
         )
         refused(run(*command, "--library", library, "--model", "other/model"), "model eddy-tiny, not other/model")
     assert run("ask", QUESTION, "--library", library, "--method", "htp:k=1,exit=2", "--model", "eddy-tiny").code == 0

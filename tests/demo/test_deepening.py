@@ -142,7 +142,7 @@ def test_a_long_reading_is_told_with_figures(
     assert line == (
         "Reading 727,000 tokens takes about 5 hours on this machine (41 tokens a second). Until then the library "
         "answers as before, also after Ctrl-C. A smaller model reads faster: eddy models get smollm2, then eddy-demo "
-        "library reindex --model smollm2."
+        "library rebuild --model smollm2."
     )
 
 
@@ -295,7 +295,7 @@ def test_a_text_that_cannot_be_read_closely_leaves_the_fast_index(
         refused(ingest("library"), "vector of zeros", "The library answers from its fast index; --fast leaves it so.")
     assert state(library) == (FAST, "deepen") and answers(run, library)
     assert not (library / NEXT_SETTINGS).exists()
-    assert run("library", "reindex", "--library", library, "--method", "plain:exit=2").code == 0
+    assert run("library", "rebuild", "--library", library, "--method", "plain:exit=2").code == 0
     assert state(library) == ("plain:exit=2", "chosen") and answers(run, library)
 
 
@@ -310,15 +310,15 @@ def test_fast_is_remembered_until_best_is_asked_for(
     assert f"Method {FAST}: recommended for retrieval on eddy-tiny, without its layers." in made.err
     (documents / "zinc.txt").write_text("Zinc is a metal.", encoding="utf-8")
     assert ingest("library").code == 0 and state(library) == (FAST, "fast")
-    assert run("library", "reindex", "--library", library, "--passage-size", 12).code == 0
+    assert run("library", "rebuild", "--library", library, "--passage-size", 12).code == 0
     assert state(library) == (FAST, "fast")
     assert "(fast)" in run("library", "list", "--library", library).out
     deepened = run("ingest", documents, "--library", library, "--best")
     assert deepened.code == 0 and state(library) == (BEST, "best"), deepened.err
     refused(ingest("library", "--passage-size", 12, "--fast"), f"made with method {BEST}, not {FAST}: leave out --fast")
-    assert run("library", "reindex", "--library", library, "--fast").code == 0 and state(library) == (FAST, "fast")
-    assert run("library", "reindex", "--library", library, "--best").code == 0 and state(library) == (BEST, "best")
-    for command in (("ingest", documents), ("library", "reindex")):
+    assert run("library", "rebuild", "--library", library, "--fast").code == 0 and state(library) == (FAST, "fast")
+    assert run("library", "rebuild", "--library", library, "--best").code == 0 and state(library) == (BEST, "best")
+    for command in (("ingest", documents), ("library", "rebuild")):
         refused(run(*command, "--library", library, "--fast", "--method", "htp"), "--fast chooses the method, and so")
 
 

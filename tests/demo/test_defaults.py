@@ -46,7 +46,7 @@ def test_a_new_library_takes_a_method_that_embeds_at_once(
     assert run("ask", "Who winds the weights?", "--library", library).code == 0
     refused = run(*ingest, "--method", "plain:exit=2")
     assert refused.code == 1
-    assert "--rebuild" in refused.err
+    assert "library rebuild --method plain:exit=2" in refused.err
 
     table(Recommendation("tp"))
     assert "recommended" not in run(*ingest).err
@@ -82,12 +82,12 @@ def test_another_model_takes_the_method_recommended_for_it(
     library = tmp_path / "library"
     assert run("ingest", documents, "--library", library, "--model", MODEL, "--method", "plain:exit=2").code == 0
     table(Recommendation("plain:exit=1"))
-    made = run("library", "reindex", "--library", library)
+    made = run("library", "rebuild", "--library", library)
     assert made.code == 0 and read_settings(library).method == "plain:exit=2", made.err
-    made = run("library", "reindex", "--library", library, "--model", MODEL)
+    made = run("library", "rebuild", "--library", library, "--model", MODEL)
     assert made.code == 0, made.err
     settings = read_settings(library)
     assert (settings.method, settings.plan) == ("plain:exit=1", "best")
     table(Recommendation("plain"))
-    made = run("library", "reindex", "--library", library)
+    made = run("library", "rebuild", "--library", library)
     assert made.code == 0 and read_settings(library).method == "plain", made.err

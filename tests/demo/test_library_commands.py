@@ -1,4 +1,4 @@
-"""`eddy-demo library`: list, remove, reindex, and what `serve` refuses before it listens."""
+"""`eddy-demo library`: list, remove, rebuild, and what `serve` refuses before it listens."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
     assert outcome.code == 0 and not holds(b"pendulum") and holds(b"harbour")
 
 
-def test_reindex(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuild(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same documents, by another method; after an interruption the same command only writes the settings."""
 
     def cut(*_: object) -> None:
@@ -76,15 +76,15 @@ def test_reindex(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
-    reindex = ("library", "reindex", "--library", library, "--method", "plain:exit=2")
+    rebuilding = ("library", "rebuild", "--library", library, "--method", "plain:exit=2")
     with monkeypatch.context() as patched:
         patched.setattr(rebuild, "_write_new_settings", cut)
-        assert run(*reindex).code == 1
+        assert run(*rebuilding).code == 1
     assert (library / NEXT_SETTINGS).exists()
     assert run("ask", "When do boats leave?", "--library", library).code == 0
     listed = run("library", "list", "--library", library).out
     assert "with plain:exit=2 " in listed and "made anew" not in listed
-    outcome = run(*reindex)
+    outcome = run(*rebuilding)
     assert outcome.code == 0, outcome.err
     settings = read_settings(library)
     assert (settings.method, settings.passage_size) == ("plain:exit=2", 24)
@@ -94,7 +94,7 @@ def test_reindex(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
         assert {document.id: document.text for document in index.documents()} == before
         assert index.status().fingerprint == embedder.fingerprint
     assert run("ask", "When do boats leave?", "--library", library).code == 0
-    assert run("library", "reindex", "--library", library, "--method", "nonsense").code == 1
+    assert run("library", "rebuild", "--library", library, "--method", "nonsense").code == 1
 
 
 def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path: Path) -> None:
@@ -136,10 +136,10 @@ def test_check(library: Path, run: Run) -> None:
     assert outcome.code == 1 and "bread.txt: another text" in outcome.err and "damaged in" in outcome.err
 
 
-def test_without_any_vectors_only_reindex_works(
+def test_without_any_vectors_only_rebuild_works(
     documents: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where an earlier reindexing was interrupted."""
+    """Also where an earlier rebuild was interrupted."""
     library = tmp_path / "library"
     monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
     made = ("ingest", documents, "--library", library, "--passage-size", 12, "--method", "htp:exit=2")
@@ -151,8 +151,8 @@ def test_without_any_vectors_only_reindex_works(
         shutil.rmtree(folder)
     for command in (("ask", "When do boats leave?"), ("library", "list"), ("library", "remove", "bread.txt")):
         outcome = run(*command, "--library", library)
-        assert outcome.code == 1 and "eddy-demo library reindex" in outcome.err, outcome.err
-    assert run("library", "reindex", "--library", library).code == 0
+        assert outcome.code == 1 and "eddy-demo library rebuild" in outcome.err, outcome.err
+    assert run("library", "rebuild", "--library", library).code == 0
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
     assert run("ask", "When do boats leave?", "--library", library).code == 0
@@ -174,8 +174,8 @@ def test_a_library_of_an_earlier_version(library: Path, run: Run) -> None:
         ("library", "remove", "x"),
     ):
         outcome = run(*command, "--library", library)
-        assert (outcome.code, "`eddy-demo library reindex`" in " ".join(outcome.err.split())) == (1, True), outcome.err
-    outcome = run("library", "reindex", "--library", library)
+        assert (outcome.code, "`eddy-demo library rebuild`" in " ".join(outcome.err.split())) == (1, True), outcome.err
+    outcome = run("library", "rebuild", "--library", library)
     assert outcome.code == 0, outcome.err
     assert read_settings(library).method == default_method("eddy-tiny")
     with opened(library) as index:

@@ -173,7 +173,7 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
         wait(lambda: site.state.reader.version > version)
         assert site.names() == ["bread.txt", "tides.md"]
         assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
-        elsewhere("library", "reindex", "--library", folder, "--method", "plain:exit=2")
+        elsewhere("library", "rebuild", "--library", folder, "--method", "plain:exit=2")
         hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
         assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=2"
         embedder = Embedder("eddy-tiny", method="plain:exit=2")

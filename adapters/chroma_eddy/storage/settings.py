@@ -65,7 +65,7 @@ class IndexSettings:
         if written in EARLIER_FORMATS and not outdated:
             raise OutdatedIndex(
                 f"index {name!r} was written by an earlier version of this library. Write it anew, which keeps texts "
-                f"and metadata: chroma_eddy.reindex(place, {name!r}, embedder), or `eddy-demo library reindex` for a "
+                f"and metadata: chroma_eddy.reindex(place, {name!r}, embedder), or `eddy-demo library rebuild` for a "
                 "library"
             )
         try:

@@ -33,7 +33,7 @@ ROW = "eddy_vector"
 
 _ROUNDING = 1e-6
 """Largest difference between entries of two vectors that rounding alone may make, relative to entries above 1."""
-AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library reindex` for a library"
+AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library rebuild` for a library"
 """What to do where vectors are lost."""
 
 

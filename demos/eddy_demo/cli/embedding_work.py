@@ -95,7 +95,7 @@ def _long(now: RebuildProgress, settings: LibrarySettings) -> str:
     else:
         smaller = (
             f" A smaller model reads faster: eddy models get {PREFERRED_MODEL}, then {console.program_name()} library "
-            f"reindex --model {PREFERRED_MODEL}."
+            f"rebuild --model {PREFERRED_MODEL}."
         )
     return (
         f"Reading {tokens:,} tokens takes about {time_left} on this machine ({now.speed or 0.0:,.0f} tokens a second). "

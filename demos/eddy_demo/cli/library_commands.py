@@ -43,7 +43,7 @@ def remove(
 
 
 @app.command()
-def reindex(
+def rebuild(
     library: options.Library = options.DEFAULT_LIBRARY,
     model: options.Model = None,
     method: NewMethod = None,
@@ -60,7 +60,7 @@ def reindex(
     ] = None,
     device: options.Device = None,
 ) -> None:
-    """Embed all documents again from their stored texts, with another model, method or passage size.
+    """Change the model, method or passage size: embed all documents again from their stored texts.
 
     A library that an earlier version wrote needs it once. Without a method, one made with a recommended method takes
     what is recommended now. The library answers as before until all new vectors are written. After an interruption, the
@@ -68,7 +68,7 @@ def reindex(
     """
     from eddy_demo.cli import library_work
 
-    library_work.reindex(library, (model, method, passage_size, fast), device)
+    library_work.rebuild_with(library, (model, method, passage_size, fast), device)
 
 
 @app.command()

@@ -69,7 +69,7 @@ def remove(documents: list[str], library: Path, erase: bool) -> None:
     err.print(Text(f"{library}: {f'taken out: {names}' if names else 'removed texts are erased'}."))
 
 
-def reindex(library: Path, choices: tuple[Any, ...], device: str | None) -> None:
+def rebuild_with(library: Path, choices: tuple[Any, ...], device: str | None) -> None:
     """Embed all documents again; `choices` are arguments of `next_settings`. Without any, go on with a rebuild."""
     next_settings(read_settings(library), *choices)  # refuses wrong ones before it waits
     with lock_for_command(library):
@@ -122,7 +122,7 @@ def _plan(library: Path, settings: LibrarySettings) -> str:
     notes = [str(settings.plan)] if settings.plan != "chosen" else []
     if state.unfinished is not None and not state.exchanged:
         new = f"{state.unfinished.model}, {state.unfinished.method}"
-        notes.append(f"{done} made anew with {new}, which `eddy-demo library reindex` continues")
+        notes.append(f"{done} made anew with {new}, which `eddy-demo library rebuild` continues")
     return f" ({'; '.join(notes)})" if notes else ""
 
 

@@ -73,8 +73,9 @@ def _check(folder: Path, stored: LibrarySettings, name: str, wanted: object, opt
     """Refuse a choice, if it is one (not None), that is not the library's."""
     here = getattr(stored, name)
     if wanted is not None and here != wanted:
+        given = option or f"{_OPTIONS[name]} {wanted}"
+        change = "give --rebuild, which deletes it first" if name == "late" else f"`eddy-demo library rebuild {given}`"
         raise LibraryMismatch(
             f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {wanted}: leave out "
-            f"{option or _OPTIONS[name]}, ingest into another folder with --library, or make this library anew "
-            "(eddy-demo ingest PATH --rebuild)"
+            f"{option or _OPTIONS[name]}, ingest into another folder with --library, or change the library: {change}"
         )

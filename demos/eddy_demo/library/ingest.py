@@ -52,7 +52,7 @@ def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) 
             if read_settings(folder).plan != "deepen":
                 raise LibraryMismatch(
                     f"the library in {folder} is being made anew, and the unfinished one holds the texts too: finish "
-                    "it (eddy-demo library reindex, with the same options) before you erase texts"
+                    "it (eddy-demo library rebuild, with the same options) before you erase texts"
                 )
             index.discard_rebuilt()
         for key in keys:  # before their documents, since nobody could name those again if this failed

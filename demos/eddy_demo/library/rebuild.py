@@ -69,7 +69,7 @@ class RebuildState:
     any                there                of library.next.json  exchanged: readers go by library.next.json, and the
                                                                   next writer makes that library.json
     any other plan     none                 of library.json       finished
-    any                any                  without its vectors   damaged: `library reindex` reads texts alone; all else
+    any                any                  without its vectors   damaged: `library rebuild` reads texts alone; all else
                                                                   says so
     =================  ===================  ====================  ======================================================
 
