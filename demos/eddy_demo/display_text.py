@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from itertools import pairwise
+from pathlib import PurePath
 
 _WRAPPED = 60
 """Length from which a line that continues in the next one was probably wrapped by an editor."""
@@ -19,6 +20,17 @@ _SYMBOLS |= {code: 0xFFFD for code in range(128, 160)}
 def printable(text: str) -> str:
     """Replace control characters, except line ends and tabs."""
     return text.translate(_SYMBOLS)
+
+
+def model_label(name: str) -> str:
+    """Return what a model is called, also where it is named by its path."""
+    path = PurePath(name)
+    if not path.is_absolute():
+        return name
+    for part in path.parts:  # Hugging Face's cache, whose folders end in a hash
+        if part.startswith("models--"):
+            return part.removeprefix("models--").replace("--", "/")
+    return path.name.removesuffix(".gguf")
 
 
 def unwrapped(text: str) -> str:

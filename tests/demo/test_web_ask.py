@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.demo.site import Site
 
 from chroma_eddy import Index, open_index
+from eddy_demo.display_text import model_label
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers import answering
 from eddy_demo.web.answers.follow_up import is_follow_up
@@ -73,6 +75,34 @@ def test_no_answer_is_said(site: Site) -> None:
     )
     silent = [dict(site.ask(question, k=1))["answer"] for question in others]
     assert not any(answer["sentences"] for answer in silent) and all(answer["best"] < ANSWERS for answer in silent)
+
+
+def test_what_can_be_asked_and_who_reads(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = site.state.reader
+    entries = sorted(reader.entries(), key=lambda entry: -entry.sentences)
+    titles = [str(entry.metadata.get("title") or entry.metadata["name"]) for entry in entries]
+    summary = reader.summary(entries)
+    assert summary["titles"] == list(dict.fromkeys(titles))[:3] and len(summary["titles"]) == min(3, len(set(titles)))
+    page = site.client.get("/").text
+    assert all(f"<strong>{title}</strong>" in page for title in summary["titles"]) and "MB of" not in page
+    named = replace(reader.settings, model="/home/me/models/Qwen 3.gguf")
+    monkeypatch.setattr(reader, "settings", named)
+    assert "read by <strong>Qwen 3</strong>" in site.client.get("/").text
+    assert reader.summary(entries)["model"] == "Qwen 3"
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [
+        ("smollm2", "smollm2"),
+        ("Qwen/Qwen3-0.6B", "Qwen/Qwen3-0.6B"),
+        ("ollama:llama3.2", "ollama:llama3.2"),
+        ("/models/gemma", "gemma"),
+        ("/c/hub/models--Qwen--Qwen3-0.6B/snapshots/0a1b", "Qwen/Qwen3-0.6B"),
+    ],
+)
+def test_models_are_called_by_their_names(name: str, label: str) -> None:
+    assert model_label(name) == label
 
 
 def test_one_document_can_be_asked(site: Site) -> None:

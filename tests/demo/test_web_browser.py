@@ -382,6 +382,13 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     expect(page.locator("#asked")).to_have_count(0)
 
 
+def test_words_that_must_stand_there_and_do_not(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/?q=What+is+%22anachronistic+zeppelins%22%3F")
+    expect(page.locator(".honest")).to_have_text("Not in your documents.")
+    expect(page.locator("#answer .note")).to_contain_text("Ask without these signs")
+    expect(page.locator("#found")).to_be_hidden()
+
+
 def test_a_follow_up_question(site: Site, visit: Visit) -> None:
     """The page says what it was read with; the address, the way back from a document and "ask it alone" hold that."""
     page = visit(f"{site.url}/?q={QUESTION}")
@@ -412,7 +419,6 @@ def test_a_follow_up_question(site: Site, visit: Visit) -> None:
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/?q={QUESTION}")
     expect(page.locator(".hit")).to_have_count(8)
-    expect(page.locator("#about")).to_contain_text("MB of weights read and write: a second model for embedding")
     expect(page.locator("#status")).to_contain_text("the model added nothing")
     expect(page.locator("#written")).to_be_hidden()
     page.locator("body").click(position={"x": 5, "y": 500})

@@ -172,24 +172,20 @@ def assert_shared(reader: LibraryReader) -> None:
 
 
 def test_the_same_weights_read_and_write(library: Path) -> None:
-    """One set of tensors, vectors as those of an embedder that loads its own, and how much that saves."""
+    """One set of tensors, and vectors as those of an embedder that loads its own."""
     reader = LibraryReader(LibraryOptions(library, generate=True), ChangeSignal())
     reader.load()
     assert_shared(reader)
     separate = Embedder("eddy-tiny", method=reader.settings.method)
     assert separate.fingerprint == reader.embedder.fingerprint
     np.testing.assert_allclose(reader.embedder.encode_query(QUESTION), separate.encode_query(QUESTION), atol=1e-6)
-    model = reader.generator.model
-    whole = sum(each.numel() * each.element_size() for each in (*model.parameters(), *model.buffers()))
-    assert reader.summary(reader.entries())["shared"] == {"bytes": whole, "saved": separate.explain("a").bytes}
+    assert reader.summary(reader.entries())["writes"]
 
 
 def test_text_is_as_the_model_alone_writes_it(site: Site, writer: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads the quotes, and comes after what was found."""
     monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 40)
-    assert re.search(
-        r"\d MB of weights read and write: a second model .* would take [\d.]+ MB more", site.client.get("/").text
-    )
+    assert "What the model writes stands below" in site.client.get("/").text
     events = site.ask(QUESTION)
     names = [name for name, _ in events]
     assert names.index("writing") > max(at for at, name in enumerate(names) if name == "hit")

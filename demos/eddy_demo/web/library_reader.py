@@ -15,7 +15,7 @@ import numpy as np
 from chromadb.errors import NotFoundError
 
 from chroma_eddy import DocumentRow, Index
-from eddy_demo.display_text import printable
+from eddy_demo.display_text import model_label, printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.choices import choose_settings
 from eddy_demo.library.index import current_settings, open_library
@@ -29,6 +29,8 @@ from eddy_embed.integrations import Floats, LongDocument
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4
 """Number of documents whose vectors stay in memory."""
+_NAMED = 3
+"""Number of documents that the page names as what can be asked about."""
 _REPLACED = (NotFoundError, FingerprintMismatch, LibraryMismatch)
 """Errors of reading an index after another one has taken its place."""
 
@@ -276,20 +278,19 @@ class LibraryReader:
 
     def summary(self, entries: Sequence[DocumentRow]) -> dict[str, Any]:
         """Return what the page says about the library with these documents."""
-        shared, generator, embedder = None, self.generator, self._embedder
-        if generator is not None and embedder is not None:
-            # Bytes of the model, and of the weights that the embedder does not load again.
-            shared = {"bytes": generator.bytes, "saved": embedder.explain("a").bytes}
+        longest = sorted(entries, key=lambda entry: -entry.sentences)
+        titles = [printable(str(entry.metadata.get("title") or entry.metadata.get("name", ""))) for entry in longest]
         return {
             "documents": len(entries),
             "passages": sum(entry.passages for entry in entries),
             "sentences": sum(entry.sentences for entry in entries),
             "tokens": sum(entry.tokens for entry in entries),
-            "model": self.settings.model,
+            "titles": list(dict.fromkeys(titles))[:_NAMED],
+            "model": model_label(self.settings.model),
             "method": self.settings.method,
             "plan": self.settings.plan,
             "judges": self.can_judge,
-            "shared": shared,
+            "writes": self.generator is not None,
         }
 
 

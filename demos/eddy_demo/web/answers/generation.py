@@ -105,11 +105,6 @@ class Generator:
         """Whether the model was trained to follow instructions."""
         return _has_chat_template(self.tokenizer)
 
-    @property
-    def bytes(self) -> int:
-        """Size of the weights in bytes."""
-        return sum(each.numel() * each.element_size() for each in (*self.model.parameters(), *self.model.buffers()))
-
     def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
         """Yield the events of an answer, one answer at a time: `writing`, then `text` and `cite` for each sentence.
 

@@ -17,7 +17,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from eddy_demo import handbook
-from eddy_demo.display_text import printable
+from eddy_demo.display_text import model_label, printable
 from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import answering
 from eddy_demo.web.answers.follow_up import with_context
@@ -91,7 +91,7 @@ async def ask(
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
     if rerank and state.reader.ready and not state.reader.can_judge:
-        raise RequestRefused(400, f"{state.reader.settings.model} is an embedding model, and cannot judge passages")
+        raise RequestRefused(400, f"{model_label(state.reader.settings.model)} is an embedding model, and cannot judge")
     together = with_context(question, after, state.limits.question_characters)
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.

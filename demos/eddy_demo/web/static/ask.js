@@ -185,6 +185,7 @@ async function ask() {
   const own = (running = new AbortController());
   status.textContent = reading ? `Looking … ${reading} is being read at the same time, so this takes longer.` : "Looking …";
   const began = performance.now();
+  let answered = false;
   let seconds = 0; // until the answer; what the model writes takes longer
   try {
     const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}${previous && `&after=${encodeURIComponent(previous)}`}${rerank?.checked ? "&rerank=true" : ""}`, { signal: own.signal });
@@ -192,6 +193,7 @@ async function ask() {
       if (own.signal.aborted) return;
       if (name === "follow-up") showFollowUp(text, data.to);
       else if (name === "answer") {
+        answered = true;
         seconds ||= (performance.now() - began) / 1000;
         showAnswer(data);
         if (!after) {
@@ -210,9 +212,11 @@ async function ask() {
       else if (name === "done") showDone(data.passages, seconds, data.judged);
       else showWritten(name, data);
     }
-    if (!hits.children.length) {
+    if (!answered) {
       answer.hidden = true;
       status.replaceChildren("The library has no document yet. ", element("a", { href: "/library" }, "Put some in."));
+    } else if (!hits.children.length) {
+      answerBody.querySelector(".note").textContent = "No passage has the words in quotation marks, or every one has a word with a minus. Ask without these signs.";
     }
   } catch (error) {
     if (error.name === "AbortError") return;
