@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +39,38 @@ def test_the_command_imports_and_collects_only_what_it_must() -> None:
     assert not FOREIGN & set(loaded)
     assert collections <= 1, "each walks through a million objects, and 6 were made"
     assert enabled
+
+
+QUIET = """
+import logging, sys, warnings
+import eddy_embed, chroma_eddy
+from eddy_embed import Embedder, Reranker
+chroma_eddy.Index
+assert "torchao" in sys.modules
+import numpy
+kept = [(action, message) for action, message, kind, *_ in warnings.filters if kind is Warning]
+assert all(message is not None and message.match("size") is None for _, message in kept), kept
+assert ("always", numpy.exceptions.RankWarning) in [(action, kind) for action, _, kind, *_ in warnings.filters]
+assert logging.root.manager.disable == 0
+warnings.warn("of the program's own")
+"""
+
+
+def test_what_is_installed_beside_it_says_nothing(tmp_path: Path) -> None:
+    """transformers imports torchao where it is; one that does not fit the installed torch complains."""
+    module = tmp_path / "torchao" / "prototype" / "safetensors"
+    module.mkdir(parents=True)
+    (tmp_path / "torchao" / "__init__.py").write_text(
+        "import logging, warnings\nwarnings.warn('another torch')\nlogging.getLogger('torchao').warning('no kernels')\n"
+    )
+    (module / "safetensors_support.py").write_text("flatten_tensor_state_dict = None\n")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, "-c"]
+    loud = subprocess.run([*command, "import torchao"], capture_output=True, text=True, env=environ)
+    assert "another torch" in loud.stderr and "no kernels" in loud.stderr
+    child = subprocess.run([*command, QUIET], capture_output=True, text=True, env=environ, check=True)
+    said = child.stderr.splitlines()
+    assert len(said) == 1 and "of the program's own" in said[0], child.stderr
 
 
 def test_the_collector_runs_again_unless_it_was_off() -> None:

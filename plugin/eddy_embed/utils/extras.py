@@ -1,14 +1,20 @@
-"""Packages of extras: where one is missing, the error names the extra that installs it."""
+"""Packages of others: those of extras, whose error names the extra that installs them, and what all say on import."""
 
 from __future__ import annotations
 
+import logging
+import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, cast
 
 from eddy_embed.errors import MissingExtra
+
+_ANY = r"(?s)(?#during an import).*"
+"""Any message; no filter of the program's is written so."""
 
 
 @contextmanager
@@ -22,6 +28,29 @@ def importing(extra: str) -> Iterator[None]:
         yield
     except ModuleNotFoundError as error:
         raise _missing(error.name or str(error), extra) from None
+
+
+@contextmanager
+def quiet_imports() -> Iterator[None]:
+    """Keep to itself what packages say of themselves when transformers is imported, which imports all it could use.
+
+    One that is not used here, such as a torchao that does not fit torch, may warn in each process. What the program
+    has set for its warnings and logs is as before after the block; once transformers is there, nothing is changed.
+    """
+    if "transformers.modeling_utils" in sys.modules:
+        yield
+        return
+    before = logging.root.manager.disable
+    # Not `catch_warnings`, which would also take away what packages such as numpy set for good.
+    warnings.filterwarnings("ignore", message=_ANY)
+    own, filters = warnings.filters[0], cast("list[Any]", warnings.filters)
+    logging.disable(max(before, logging.WARNING))
+    try:
+        yield
+    finally:
+        logging.disable(before)
+        if own in filters:
+            filters.remove(own)
 
 
 def import_lazily(package: str, modules: Mapping[str, str], name: str, extra: str) -> Any:
