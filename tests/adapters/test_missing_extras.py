@@ -59,7 +59,7 @@ def test_classes_name_the_extra() -> None:
 @pytest.mark.parametrize("arguments", [["--help"], ["ask", "--help"], ["ask", "what?"]], ids=" ".join)
 def test_the_demo_shows_its_help(arguments: list[str]) -> None:
     code = "from eddy_demo.cli import main\nmain()"
-    found = without("bs4,chromadb,fastapi,jinja2,lxml,mammoth,pypdf,tantivy", code, *arguments)
+    found = without("bs4,chromadb,fastapi,jinja2,lxml,mammoth,pypdfium2,tantivy", code, *arguments)
     if "--help" in arguments:
         assert found.returncode == 0 and "Usage" in found.stdout and found.stderr == ""
     else:

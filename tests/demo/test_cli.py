@@ -195,7 +195,7 @@ def test_wrong_input(
     assert (tmp_path / "full" / "file").read_text(encoding="utf-8") == "mine"
 
 
-@pytest.mark.parametrize("module", ["bs4", "pypdf", "mammoth", "chromadb"])
+@pytest.mark.parametrize("module", ["bs4", "pypdfium2", "mammoth", "chromadb"])
 def test_a_missing_extra_is_named(module: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)
     refused(run("ingest", "anything"), f"{module} is not installed", 'pip install "eddy-embed[demo]"')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -21,9 +20,9 @@ from reportlab.pdfgen.canvas import Canvas
 
 from chroma_eddy import Document
 from eddy_demo.errors import Unreadable
-from eddy_demo.readers.page_headers import split_page_headers
-from eddy_demo.readers.paragraphs import Line, reflow
 from eddy_demo.readers.pdf import read_pdf
+from eddy_demo.readers.pdf.page_headers import split_page_headers
+from eddy_demo.readers.pdf.paragraphs import Line, reflow
 
 TOP, PITCH, SIZE = 780.0, 14.0, 11.0
 Drawn = Sequence[str | tuple[str, float]]
@@ -97,7 +96,7 @@ BOOK = make(
     title="Über die Gezeiten",
 )
 TEXT = (
-    "Grüße vom Meer\n\n"
+    "Tides of the coast\n\nGrüße vom Meer\n\n"
     "The moon pulls the water of the sea towards it, and the water rises twice a day – 3 € a look – in every harbour "
     "of the coast. A well-known harbour master says so.\n\n"
     "At new moon the tide is high, and the boats that lie in the harbour leave two hours before. It is a matter of "
@@ -113,7 +112,7 @@ def test_lines_become_paragraphs_across_pages() -> None:
     assert content.title == "Über die Gezeiten"
     assert content.page_starts == (0, TEXT.index("harbour leave"), TEXT.index("sleeps"))
     assert content.notes == (
-        'left out 6 running headers and footers: "Tides of the coast" (3 times), page numbers (3 times)',
+        'left out 5 running headers and footers: page numbers (3 times), "Tides of the coast" (2 times)',
     )
 
 
@@ -131,7 +130,7 @@ def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
     (tmp_path / "note.txt").write_text("A note without pages.", encoding="utf-8")
     made = run("ingest", tmp_path / "tides.pdf", tmp_path / "note.txt", "-l", tmp_path / "lib", "--passage-size", 40)
     assert made.code == 0, made.err
-    assert 'tides.pdf: left out 6 running headers and footers: "Tides' in made.err
+    assert "tides.pdf: left out 5 running headers and footers: page" in made.err
     question = ("ask", "When do the boats leave?", "-l", tmp_path / "lib", "-k", 100)
     found = json.loads(run(*question, "--json").out)
     assert {answer["document"] for answer in found} == {"tides.pdf", "note.txt"}
@@ -163,26 +162,46 @@ def lines(page: int, *texts: str) -> list[Line]:
     return [Line(text, page, 60, TOP - PITCH * row, SIZE) for row, text in enumerate(texts)]
 
 
-# Each: what stands at the top of five pages, and how many of them are running lines.
+# Each: what stands at the top of five pages, its size, and how many of these lines are left out.
 HEADERS = [
-    (("Title", "Title", "Title", "Other", "Another"), 3),
-    (("Title", "Title", "Other", "Another", "None"), 0),
-    (("12", "13", "14", "15", "16"), 5),
-    (("12", "17", "3", "99", "4"), 0),
-    (("iv", "v", "vi", "vii", "viii"), 5),
-    (("- 1 -", "- 2 -", "- 3 -", "- 4 -", "- 5 -"), 5),
-    (("Chapter 1 7", "Chapter 1 8", "10 pages", "Chapter 2 10", "Chapter 2 11"), 4),
-    (("Page 1 of 5", "Page 2 of 5", "Page 3 of 5", "Page 4 of 5", "Page 5 of 5"), 5),
-    (("Author", "Book", "Author", "Book", "Author"), 3),
+    (("Title", "Title", "Title", "Other", "Another"), SIZE, 2),  # the first one stays, as it stands nowhere else
+    (("Title", "Title", "Other", "Another", "None"), SIZE, 0),
+    (("Body a4", "Body a4", "Body a4", "Body a4", "Body a4"), SIZE, 5),
+    (("12", "13", "14", "15", "16"), SIZE, 5),
+    (("12", "17", "3", "99", "4"), SIZE, 0),
+    (("2019", "2020", "2021", "2022", "2023"), SIZE, 0),
+    (("iv", "v", "vi", "vii", "viii"), SIZE, 5),
+    (("- 1 -", "- 2 -", "- 3 -", "- 4 -", "- 5 -"), SIZE, 5),
+    (("Chapter 1 7", "Chapter 1 8", "10 pages", "Chapter 2 10", "Chapter 2 11"), 8, 3),
+    (("Lesson 1", "Lesson 2", "Lesson 3", "Lesson 4", "Lesson 5"), SIZE, 0),
+    (("Lesson 1", "Lesson 2", "Lesson 3", "Lesson 4", "Lesson 5"), 20, 0),
+    (("Invoice 1001", "Invoice 1002", "Invoice 1003", "Invoice 1004", "Invoice 1005"), SIZE, 0),
+    (("Page 1 of 5", "Page 2 of 5", "Page 3 of 5", "Page 4 of 5", "Page 5 of 5"), SIZE, 5),
+    (("Author", "Book", "Author", "Book", "Author"), SIZE, 2),
+    (("Tides", "Tides", "Tides", "Tides", "Tides"), 14, 0),
 ]
 
 
-@pytest.mark.parametrize(("tops", "running"), HEADERS, ids=[tops[0] for tops, _ in HEADERS])
-def test_running_lines(tops: Sequence[str], running: int) -> None:
-    pages = [line for page, top in enumerate(tops) for line in lines(page, top, f"Body {'abcde'[page]}.", "More body.")]
-    body, left_out = split_page_headers([line for line in pages if line.text != "More body."])
+@pytest.mark.parametrize(("tops", "size", "running"), HEADERS, ids=[f"{tops[0]} {size}" for tops, size, _ in HEADERS])
+def test_running_lines(tops: Sequence[str], size: float, running: int) -> None:
+    pages = [
+        [
+            Line(top, page, 60, TOP, size),
+            *(
+                Line(f"{text} {'abcde'[page]}.", page, 60, TOP - PITCH * row, SIZE)
+                for row, text in ((4, "Body"), (5, "B"))
+            ),
+        ]
+        for page, top in enumerate(tops)
+    ]
+    body, left_out = split_page_headers([line for page in pages for line in page])
     assert sum(left_out.values()) == running
-    assert len(body) == len(tops) * 2 - running
+    assert len(body) == len(tops) * 3 - running
+
+
+def test_the_head_of_a_table_on_every_page_stays() -> None:
+    pages = [[f"Date of {'abcd'[page]}", "One", "Two"] for page in range(4)]
+    assert split_page_headers([line for page in range(4) for line in lines(page, "Date", *pages[page])])[1] == {}
 
 
 def test_a_title_in_the_words_of_the_header_stays() -> None:
@@ -226,10 +245,11 @@ def test_columns_sizes_indents_and_stamps() -> None:
     column = [Line(f"{LONG} {n}", 0, 60, 500 - 14 * n, SIZE) for n in range(3)]
     second = [Line(f"go on {LONG} {n}.", 0, 300 + 12 * (n == 2), 500 - 14 * n, SIZE) for n in range(3)]
     note = [Line("A footnote in small print.", 0, 300, 100, 8), Line("arXiv stamp", 0, 20, 300, SIZE, angle=90)]
-    cells = [Line("Alden", 0, 60, 80, SIZE), Line("04:10", 0, 200, 80, SIZE)]
+    cells = [Line(f"| {name} | 04:10 |", 0, 60, 80 - row, SIZE, is_row=True) for row, name in ((0, "Alden"), (9, "Bo"))]
     text, starts = reflow([*column, *second, *note, *cells], 3)
     joined = " ".join(line.text for line in [*column, *second[:2]])
-    assert text == f"{joined}\n\n{second[2].text}\n\nA footnote in small print.\n\narXiv stamp\n\nAlden 04:10"
+    rest = "A footnote in small print.\n\narXiv stamp\n\n| Alden | 04:10 |\n| Bo | 04:10 |"
+    assert text == f"{joined}\n\n{second[2].text}\n\n{rest}"
     assert starts == (0, len(text), len(text))
 
 
@@ -274,7 +294,7 @@ def empty_pdf() -> bytes:
         (BOOK[: len(BOOK) // 2], "damaged, or no PDF file"),
         (BOOK.replace(b"/Pages", b"/Pagan"), "damaged, or no PDF file"),
         (b"no pdf", "damaged, or no PDF file"),
-        (empty_pdf(), "it has no pages"),
+        (empty_pdf(), "damaged, or no PDF file"),
         (make([[], []]), "no text in its 2 pages"),
         (scan([""]), "no text in its page, only pictures: run OCR first"),
         (scan(["", ""]), "no text in its 2 pages, only pictures: run OCR first"),
@@ -297,5 +317,4 @@ def test_what_is_missing_or_mended_is_said() -> None:
     assert note == "2 characters have no meaning in the file's fonts and stand as \ufffd"
     mended = read_pdf(BOOK[:-2])
     assert mended.text == TEXT
-    assert mended.notes[-1].startswith("damaged, so check that nothing is missing; pypdf reports: EOF marker")
-    assert logging.getLogger("pypdf").propagate
+    assert mended.notes[-1].startswith("damaged, so check that nothing is missing: the file does not end")

@@ -18,8 +18,8 @@ from tests.demo.test_pdf import make
 
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.settings import check_available, delete_library, original_path
-from eddy_demo.readers import page_image
 from eddy_demo.readers.documents import read_documents
+from eddy_demo.readers.pdf import page_image
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.originals import draw_original, find_original

@@ -25,7 +25,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-_REQUIRED_MODULES = "bs4 chromadb lxml mammoth markdown_it markdownify mdit_py_plugins pypdf tantivy yaml".split()
+_REQUIRED_MODULES = (
+    "bs4 chromadb lxml mammoth markdown_it markdownify mdit_py_plugins openpyxl pptx pypdfium2 tantivy webencodings "
+    "yaml"
+).split()
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,4 +2,5 @@
 
 from eddy_embed.integrations import check_installed
 
-check_installed("demo", *"bs4 lxml mammoth markdown_it markdownify mdit_py_plugins pypdf yaml".split())
+_NEEDED = "bs4 lxml mammoth markdown_it markdownify mdit_py_plugins openpyxl pptx pypdfium2 webencodings yaml"
+check_installed("demo", *_NEEDED.split())

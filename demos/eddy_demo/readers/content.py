@@ -17,6 +17,7 @@ class Content:
     text: str  # as it is embedded and cited
     page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
     notes: tuple[str, ...] = ()  # what the reader left out or repaired, for the user
+    page_labels: tuple[str, ...] = ()  # what the pages call themselves, such as "iv", if not 1, 2, 3
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import queue
 import subprocess
@@ -10,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ class ReaderProcess:
             raise Unreadable(message["error"])
 
     def _start(self) -> subprocess.Popen[bytes]:
-        limits = {field.name: getattr(self._limits, field.name) for field in fields(ReadingLimits)}
+        limits = {field.name: getattr(self._limits, field.name) for field in dataclasses.fields(ReadingLimits)}
         self._child = child = subprocess.Popen(
             worker_command("eddy_demo.readers.worker", json.dumps(limits)),
             stdin=subprocess.PIPE,
@@ -120,7 +120,8 @@ class ReaderProcess:
 
 
 def _content(values: dict[str, Any]) -> Content:
-    return Content(values["title"], values["text"], tuple(values["page_starts"]), tuple(values["notes"]))
+    fields: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in values.items()}
+    return Content(**fields)
 
 
 def _row(values: dict[str, Any]) -> Row:

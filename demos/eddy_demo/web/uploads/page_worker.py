@@ -10,7 +10,7 @@ import json
 import sys
 from pathlib import Path
 
-from eddy_demo.readers.page_image import draw_page
+from eddy_demo.readers.pdf.page_image import draw_page
 from eddy_demo.readers.worker import limit_resources
 
 

@@ -4,30 +4,36 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 SOFT_HYPHEN = "\u00ad"
 """The soft hyphen."""
 
+LEADER = re.compile(r"(?:\.[ \xa0]?){4,}\s*[\divxlc]+$|(?:\u2026[ \xa0]?){2,}\s*[\divxlc]+$", re.IGNORECASE)
+"""Dots that lead to a page number, at the end of a line of a table of contents."""
+
 _STOP = re.compile(r"[.!?:…。！？：][\"'”’»)\]]*$")
 _BULLET = re.compile(r"[•‣◦▪■●○·\uf0b7\uf0a7]")
 _ITEM = re.compile(r"(?:[-–—*]|\(?(?:\d{1,3}|[a-zA-Z])[.)]|\[\d{1,3}\]|\w{1,2}(?:\.\d{1,3})+\.?)\s")
 _BROKEN = re.compile(rf"([^\W\d_]+)[-\u2010{SOFT_HYPHEN}]$")
+_WIDE = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")  # Korean has spaces
+_GOES_ON = re.compile(rf"(?:[-\u2010–—{SOFT_HYPHEN}]|{_WIDE.pattern})$")
 _WORD = re.compile(r"[^\W\d_]+")
 _COMPOUND = re.compile(r"(?=(?<![^\W\d_])([^\W\d_]+)[-\u2010]([^\W\d_]+))")
-_WIDE = re.compile("[\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef]")  # Korean has spaces
 
 _MAX_GAP = 1.15
 """Ratio to the typical distance between lines; a larger gap begins a paragraph."""
 _SHORT_LINE = 0.6
 """Ratio to the typical length; a shorter line ends a paragraph, unless the next one begins in lower case."""
+_COLUMN, _HEADING = 16, 40
+"""Characters in a line of the narrowest column of prose, and in the longest line in capitals that is a heading."""
 _MAX_SIZE_CHANGE = 0.12
 """Relative difference of sizes above which lines belong to different paragraphs, as a heading or a footnote does."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Line:
     """A line of a page: text without surrounding space, page counted from 0, sizes in points, angle in degrees."""
 
@@ -37,6 +43,14 @@ class Line:
     y: float  # height on the page
     size: float  # font size of most of its characters
     angle: float = 0.0
+    is_row: bool = False  # of a table
+    end: float = 0.0  # where it ends in the direction of writing
+    parts: int = 1  # number of parts with wide gaps between them
+    glyphs: tuple[int, ...] = field(default=(), repr=False, compare=False)  # in PDFium's page of text
+
+    def with_text(self, text: str) -> Line:
+        """Return the line with another text."""
+        return replace(self, text=text)
 
 
 def reflow(lines: Sequence[Line], n_pages: int) -> tuple[str, tuple[int, ...]]:
@@ -46,7 +60,6 @@ def reflow(lines: Sequence[Line], n_pages: int) -> tuple[str, tuple[int, ...]]:
     stays if the document has the word elsewhere with a hyphen and nowhere without, or if the second part does not begin
     in lower case and the joined word occurs nowhere else.
     """
-    lines = _join_rows(lines)
     layout = _TypicalLayout(lines)
     vocabulary = _Vocabulary(lines)
     parts: list[str] = []
@@ -60,26 +73,13 @@ def reflow(lines: Sequence[Line], n_pages: int) -> tuple[str, tuple[int, ...]]:
                 if cut:
                     parts[-1] = parts[-1][:-cut]
             else:
-                cut, glue = 0, "\n\n"
+                cut, glue = 0, "\n" if _is_list(before) and _is_list(line) else "\n\n"
             parts.append(glue)
             length += len(glue) - cut
         starts += [length] * (line.page + 1 - len(starts))
         parts.append(line.text)
         length += len(line.text)
     return "".join(parts), (*starts, *([length] * (n_pages - len(starts))))
-
-
-def _join_rows(lines: Iterable[Line]) -> list[Line]:
-    """Join lines that are side by side, such as the cells of a table."""
-    rows: list[Line] = []
-    for line in lines:
-        last = rows[-1] if rows else None
-        if last and (last.page, last.angle) == (line.page, line.angle) and line.x > last.x:
-            if abs(last.y - line.y) < 0.3 * min(last.size, line.size):
-                rows[-1] = Line(f"{last.text} {line.text}", last.page, last.x, last.y, last.size, last.angle)
-                continue
-        rows.append(line)
-    return rows
 
 
 class _TypicalLayout:
@@ -102,9 +102,13 @@ class _TypicalLayout:
         ended = bool(_STOP.search(before.text))
         lower = line.text[0].islower()
         unlike = abs(before.size - line.size) > _MAX_SIZE_CHANGE * max(before.size, line.size)
-        if unlike or before.angle != line.angle or self._item(line, ended, bool(_ITEM.match(before.text))):
+        apart = unlike or before.angle != line.angle or _is_list(before) or _is_list(line)
+        if apart or self._item(line, ended, bool(_ITEM.match(before.text))):
             return False
-        short = len(before.text) < _SHORT_LINE * self._length[_size_key(before)]
+        if before.text.isupper() and not line.text.isupper() and len(before.text) < _HEADING:
+            return False
+        narrow = self._length[_size_key(line)] < _COLUMN and not _GOES_ON.search(before.text)
+        short = narrow or len(before.text) < _SHORT_LINE * self._length[_size_key(before)]
         if not _in_flow(before, line):
             return not ended and (lower or not short)
         gap, typical = before.y - line.y, self._gap.get(_size_key(line), 1.3 * line.size)
@@ -115,6 +119,11 @@ class _TypicalLayout:
 
     def _item(self, line: Line, ended: bool, among_items: bool) -> bool:
         return bool(_BULLET.match(line.text)) or ((ended or among_items) and bool(_ITEM.match(line.text)))
+
+
+def _is_list(line: Line) -> bool:
+    """Whether a line stands for itself: the row of a table, or the line of a table of contents."""
+    return line.is_row or bool(LEADER.search(line.text))
 
 
 def _in_flow(before: Line, line: Line) -> bool:

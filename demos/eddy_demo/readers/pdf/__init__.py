@@ -1,0 +1,130 @@
+"""Read PDF files: PDFium gives the glyphs, `layout` their lines, `paragraphs` the text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pypdfium2.raw as pdfium
+from pypdfium2 import PdfDocument, PdfiumError, PdfPage
+
+from eddy_demo.errors import Unreadable
+from eddy_demo.readers.content import Content, choose_title
+from eddy_demo.readers.limits import ReadingLimits
+from eddy_demo.readers.pdf.fields import read_fields
+from eddy_demo.readers.pdf.glyphs import read_glyphs
+from eddy_demo.readers.pdf.layout import read_lines
+from eddy_demo.readers.pdf.page_headers import split_page_headers
+from eddy_demo.readers.pdf.paragraphs import SOFT_HYPHEN, Line, reflow
+
+_CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]|[\ufffe\uffff]")
+_SPACES = re.compile(r"[ \xa0]+")
+_UNKNOWN = "\ufffd"
+_REPLACED = {0x7F: "•"}  # the unused codes of WinAnsiEncoding are bullets: ISO 32000-1, annex D.2
+_REPLACED |= {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
+_REPLACED |= {9: " ", 10: " ", 13: " "}
+_NO_TITLE = {"anonymous", "untitled", "unspecified"}
+_END = b"%%EOF"
+
+
+def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages) -> Content:
+    """Extract the text of a PDF file as people see it; notes say what is left out."""
+    try:
+        with PdfDocument(data) as document:
+            if len(document) > max_pages:
+                raise Unreadable(f"it has {len(document):,} pages, and at most {max_pages:,} are read; split it")
+            return _read(document, _END not in data[-1024:])
+    except PdfiumError as error:
+        if error.err_code == pdfium.FPDF_ERR_PASSWORD:
+            raise Unreadable(
+                "protected by a password: open it in a PDF reader, and print it to a new file without one"
+            ) from None
+        raise Unreadable(
+            "damaged, or no PDF file: open it in a PDF reader, and print or export it as PDF again"
+        ) from error
+
+
+def _read(document: PdfDocument, is_cut: bool) -> Content:
+    document.init_forms()
+    n_pages = len(document)
+    lines, pictures, broken, hidden = list[Line](), list[int](), list[int](), dict[int, int]()
+    for number in range(n_pages):
+        try:
+            page = document[number]
+        except PdfiumError:
+            broken.append(number + 1)
+            continue
+        own, unseen = page_lines(page, number)
+        lines += own
+        hidden |= {number + 1: unseen} if unseen else {}
+        if not own and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
+            pictures.append(number + 1)
+        page.close()
+    if not n_pages:
+        raise Unreadable("it has no pages")
+    if not lines:
+        many = "its page" if n_pages == 1 else f"its {n_pages} pages"
+        if not pictures:
+            raise Unreadable(f"no text in {many}")
+        raise Unreadable(f"no text in {many}, only pictures: run OCR first, for instance with `ocrmypdf IN OUT`")
+    labels = tuple(document.get_page_label(number) for number in range(n_pages))
+    plain = tuple(str(number + 1) for number in range(n_pages))
+    body, left_out = split_page_headers(lines, labels if any(labels) else plain)
+    text, starts = reflow(body, n_pages)
+    title, notes = choose_title([_title(document)])
+    notes += tuple(_notes(text, left_out, pictures, n_pages, hidden, broken, is_cut))
+    return Content(title, text, starts, notes, labels if any(labels) and labels != plain else ())
+
+
+def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int]:
+    """Return the lines of a page in reading order, and the number of glyphs that nobody sees."""
+    glyphs, unseen = read_glyphs(page)
+    found = read_lines(glyphs, number, read_fields(page))
+    cleaned = ((line, _SPACES.sub(" ", _clean(line.text)).strip()) for line in found)
+    return [line.with_text(text) for line, text in cleaned if text], unseen
+
+
+def _title(document: PdfDocument) -> str:
+    title = _SPACES.sub(" ", _clean(document.get_metadata_value("Title"))).strip()
+    return "" if title.lower().strip("()") in _NO_TITLE else title
+
+
+def _clean(text: str) -> str:
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
+    body, last = (text[:-1], text[-1]) if text.rstrip().endswith(SOFT_HYPHEN) else (text, "")
+    return _CONTROL.sub(_UNKNOWN, (body.replace(SOFT_HYPHEN, "") + last).translate(_REPLACED))
+
+
+def _notes(
+    text: str,
+    left_out: dict[str, int],
+    pictures: list[int],
+    n_pages: int,
+    hidden: dict[int, int],
+    broken: list[int],
+    is_cut: bool,
+) -> Iterator[str]:
+    if left_out:
+        kinds = [f"{what} ({count} times)" for what, count in sorted(left_out.items(), key=lambda item: -item[1])]
+        yield f"left out {sum(left_out.values())} running headers and footers: {_listed(kinds, 50)}"
+    if hidden:
+        yield (
+            f"left out {sum(hidden.values())} characters that nobody sees ({_listed([f'p. {n}' for n in hidden])}): "
+            "drawn invisibly, in the colour behind them, tiny, off the page or on a layer that is off"
+        )
+    if pictures:
+        yield (
+            f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_listed([f'p. {n}' for n in pictures])}): "
+            "run OCR first if they matter, for instance with `ocrmypdf --skip-text IN OUT`"
+        )
+    if unknown := text.count(_UNKNOWN):
+        yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
+    if broken:
+        yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_listed([f'p. {n}' for n in broken])})"
+    if is_cut:
+        yield "damaged, so check that nothing is missing: the file does not end as a PDF file does"
+
+
+def _listed(items: list[str], most: int = 5) -> str:
+    more = f", … and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(items[:most]) + more

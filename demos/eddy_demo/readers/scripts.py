@@ -1,0 +1,37 @@
+"""Raised and lowered characters, by one rule for all formats: as Unicode's own signs where it has them."""
+
+from __future__ import annotations
+
+import unicodedata
+
+_RAISED = dict(zip("0123456789+-−=()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾", strict=True))
+_LOWERED = dict(zip("0123456789+-−=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎", strict=True))
+_LETTERS = dict(zip("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻ", strict=True))
+_WORDS = {"TM": "™", "SM": "℠"}
+_KEPT = "*†‡§¶®©™℠ªº"
+_SEPARATORS = ",;–-"
+
+
+def raised(text: str) -> str:
+    """Return raised text: digits, signs and a lone letter as Unicode has them, several marks with their commas.
+
+    Where there is no such sign, as for "st" in "1st", the text stands as it is.
+    """
+    bare = unicodedata.normalize("NFKC", text.strip()) if text.strip() not in _KEPT else text.strip()
+    if bare in _WORDS:
+        return _WORDS[bare]
+    if len(bare) == 1 and bare in _LETTERS:
+        return _LETTERS[bare]
+    return _signs(text, bare.strip("[]") if bare[:1] == "[" and bare[-1:] == "]" else bare, _RAISED)
+
+
+def lowered(text: str) -> str:
+    """Return lowered text: digits and signs as Unicode has them; other text stands as it is."""
+    return _signs(text, text.strip(), _LOWERED)
+
+
+def _signs(text: str, bare: str, signs: dict[str, str]) -> str:
+    known = all(letter in signs or letter in _SEPARATORS or letter.isspace() for letter in bare)
+    if not known or not any(letter in signs for letter in bare):
+        return text
+    return "".join(signs.get(letter, letter) for letter in bare)

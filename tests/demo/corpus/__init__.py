@@ -1,0 +1,1 @@
+"""Small files, each of a kind, with the text that a reader sees."""
