@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import json
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from eddy_demo.errors import Unreadable, one_line
+from eddy_demo.readers.charsets import decode, rows_mark
 from eddy_demo.readers.content import MAX_TITLE, Content, Row, choose_title
 from eddy_demo.readers.limits import ReadingLimits
 
@@ -52,47 +54,31 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits) -> Content:
 
         return read_pdf(data, limits.pages)
     if suffix == ".txt":
-        return Content("", _decode(data))
-    from eddy_demo.readers.markup import read_docx, read_html, read_markdown
+        return Content("", decode(data))
+    from eddy_demo.readers.markup import read_html, read_markdown
+    from eddy_demo.readers.word import read_docx
 
     if suffix == ".docx":
         return read_docx(data)
-    return read_html(_decode(data, html=True)) if suffix in (".html", ".htm") else read_markdown(_decode(data))
-
-
-def _decode(data: bytes, html: bool = False) -> str:
-    """Decode strictly: a wrong guess would shift every citation."""
-    encoding = "utf-8"
-    if html:
-        from bs4.dammit import EncodingDetector
-
-        encoding = EncodingDetector.find_declared_encoding(data, is_html=True) or encoding
-    try:
-        text = data.decode(encoding)
-    except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        raise Unreadable(
-            f"not {encoding.upper():.80}: byte 0x{byte:02x} at position {error.start} cannot be decoded; "
-            "convert it first, for instance with iconv"
-        ) from None
-    except (LookupError, UnicodeError):
-        raise Unreadable(f"declares the unknown encoding {encoding!r:.80}; convert it to UTF-8") from None
-    return text.removeprefix("\ufeff")
+    return read_html(decode(data, html=True)) if suffix in (".html", ".htm") else read_markdown(decode(data))
 
 
 def _read_rows(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Row]:
     seen: set[str] = set()
     n_bytes = 0
     with gzip.open(path) if suffix == ".jsonl.gz" else path.open("rb") as file:
+        encoding = rows_mark(file.read(2))
+        file.seek(0)
+        lines = codecs.EncodedFile(file, "utf-8", "utf-16") if encoding else file
         for number in count(1):
-            line = file.readline(limits.file_bytes + 1)
+            line = lines.readline(limits.file_bytes + 1)
             if not line:
                 return
             n_bytes += len(line)
             if limit := _exceeded(number, len(line), n_bytes, limits):
                 raise Unreadable(f"line {number} and what follows are not read: {limit}; split the file")
             try:
-                if text := _decode(line).strip():
+                if text := decode(line).strip():
                     yield _read_row(text, number, seen, limits)
             except Unreadable as error:
                 yield Row(number, reason=str(error))
@@ -112,7 +98,8 @@ def _read_row(line: str, number: int, seen: set[str], limits: ReadingLimits) -> 
         row = json.loads(line)
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             raise Unreadable('not a row {"id": ..., "title": ..., "text": ...}')
-        row_id, title = str(row.get("id", number)), str(row.get("title") or "")
+        given = row.get("id")
+        row_id, title = _new_id(number, seen) if given is None else str(given), str(row.get("title") or "")
     except RecursionError:
         raise Unreadable("its JSON is nested hundreds of levels deep") from None
     except ValueError as error:
@@ -125,6 +112,11 @@ def _read_row(line: str, number: int, seen: set[str], limits: ReadingLimits) -> 
     seen.add(row_id)
     title, notes = choose_title([title])
     return Row(number, row_id, _checked(Content(title, row["text"], notes=notes), limits))
+
+
+def _new_id(number: int, seen: set[str]) -> str:
+    """Return an id for a line without one, such as "(line 3)", that no other line has."""
+    return next(name for n in count() if (name := f"(line {number}{'′' * n})") not in seen)
 
 
 def _checked(content: Content, limits: ReadingLimits) -> Content:

@@ -22,7 +22,7 @@ def raised(text: str) -> str:
         return _WORDS[bare]
     if len(bare) == 1 and bare in _LETTERS:
         return _LETTERS[bare]
-    return _signs(text, bare.strip("[]") if bare[:1] == "[" and bare[-1:] == "]" else bare, _RAISED)
+    return _signs(text, bare, _RAISED)
 
 
 def lowered(text: str) -> str:

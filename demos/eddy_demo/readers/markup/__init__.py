@@ -1,13 +1,11 @@
-"""Read HTML, Markdown and Word files as Markdown text: `# headings`, `- items`, `| table | rows |`."""
+"""Read HTML and Markdown files as Markdown text: `# headings`, `- items`, `| table | rows |`."""
 
 from __future__ import annotations
 
-import io
 import re
 from itertools import chain, pairwise
 from typing import Any
 
-import mammoth
 import yaml
 from bs4 import BeautifulSoup
 from bs4.element import NavigableString, PreformattedString, Tag
@@ -15,17 +13,21 @@ from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
 from mdit_py_plugins.front_matter import front_matter_plugin
 
-from eddy_demo.errors import Unreadable, one_line
+from eddy_demo.errors import Unreadable
 from eddy_demo.readers.content import MAX_TITLE, Content, choose_title
+from eddy_demo.readers.markup.merged import fill_merged
+from eddy_demo.readers.markup.unseen import is_title, leave_out_unseen
+from eddy_demo.readers.scripts import lowered, raised
 
 _HIDDEN = (
-    "script style template noscript head title svg iframe object audio video canvas img input select button"
+    "script style template noscript head title svg iframe object audio video canvas img input select annotation "
+    "annotation-xml"
 ).split()
 _SURROUNDINGS = ["navigation", "banner", "contentinfo", "search"]
 """Roles of elements around a page's main content."""
 _MAIN_SHARE = 0.2
 """Least share of a page's text in what it calls its main content; a placeholder has less."""
-_PLAIN = "a abbr b code del em i kbd s samp strong sub sup".split()
+_PLAIN = "a abbr b code del em i kbd s samp strong".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main summary details".split()
 _LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
 """A table that contains one of these only arranges a page."""
@@ -34,24 +36,9 @@ _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _LINE_END = re.compile(r"\r\n?|\n")
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
-_NAMESPACE = re.compile(r"\{[^}]*\}")
-_WORD_STYLES = "\n".join(
-    [
-        "p[style-name='Title'] => h1:fresh",
-        *(f"p[style-name='heading {level}'] => h6:fresh" for level in (7, 8, 9)),
-        *(
-            f"p[style-name='List {kind} {level}'] => {'ul|ol > li > ' * (level - 1)}{tag} > li:fresh"
-            for kind, tag in (("Bullet", "ul"), ("Number", "ol"))
-            for level in (2, 3)
-        ),
-    ]
-)
-"""Styles of Word besides those that mammoth knows."""
 _SEARCHED_CHARACTERS = 100_000
 """Length of the beginning of a Markdown file that is searched for front matter and a title."""
 _YAML_NULL = "tag:yaml.org,2002:null"
-_OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
-"""First bytes of an encrypted .docx, and of any .doc."""
 
 
 def read_html(markup: str) -> Content:
@@ -59,15 +46,16 @@ def read_html(markup: str) -> Content:
     if "\0" in markup:  # the parser would stop there
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
     soup = BeautifulSoup(markup, "lxml")
-    tags = (soup.title, soup.find(_HEADINGS))
-    title, notes = choose_title([_SPACE.sub(" ", tag.get_text()).strip() for tag in tags if tag])
-    notes += _leave_out_surroundings(soup)
+    hidden = leave_out_unseen(soup)
+    tags = (soup.find(is_title), soup.find(_HEADINGS))
+    title, notes = choose_title([_SPACE.sub(" ", tag.get_text()).strip() for tag in tags if isinstance(tag, Tag)])
+    notes += hidden + _leave_out_surroundings(soup)
     _prepare(soup)
     try:
         text = _Converter().convert_soup(soup)
     except RecursionError:
         raise Unreadable("its elements are nested hundreds of levels deep; mend the file, or save it as text") from None
-    return Content(title, text.strip("\n").rstrip(), notes=notes)
+    return Content(title, text.replace("\xad", "").strip("\n").rstrip(), notes=notes)
 
 
 def read_markdown(text: str) -> Content:
@@ -97,30 +85,6 @@ def read_markdown(text: str) -> Content:
     plain = (_plain(heading) if len(heading) <= MAX_TITLE else heading for heading in headings)
     title, too_long = choose_title(chain(titles, plain))
     return Content(title, text, notes=notes + too_long)
-
-
-def read_docx(data: bytes) -> Content:
-    """Extract headings, paragraphs, lists, tables, text boxes and notes, without headers, footers and comments."""
-    if data.startswith(_OLE_SIGNATURE):
-        raise Unreadable(
-            "protected by a password, or an old .doc under another name: open it in a word processor and save it as "
-            ".docx without a password"
-        )
-    try:
-        result: Any = mammoth.convert_to_html(
-            io.BytesIO(data), style_map=_WORD_STYLES, convert_image=mammoth.images.img_element(lambda _: {})
-        )
-    except MemoryError:
-        raise
-    except Exception as error:  # a damaged archive raises errors of many types
-        raise Unreadable(
-            f"broken, or no .docx file ({one_line(error)}): open it in a word processor and save it again"
-        ) from None
-    lost = sorted({_NAMESPACE.sub("", each.message) for each in result.messages if "ignored" in each.message})
-    content = read_html(re.sub(r' ?<a href="#[^"]*note-ref-[^"]*">↑</a>', "", result.value))
-    more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-    note = f"parts of the file are not read: {'; '.join(lost[:3])}{more}"
-    return Content(content.title, content.text, notes=(*content.notes, note) if lost else content.notes)
 
 
 def _from_line(text: str, number: int) -> str:
@@ -163,6 +127,7 @@ def _prepare(soup: BeautifulSoup) -> None:
                 if part.find_parent("table") is table:
                     part.name = "div"
             table.name = "div"
+    fill_merged(soup)
     _number_items(soup)
     for br in soup.find_all("br"):
         after = br.next_sibling
@@ -202,6 +167,12 @@ class _Converter(MarkdownConverter):
     def convert_br(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         return " " if "_inline" in parent_tags else "\n"
 
+    def convert_sup(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        return raised(text)
+
+    def convert_sub(self, el: Tag, text: str, parent_tags: set[str]) -> str:
+        return lowered(text)
+
     def convert_pre(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         if "_inline" in parent_tags:
             return f" {text.strip()} "
@@ -223,7 +194,7 @@ class _Converter(MarkdownConverter):
     convert_th = convert_td
 
     def convert_tr(self, el: Tag, text: str, parent_tags: set[str]) -> str:
-        return f"|{text.rstrip()}\n" if text.strip(" |\n") else ""
+        return f"|{text.rstrip(' ')}\n" if text.strip(" |\n") else ""
 
     def convert_hr(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         return "\n\n"
