@@ -14,7 +14,7 @@ from eddy_embed.text.sentences.sentence_rules import get_pipeline, languages
 
 __all__ = ["RULES", "Segmenter", "Sentence", "languages"]
 
-RULES = "spacy-rules-1"
+RULES = "spacy-rules-2"
 """Name of the rules in force; the number rises whenever any text could be segmented otherwise than before."""
 
 
@@ -65,7 +65,7 @@ class Segmenter:
 
     @property
     def fingerprint(self) -> str:
-        """Rules, language and limit in one line, such as ``spacy-rules-1:en:1000``; equal means equal sentences."""
+        """Rules, language and limit in one line, such as ``spacy-rules-2:en:1000``; equal means equal sentences."""
         return f"{RULES}:{self.language}:{self.max_chars}"
 
     def sentences(self, text: str) -> list[Sentence]:

@@ -70,7 +70,9 @@ class _Reader:
                 yield from self._close()
                 self.in_table = False
                 continue
-            if self._is_code(bare_line, number):
+            # As in Markdown, an indented "# comment" is a line of code.
+            remark = bare_line[0] == "#" and line.startswith(("    ", "\t"))
+            if self._is_code(bare_line, number) or remark:
                 yield from self._close()
                 yield start, offset, False, 0
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 NEVER_LAST = frozenset(
     "e.g i.e eg ie cf vs v viz ca approx esp incl resp al.g c.f "
     "z.b d.h u.a s.o s.u i.d.r o.ä m.e z.t u.u bzw vgl sog inkl ggf evtl bspw "
-    "p.ex p.ej av env bijv d.w.z o.a т.е напр им ул см рис стр p.es".split()
+    "sig sigg dott ul p.ex p.ej av env bijv d.w.z o.a т.е напр им ул см рис стр p.es".split()
 )
 """Abbreviations that something must follow."""
 
@@ -33,7 +33,8 @@ TITLES_OF = {
     "es": frozenset("sr sra srta dra d dña ee".split()),
     "pt": frozenset("sr sra dra d".split()),
     "fr": frozenset("m mm".split()),
-    "it": frozenset("sig dott ing avv".split()),
+    "it": frozenset("sig sigg dott ing avv arch geom egr spett gent".split()),
+    "pl": frozenset("ul al pl os inż mgr hab ks św".split()),
     "ru": frozenset("проф акад доц св".split()),
     "nl": frozenset("dhr mevr drs".split()),
 }

@@ -25,6 +25,10 @@ STRONG = "!?‼‽⁇⁈⁉"
 """Stops that end a sentence whatever the word before them is."""
 
 _EXTRA_STOPS = "།༎។៕"
+GREEK_QUESTION = ";\u037e"
+"""What ends a question in Greek, after a Greek letter."""
+
+_NOTE = r"\d{1,3}(?:[,–-][ \xa0]?\d{1,3})*"
 _EMOJI = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\U0001f3fb-\U0001f3ff\ufe0f\u200d\u20e3"
 
 NEXT = re.compile(rf"[\s{OPENERS}]*")
@@ -41,13 +45,15 @@ def wide_stops(inventory: Iterable[str]) -> str:
 def candidates(wide: str) -> re.Pattern[str]:
     """Compile the expression for a run of stops with everything that closes with it.
 
-    Group ``run`` is the stops alone. Brackets, quotes, further stops, footnote marks, a quotation mark between
-    spaces as in French, and emoji before the next space belong to the sentence that the stop ends.
+    Group ``run`` is the stops alone, ``note`` the digits of a footnote. Brackets, quotes, further stops, footnote
+    marks, a quotation mark between spaces as in French, and emoji before the next space belong to the sentence that the
+    stop ends.
     """
     stops = re.escape(wide + STRONG) + ".…"
     return re.compile(
-        rf"(?P<run>\.(?:[ \xa0]\.){{2,}}|[{stops}]+)"
-        rf"(?:[{CLOSERS}{stops}]|\[\d{{1,3}}\]|[¹²³⁰⁴-⁹])*"
+        rf"(?P<run>\.(?:[ \xa0]\.){{2,}}|[{stops}]+|(?<=[\u0370-\u03ff\u1f00-\u1fff])[{GREEK_QUESTION}])"
+        rf"(?:[{CLOSERS}{stops}]|\[{_NOTE}\]|[¹²³⁰⁴-⁹])*"
+        rf"(?P<note>(?:(?<=[^\W\d_][.!?…])|(?<=[.!?…][\"'”’»)]))\d{{1,3}}(?:[,–-]\d{{1,3}})*(?=\s))?"
         rf"(?:[ \xa0\u202f][»›](?=[\s.,;:!?)\]]|$)|[ ]\"(?=\s|$))?"
         rf"(?:(?:[ \xa0]?[{_EMOJI}])+(?=\s|$))?"
     )

@@ -15,6 +15,7 @@ from eddy_embed.text.sentences import lexicon
 from eddy_embed.text.sentences.patterns import (
     ALNUM,
     CJK_CHARACTER,
+    GREEK_QUESTION,
     NEXT,
     QUOTES_CLOSED,
     STRONG,
@@ -41,6 +42,7 @@ _CHINESE_SPEECH = re.compile(r"[^\s，。！？；：“”]{0,3}?[说說道问�
 _ATTRIBUTION = re.compile(
     rf"(?:I|(?!(?:He|She|They|We|It|You)\b)[A-Z][\w'’.-]*(?:\s+[A-Z][\w'’.-]*){{0,2}})\s+(?:{lexicon.SPEECH})\b"
 )
+_BRACKETS = re.compile(r"\((?:[^()]|\([^()]{0,200}\)){1,600}?\)|（[^（）]{1,600}）")
 _LOOK_BACK = 48
 _LOOK_AHEAD = 8
 
@@ -56,6 +58,7 @@ class _Stop:
     end: int  # after the stops and all that closes with them
     next: int  # where the next word, number or symbol begins
     next_word: str
+    has_note: bool = False  # digits of a footnote follow
 
     @property
     def before(self) -> str:
@@ -85,6 +88,7 @@ class Rules:
         self.candidates = candidates("".join(sorted(self.wide)))
         self.starters = lexicon.STARTERS.get(language, frozenset())
         self.titles = lexicon.TITLES | lexicon.TITLES_OF.get(language, frozenset())
+        self.small_titles = {word for word in lexicon.TITLES_OF.get(language, ()) if len(word) > 1}
         self.has_ordinal_stop = language in lexicon.ORDINAL_STOP
 
     def boundaries(self, text: str) -> list[int]:
@@ -93,8 +97,13 @@ class Rules:
         is_lower = text.islower()
         since = quotes = counted = 0
         first_word = _first_word(text, 0)
+        brackets = _BRACKETS.finditer(text)
+        bracket = next(brackets, None)
         for match in self.candidates.finditer(text):
-            if not self._may_stop(text, match):
+            while bracket and bracket.end() <= match.end():
+                bracket = next(brackets, None)
+            inside = bracket and first_word < bracket.start() < match.start()
+            if inside or not self._may_stop(text, match):
                 continue
             end = match.end()
             if text.endswith(' "', match.start(), end):
@@ -104,8 +113,9 @@ class Rules:
             position = NEXT.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty string
             if position >= len(text):
                 break
-            word = WORD.match(text, position)
-            stop = _Stop(text, since, match.start(), match["run"], end, position, word.group() if word else "")
+            found = WORD.match(text, position)
+            word, has_note = found.group() if found else "", bool(match["note"])
+            stop = _Stop(text, since, match.start(), match["run"], end, position, word, has_note)
             if first_word < match.start() and self._ends(stop, is_lower):
                 since = counted = end
                 quotes = 0
@@ -135,8 +145,10 @@ class Rules:
         small = stop.follower.islower() and not inverted and not _MIXED_CASE.match(text, stop.next)
         if small and not is_lower:
             return False
-        if any(mark in STRONG or mark in self.wide for mark in stop.run):
+        if any(mark in STRONG or mark in self.wide or mark in GREEK_QUESTION for mark in stop.run):
             return self._ends_strongly(stop)
+        if stop.has_note and (len(word := self._word_before(stop).lower()) < 2 or word in lexicon.NUMBERED):
+            return False
         if len(stop.run) > 1 or stop.run == "…":
             said = _LAST_WORD.search(stop.before)
             repeats = said is not None and said[1].casefold() == stop.next_word.casefold()
@@ -168,7 +180,7 @@ class Rules:
         low, capital = word.lower(), word[0].isupper() or is_lower
         if low in lexicon.NEVER_LAST:
             return True
-        if low in self.titles and capital:
+        if low in self.titles and (capital or low in self.small_titles):
             return low != "st" or not begins or not _follows_name(stop, word)
         if low in lexicon.NUMBERED and _is_number(stop, low):
             return True
