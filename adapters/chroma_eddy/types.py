@@ -5,13 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.integrations import END, HEADINGS, START, check_kind, raise_on_surrogates
+from eddy_embed.integrations import END, HEADINGS, START, Pages, check_kind, raise_on_surrogates
 
 PREFIX = "eddy_"
 """Prefix of the index's own metadata names."""
@@ -29,30 +28,35 @@ class Document:
         metadata: Stored with each passage, for filters: strings, numbers, truth values, and lists of one of these.
         page_starts: Offset at which each page begins, if the document has pages; its passages then have `page` and
             `last_page`, counted from 1.
+        page_labels: What each page is called, such as "iv", if not by its number.
+        left_out: First character, and the one after the last, of each part that is kept but no passage, such as a table
+            of contents: in order, without overlap.
     """
 
     id: str
     text: str
     metadata: Mapping[str, Any] = field(default_factory=dict)
     page_starts: tuple[int, ...] = ()
+    page_labels: tuple[str, ...] = ()
+    left_out: tuple[tuple[int, int], ...] = ()
 
     @property
     def text_digest(self) -> str:
-        """Hash of the text (32 hexadecimal digits)."""
-        return hashlib.sha256(self.text.encode()).hexdigest()[:32]
+        """Hash of the text, and of which parts are no passages (32 hexadecimal digits)."""
+        parts = json.dumps(self.left_out) if self.left_out else ""
+        return hashlib.sha256((self.text + parts).encode()).hexdigest()[:32]
 
     @property
     def digest(self) -> str:
         """Hash of id, text, metadata and pages; it identifies a version of a document."""
         fields = [self.id, self.text_digest, sorted(self.metadata.items()), list(self.page_starts)]
+        fields += [list(self.page_labels)] if self.page_labels else []
         return hashlib.sha256(json.dumps(fields).encode()).hexdigest()[:32]
 
-    def pages(self, start: int, end: int) -> dict[str, int]:
-        """Metadata `page` and `last_page` of a span; empty for a document without pages."""
-        if not self.page_starts:
-            return {}
-        starts = self.page_starts
-        return {"page": bisect_right(starts, start), "last_page": bisect_right(starts, max(start, end - 1))}
+    @property
+    def pages(self) -> Pages:
+        """Where its pages begin, and what they are called."""
+        return Pages(self.page_starts, self.page_labels)
 
 
 def check_document(given: Any, index: int) -> Document:
@@ -76,6 +80,14 @@ def check_document(given: Any, index: int) -> Document:
     starts = document.page_starts
     if any(isinstance(start, bool) or not isinstance(start, int) for start in starts) or list(starts) != sorted(starts):
         raise InvalidParameter(f"{name}: page_starts={starts!r:.80} must be rising numbers of characters")
+    if document.page_labels and len(document.page_labels) != len(starts):
+        raise InvalidParameter(f"{name} has {len(starts)} pages and {len(document.page_labels)} page_labels; name each")
+    for label in document.page_labels:
+        check_kind(f"a page label of {name}", label, str, "a string")
+        raise_on_surrogates(label, f"a page label of {name}")
+    ends = [0, *(at for part in document.left_out for at in part), len(document.text)]
+    if ends != sorted(ends):
+        raise InvalidParameter(f"{name}: left_out={document.left_out!r:.80} must be parts of the text, in order")
     return document
 
 
@@ -122,6 +134,10 @@ class Highlight:
         text: The sentence.
         cosine: Cosine of the question's vector and the sentence's.
         score: As the hit's: the cosine, or, of a hybrid query, what meaning and words give together.
+        page: Page on which it begins, counted from 1; None for a document without pages.
+        last_page: Page on which it ends.
+        page_label: What that first page is called; "" where pages have no labels.
+        last_page_label: What that last page is called.
     """
 
     start: int
@@ -129,6 +145,10 @@ class Highlight:
     text: str
     cosine: float
     score: float
+    page: int | None = None
+    last_page: int | None = None
+    page_label: str = ""
+    last_page_label: str = ""
 
 
 class WordMatch(NamedTuple):
@@ -164,6 +184,8 @@ class Hit:
         headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
         page: Page on which it begins, counted from 1; None for a document without pages.
         last_page: Page on which it ends.
+        page_label: What that first page is called, such as "iv"; "" where pages have no labels.
+        last_page_label: What that last page is called.
         sentences: Sentences of a passage, in order, if the query asked for them.
         bm25: Of a hybrid query: BM25 of the passage; 0 if it shares no word with the question.
         deviation: Of a hybrid query: standard deviations of the cosine above the mean of the library's passages.
@@ -173,6 +195,7 @@ class Hit:
         likelihood: Of a re-ranked query: mean log-probability of the question's tokens after the passage; None if the
             passage was not judged.
         row: Metadata of the row, as stored.
+        pages: Pages of the document.
     """
 
     id: str
@@ -186,6 +209,8 @@ class Hit:
     headings: str = ""
     page: int | None = None
     last_page: int | None = None
+    page_label: str = ""
+    last_page_label: str = ""
     sentences: tuple[Highlight, ...] = ()
     bm25: float | None = None
     deviation: float | None = None
@@ -193,6 +218,7 @@ class Hit:
     matches: tuple[WordMatch, ...] = ()
     likelihood: float | None = None
     row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    pages: Pages = field(default=Pages((), ()), repr=False, compare=False)
 
     @property
     def best(self) -> Highlight | None:

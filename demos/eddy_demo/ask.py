@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import cast
 
-from chroma_eddy import ALPHA, Highlight, Index
+from chroma_eddy import ALPHA, Highlight, Hit, Index
+from eddy_demo.display_text import printable
 from eddy_demo.errors import InvalidQuestion
+
+_PAGE_LABEL = re.compile(r"[\w.-]{1,8}")
+"""Label of a page; longer ones, and those of several words, say what they name, as "slide 3" does."""
 
 
 @dataclass(frozen=True)
@@ -24,8 +29,10 @@ class FoundPassage:
     sentence_end: int
     sentence_cosine: float
     likelihood: float | None = None  # of the question after the passage, by --rerank
-    page: int | None = None  # counted from 1; None for a document without pages
+    page: int | None = None  # of the passage, counted from 1; None for a document without pages
     last_page: int | None = None
+    sentence_page: int | None = None  # on which the best sentence begins
+    cited: str = ""  # pages of the best sentence, by their labels: "p. 2", "slide 3"
 
 
 def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA, rerank: bool = False) -> list[FoundPassage]:
@@ -52,9 +59,26 @@ def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA, rerank: b
                 likelihood=hit.likelihood,
                 page=hit.page,
                 last_page=hit.last_page,
+                sentence_page=best.page,
+                cited=pages_cited(best),
             )
         )
     return passages
+
+
+def pages_cited(place: Hit | Highlight) -> str:
+    """Return where a passage or sentence stands, as it is cited: `p. 2`, `pp. iv–v`, `slide 3`; "" without pages."""
+    if place.page is None:
+        return ""
+    first, last = page_cited(place.page_label or str(place.page)), place.last_page_label or str(place.last_page)
+    if place.page == place.last_page:
+        return first
+    return f"p{first}–{printable(last)}" if first.startswith("p. ") else f"{first} – {page_cited(last)}"
+
+
+def page_cited(label: str) -> str:
+    """Return a page as it is cited by its label or number: `p. iv`, `slide 3`."""
+    return f"p. {label}" if _PAGE_LABEL.fullmatch(label) else printable(label)
 
 
 def check_question(question: str) -> None:

@@ -287,6 +287,9 @@ def test_collections_of_others_are_left_alone(tmp_path, embedder):
         (Document("a", "Text.", {"x": float("nan")}), "is nan"),
         (Document("a", "Text.", {"x": 2**63}), "is 9223372036854775808"),
         (Document("a", "Text.", page_starts=(5, 1)), "page_starts"),
+        (Document("a", "Text.", page_starts=(0,), page_labels=("i", "ii")), "1 pages and 2 page_labels"),
+        (Document("a", "Text.", page_starts=(0,), page_labels=(1,)), "a string"),
+        (Document("a", "Text.", left_out=((3, 1),)), "left_out"),
     ],
 )
 def test_documents_that_cannot_be_stored_are_refused(document, said):

@@ -18,8 +18,10 @@ from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
-from chroma_eddy import Document
+from chroma_eddy import Document, Highlight
+from eddy_demo.ask import pages_cited
 from eddy_demo.errors import Unreadable
+from eddy_demo.library.index import open_stored
 from eddy_demo.readers.pdf import read_pdf
 from eddy_demo.readers.pdf.page_headers import split_page_headers
 from eddy_demo.readers.pdf.paragraphs import Line, reflow
@@ -120,8 +122,42 @@ def test_pages_of_a_span() -> None:
     starts = (0, 0, 10, 20, 20)  # the first and the fourth page are empty
     spans = {(0, 10): (2, 2), (9, 10): (2, 2), (9, 11): (2, 3), (10, 20): (3, 3), (0, 25): (2, 5), (20, 21): (5, 5)}
     book = Document("book", "text", {}, starts)
-    assert {span: tuple(book.pages(*span).values()) for span in spans} == spans
-    assert Document("note", "text").pages(0, 5) == {}
+    assert {span: tuple(book.pages.numbers(*span).values()) for span in spans} == spans
+    assert Document("note", "text").pages.numbers(0, 5) == {}
+
+
+def test_pages_are_cited_by_their_labels(tmp_path: Path, run: Callable[..., Any]) -> None:
+    writer = PdfWriter(clone_from=io.BytesIO(BOOK))
+    writer.set_page_label(0, 1, style="/r", start=4)
+    writer.set_page_label(2, 2, prefix="A-", style="/D")
+    writer.write(tmp_path / "tides.pdf")
+    assert run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "lib", "--passage-size", 40).code == 0
+    question = ("ask", "When do the boats leave?", "-l", tmp_path / "lib", "-k", 100)
+    found = json.loads(run(*question, "--json").out)
+    cited = {answer["cited"] for answer in found}
+    assert cited == {"p. iv", "pp. iv–v", "p. v", "pp. v–A-1"}
+    assert all(f"   {each}, characters " in run(*question).out for each in cited)
+    with open_stored(tmp_path / "lib") as index:
+        (document,) = index.documents()
+        assert document.page_labels == ("iv", "v", "A-1")
+    run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "whole", "--passage-size", 400)
+    (answer,) = json.loads(run("ask", "a matter of experience", "-l", tmp_path / "whole", "--json").out)
+    assert (answer["page"], answer["last_page"], answer["cited"]) == (1, 3, "p. v")
+
+
+@pytest.mark.parametrize(
+    ("pages", "labels", "cited"),
+    [
+        ((None, None), ("", ""), ""),
+        ((2, 3), ("", ""), "pp. 2–3"),
+        ((2, 2), ("slide 2", "slide 2"), "slide 2"),
+        ((2, 3), ("slide 2", "slide 3"), "slide 2 – slide 3"),
+        ((1, 2), ("“Loomings”", "“The Carpet-Bag”"), "“Loomings” – “The Carpet-Bag”"),
+        ((1, 1), ("sheet \x1b[2J", "sheet \x1b[2J"), "sheet ␛[2J"),
+    ],
+)
+def test_what_is_no_page_is_cited_by_its_own_name(pages: tuple[Any, Any], labels: tuple[str, str], cited: str) -> None:
+    assert pages_cited(Highlight(0, 1, "a", 0.5, 0.5, *pages, *labels)) == cited
 
 
 def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
@@ -136,14 +172,18 @@ def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
     assert {answer["document"] for answer in found} == {"tides.pdf", "note.txt"}
     for answer in found:
         own = answer["document"] == "tides.pdf"
-        pages = Document("book", TEXT, {}, read_pdf(BOOK).page_starts).pages(answer["start"], answer["end"])
-        assert (answer["page"], answer["last_page"]) == (tuple(pages.values()) if own else (None, None))
+        pages = Document("book", TEXT, {}, read_pdf(BOOK).page_starts).pages
+        (first, last), (page, end) = (
+            pages.numbers(answer[f"{part}start"], answer[f"{part}end"]).values() if own else (None, None)
+            for part in ("", "sentence_")
+        )
+        assert (answer["page"], answer["last_page"], answer["sentence_page"]) == (first, last, page)
+        assert answer["cited"] == ("" if not own else f"p. {page}" if page == end else f"pp. {page}–{end}")
         assert not own or answer["text"] == TEXT[answer["start"] : answer["end"]]
     shown = run(*question).out
-    across = next(answer for answer in found if answer["page"] != answer["last_page"])
-    within = next(answer for answer in found if answer["page"] and answer["page"] == answer["last_page"])
-    assert f"   pp. {across['page']}–{across['last_page']}, characters {across['start']}–" in shown
-    assert f"   p. {within['page']}, characters {within['start']}–" in shown
+    assert {answer["cited"] for answer in found} >= {"", "p. 1", "pp. 2–3"}
+    for answer in found[:-1]:
+        assert f"   {answer['cited']}{', ' if answer['cited'] else ''}characters {answer['start']}–" in shown
     assert "   characters 0–21" in shown
     again = run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "lib")
     assert "nothing to do, 1 document unchanged" in again.err

@@ -10,6 +10,7 @@ import pytest
 from tests.demo.site import Site
 
 from chroma_eddy import Index, open_index
+from eddy_demo.ask import pages_cited
 from eddy_demo.display_text import model_label
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers import answering
@@ -34,7 +35,7 @@ def test_hits_are_those_of_the_index(site: Site) -> None:
         assert data["cosine"] == pytest.approx(hit.cosine, abs=1e-4)
         assert (data["document"], data["start"], data["end"]) == (hit.document, hit.start, hit.end)
         assert data["name"] == hit.metadata["name"]
-        assert (data["page"], data["last_page"]) == (hit.page, hit.last_page)
+        assert (data["page"], data["last_page"], data["cited"]) == (hit.page, hit.last_page, pages_cited(hit.best))
         assert [*filter(None, [data["title"], data["headings"]])] == [*filter(None, hit.headings.split(" > ", 1))]
         best = next(part for part in data["parts"] if part.get("best"))
         assert hit.best is not None

@@ -35,8 +35,7 @@ def sentence_hits(index: IndexCore, vector: Doubles, passages: Sequence[Hit], mo
             id_ = passage_id(
                 hit.document, hit.row[DIGEST], 0, mark.start, mark.end, settings.fingerprint, settings.late
             )
-            place = {"text": mark.text, "start": mark.start, "end": mark.end, "page": None, "last_page": None}
-            found.append((replace(hit, id=id_, cosine=mark.cosine, score=mark.score, **place), own))  # type: ignore[arg-type]
+            found.append((replace(hit, id=id_, **vars(mark)), own))
     found.sort(key=lambda pair: -pair[0].cosine)
     kept = found[:most]
     return [hit for hit, _ in kept], np.array([own for _, own in kept], np.float64)
@@ -52,12 +51,15 @@ def _marked(index: IndexCore, vector: Doubles, hits: Sequence[Hit]) -> list[tupl
     found = _sentences(index, [hit.row for hit in hits], [hit.text for hit in hits])
     for hit, (spans, vectors) in zip(hits, found, strict=True):
         near = cosines(vector, np.asarray(vectors, np.float64)).tolist()
-        marks = tuple(
-            Highlight(hit.start + start, hit.start + end, hit.text[start:end], cosine, cosine)
-            for (start, end), cosine in zip(spans, near, strict=True)
-        )
+        marks = tuple(_mark(hit, start, end, cosine) for (start, end), cosine in zip(spans, near, strict=True))
         marked.append((hit, marks, vectors))
     return marked
+
+
+def _mark(hit: Hit, start: int, end: int, cosine: float) -> Highlight:
+    place = (hit.start + start, hit.start + end)
+    pages: dict[str, Any] = {**hit.pages.numbers(*place), **hit.pages.labels(*place)}
+    return Highlight(*place, hit.text[start:end], cosine, cosine, **pages)
 
 
 def _sentences(index: IndexCore, rows: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> list[tuple[Spans, Floats]]:

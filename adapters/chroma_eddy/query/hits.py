@@ -48,8 +48,11 @@ def read_hits(index: IndexCore, kind: str, found: Candidates, vector: Doubles, m
         rows = index.entries(sorted({hit.document for hit in page if PIECE not in hit.row}))
         for hit in page:
             row = rows.get(hit.document)
-            if PIECE in hit.row or (row is not None and row.digest == hit.row[DIGEST]):
+            if PIECE in hit.row:
                 hits.append(hit)
+            elif row is not None and row.digest == hit.row[DIGEST]:
+                labels: dict[str, Any] = {**row.pages.labels(hit.start, hit.end)}
+                hits.append(replace(hit, pages=row.pages, **labels))
             else:
                 left_out = hit.document
         if len(hits) >= most:

@@ -32,7 +32,7 @@ def read_documents(store: Store, ids: Sequence[str]) -> list[Document]:
     documents = {}
     for (id_, metadata), text in zip(complete.items(), read_texts(store, list(complete.values())), strict=True):
         row = DocumentRow.parse(id_, metadata)
-        documents[id_] = Document(id_, text, row.metadata, row.page_starts)
+        documents[id_] = row.document(text)
         if documents[id_].digest != row.digest:
             raise damaged(id_, "the text or the metadata that it was written with")
     return [documents[id_] for id_ in ids if id_ in documents]
@@ -87,7 +87,7 @@ def read_embedded(store: Store, id_: str, sentences_of: Callable[[Rows], Sequenc
     row = DocumentRow.parse(id_, metadata)
     own = rows_by_digest(store, [row.digest])[row.digest]
     text = join_text(own, metadata)
-    if len(own.ids) != row.passages or Document(id_, text, row.metadata, row.page_starts).digest != row.digest:
+    if len(own.ids) != row.passages or row.document(text).digest != row.digest:
         raise damaged(id_, f"passages in {store.name}, or has another text than it was written with")
     spans = [sentence_spans(passage) for passage in own.metadatas]
     vectors, ends = store.vectors_of(MAIN, own), list(accumulate(map(len, spans)))

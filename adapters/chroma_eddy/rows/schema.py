@@ -19,6 +19,7 @@ from eddy_embed.integrations import (
     HEADINGS,
     START,
     LongDocument,
+    Pages,
     Segmenter,
     heading_path,
     passage_id,
@@ -50,6 +51,8 @@ class DocumentRow:
         truncated: Number of tokens at the end that were not read.
         characters: Length of the text.
         page_starts: Offset at which each page begins.
+        page_labels: What each page is called; empty where not otherwise than by its number.
+        left_out: Parts that are no passages.
         metadata: The document's metadata, as given.
     """
 
@@ -63,6 +66,8 @@ class DocumentRow:
     truncated: int
     characters: int
     page_starts: tuple[int, ...]
+    page_labels: tuple[str, ...]
+    left_out: tuple[tuple[int, int], ...]
     metadata: dict[str, Any]
 
     @classmethod
@@ -76,8 +81,19 @@ class DocumentRow:
             own["text"],
             **{name: int(own[name]) for name in counts},
             page_starts=tuple(map(int, str(own.get("page_starts", "")).split())),
+            page_labels=tuple(own.get("page_labels", ())),
+            left_out=tuple((start, end) for start, end in own.get("left_out", ())),
             metadata=user_metadata(row),
         )
+
+    def document(self, text: str) -> Document:
+        """The document as it was given."""
+        return Document(self.id, text, self.metadata, self.page_starts, self.page_labels, self.left_out)
+
+    @property
+    def pages(self) -> Pages:
+        """Where its pages begin, and what they are called."""
+        return Pages(self.page_starts, self.page_labels)
 
     @property
     def complete(self) -> bool:
@@ -111,7 +127,8 @@ def document_metadata(document: Document, embedded: LongDocument) -> dict[str, A
         "truncated": embedded.n_truncated,
         "characters": len(document.text),
         "after": document.text[passages[-1].end :],
-        "page_starts": " ".join(map(str, document.page_starts)),
+        **_pages(document),
+        **({"left_out": document.left_out} if document.left_out else {}),
     }
     return {**document.metadata, DOCUMENT: document.id, DIGEST: document.digest, FIELDS: _as_json(own)}
 
@@ -138,7 +155,7 @@ def passage_rows(
         rows.append(
             {
                 **document.metadata,
-                **document.pages(passage.start, passage.end),
+                **document.pages.numbers(passage.start, passage.end),
                 DOCUMENT: document.id,
                 DIGEST: digest,
                 START: passage.start,
@@ -154,8 +171,13 @@ def passage_rows(
 
 def with_pages(own: str, document: Document) -> str:
     """`FIELDS` of a document's row, with the pages of another version of it."""
-    changed = {**json.loads(own), "page_starts": " ".join(map(str, document.page_starts))}
-    return _as_json(changed)
+    kept = {key: value for key, value in json.loads(own).items() if key != "page_labels"}
+    return _as_json({**kept, **_pages(document)})
+
+
+def _pages(document: Document) -> dict[str, Any]:
+    labels = {"page_labels": document.page_labels} if document.page_labels else {}
+    return {"page_starts": " ".join(map(str, document.page_starts)), **labels}
 
 
 def share_vectors(documents: Rows, passages: Rows) -> None:
@@ -179,7 +201,7 @@ def relabelled(rows: Rows, old: DocumentRow, document: Document, settings: Index
         {
             **{key: value for key, value in row.items() if key not in {*old.metadata, "page", "last_page"}},
             **document.metadata,
-            **document.pages(row[START], row[END]),
+            **document.pages.numbers(row[START], row[END]),
             DIGEST: digest,
         }
         for row in rows.metadatas

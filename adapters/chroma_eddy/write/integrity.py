@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -97,8 +96,8 @@ class _Scan:
                     self._wrong[digest] = self._compared(Rows.concatenate(parts.pop(digest)), row)
 
     def _compared(self, passages: Rows, row: Mapping[str, Any]) -> str:
-        text = join_text(in_order(passages), row)
-        if hashlib.sha256(text.encode()).hexdigest()[:32] != fields(row)["text"]:
+        own = DocumentRow.parse(str(row[DOCUMENT]), row)
+        if own.document(join_text(in_order(passages), row)).text_digest != own.text_digest:
             return f"another text in {self._name} than it was written with"
         if any(user_metadata(metadata) != user_metadata(row) for metadata in passages.metadatas):
             return f"other metadata in {self._name} than it was written with"

@@ -56,7 +56,7 @@ def _print_passage(console: Console, rank: int, passage: FoundPassage) -> None:
     name.append(" " * (width - name.cell_len - cosine.cell_len))
     console.print(name + cosine)
     where = Text(
-        f"{_pages(passage)}characters {passage.start}–{passage.end}, "
+        f"{passage.cited}{', ' if passage.cited else ''}characters {passage.start}–{passage.end}, "
         f"best sentence {passage.sentence_start}–{passage.sentence_end} (cosine {passage.sentence_cosine:.4f})",
         "dim",
     )
@@ -64,12 +64,6 @@ def _print_passage(console: Console, rank: int, passage: FoundPassage) -> None:
     for line in (*where.wrap(console, width - 3), *text.wrap(console, width - 3)):
         line.rstrip()
         console.print(Text("   ") + line if line else "")
-
-
-def _pages(passage: FoundPassage) -> str:
-    if passage.page is None:
-        return ""
-    return f"p. {passage.page}, " if passage.page == passage.last_page else f"pp. {passage.page}–{passage.last_page}, "
 
 
 def _highlighted(passage: FoundPassage, marked: bool) -> Text:

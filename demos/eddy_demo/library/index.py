@@ -77,7 +77,9 @@ def to_index_document(document: SourceDocument) -> Document:
     metadata = {"name": document.name, "title": document.title, "origin": origin}
     if document.file_digest:
         metadata["file_digest"] = document.file_digest
-    return Document(document.key, document.text, metadata, document.page_starts)
+    return Document(
+        document.key, document.text, metadata, document.page_starts, document.page_labels, document.left_out
+    )
 
 
 def read_entries(folder: Path, *, whole: bool = False) -> dict[str, DocumentRow]:

@@ -16,8 +16,9 @@ class Content:
     title: str  # "" without one
     text: str  # as it is embedded and cited
     page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
+    page_labels: tuple[str, ...] = ()  # what the pages are called, such as "iv" or "slide 3", if not 1, 2, 3
+    left_out: tuple[tuple[int, int], ...] = ()  # parts that lists of page numbers are: kept, and no passages
     notes: tuple[str, ...] = ()  # what the reader left out or repaired, for the user
-    page_labels: tuple[str, ...] = ()  # what the pages call themselves, such as "iv", if not 1, 2, 3
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,8 @@ class SourceDocument:
     title: str  # title or first heading, "" without one
     text: str
     page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
+    page_labels: tuple[str, ...] = ()  # what the pages are called, if not 1, 2, 3
+    left_out: tuple[tuple[int, int], ...] = ()  # parts of the text that are no passages
     notes: tuple[str, ...] = ()  # what the reader left out or repaired
     file_digest: str = ""  # of a PDF file at `origin`, by which its pages are shown only while it is unchanged
 
@@ -115,7 +117,7 @@ def read_document(
 
 
 def _document(origin: str, name: str, content: Content) -> SourceDocument:
-    return SourceDocument(origin, name, content.title, content.text, content.page_starts, content.notes)
+    return SourceDocument(origin, name, **vars(content))
 
 
 def list_skipped(skipped: Sequence[SkippedFile]) -> list[str]:

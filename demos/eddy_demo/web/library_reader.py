@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -58,6 +58,11 @@ class LibraryDocument:
     def name(self) -> str:
         """File name."""
         return printable(str(self.entry.metadata.get("name", self.entry.id)))
+
+    @property
+    def drawn(self) -> bool:
+        """Whether its pages can be drawn."""
+        return bool(self.entry.page_starts) and is_drawn(self.entry.metadata)
 
     @property
     def title(self) -> str:
@@ -300,6 +305,11 @@ def _database_id(folder: Path) -> int | None:
         return (folder / DATABASE_FOLDER / "chroma.sqlite3").stat().st_ino
     except OSError:
         return None
+
+
+def is_drawn(metadata: Mapping[str, Any]) -> bool:
+    """Whether a document is a PDF file, whose pages can be drawn."""
+    return str(metadata.get("name", "")).lower().endswith(".pdf")
 
 
 def find_entry(index: Index, key: str) -> DocumentRow | None:

@@ -66,7 +66,7 @@ def joined_pages(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -
 
 @dataclass(frozen=True)
 class Pages:
-    """First character and label of each page of a joined document; none of a document that was not joined."""
+    """First character and label of each page of a document; none of a document without pages."""
 
     starts: tuple[int, ...]
     page_labels: tuple[str, ...]
@@ -77,9 +77,15 @@ class Pages:
         pages = json.loads(metadata.get(PAGES, "[]"))
         return cls(tuple(start for start, _ in pages), tuple(label for _, label in pages))
 
-    def labels(self, start: int, end: int) -> dict[str, str]:
-        """Metadata of a span: the labels of the pages on which it begins and ends; empty where there are no pages."""
+    def numbers(self, start: int, end: int) -> dict[str, int]:
+        """Metadata of a span: the pages on which it begins and ends, counted from 1; empty where there are no pages."""
         if not self.starts:
             return {}
-        first, last = (bisect_right(self.starts, at) - 1 for at in (start, max(start, end - 1)))
-        return {LABEL: self.page_labels[first], LAST_LABEL: self.page_labels[last]}
+        return {"page": bisect_right(self.starts, start), "last_page": bisect_right(self.starts, max(start, end - 1))}
+
+    def labels(self, start: int, end: int) -> dict[str, str]:
+        """Metadata of a span: the labels of the pages on which it begins and ends; empty where there are no labels."""
+        if not self.page_labels:
+            return {}
+        first, last = self.numbers(start, end).values()
+        return {LABEL: self.page_labels[first - 1], LAST_LABEL: self.page_labels[last - 1]}

@@ -73,7 +73,7 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
     text, starts = reflow(body, n_pages)
     title, notes = choose_title([_title(document)])
     notes += tuple(_notes(text, left_out, pictures, n_pages, hidden, broken, is_cut))
-    return Content(title, text, starts, notes, labels if any(labels) and labels != plain else ())
+    return Content(title, text, starts, labels if any(labels) and labels != plain else (), notes=notes)
 
 
 def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int]:

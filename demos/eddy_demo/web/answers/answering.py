@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from dataclasses import replace
 from typing import Any
 
 from chroma_eddy import Highlight, Hit, Index
-from eddy_demo.ask import check_question
+from eddy_demo.ask import check_question, pages_cited
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.support import ANSWERS, CANDIDATES, best_support, is_fragment, is_prose, support
 from eddy_demo.web.http.events import Event
-from eddy_demo.web.library_reader import LibraryReader, find_entry
+from eddy_demo.web.library_reader import LibraryReader, is_drawn
 
 MAX_SENTENCES = 3
 """Maximum number of sentences that an answer shows, and that a model writes from."""
@@ -62,10 +60,10 @@ def _search(
     index: Index, question: str, k: int, documents: list[str] | None, judging: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Hit]]:
     hits = index.query(question, max(k, CANDIDATES), documents=documents, hybrid=True, sentences=True, **judging)
-    return extract_sentences(index, hits[:CANDIDATES]), hits[:k]
+    return extract_sentences(hits[:CANDIDATES]), hits[:k]
 
 
-def extract_sentences(index: Index, hits: list[Hit]) -> dict[str, Any]:
+def extract_sentences(hits: list[Hit]) -> dict[str, Any]:
     """Select the sentences of the passages that answer, best first by their own and their passage's score."""
     supported = [hit for hit in hits if support(hit) >= ANSWERS]
     found = [(sentence, hit) for hit in supported for sentence in hit.sentences if is_prose(sentence.text)]
@@ -77,7 +75,7 @@ def extract_sentences(index: Index, hits: list[Hit]) -> dict[str, Any]:
         text = " ".join(printable(sentence.text).split())
         if text not in texts:
             texts.add(text)
-            selected.append({"n": len(selected) + 1, "text": text, **_sentence_location(index, sentence, hit)})
+            selected.append({"n": len(selected) + 1, "text": text, **hit_location(hit, sentence)})
     return {"best": round(best_support(hits), 4), "sentences": selected}
 
 
@@ -86,17 +84,9 @@ def _rank(found: tuple[Highlight, Hit]) -> tuple[bool, float]:
     return is_fragment(sentence.text), -(sentence.score + hit.score)
 
 
-def _sentence_location(index: Index, sentence: Highlight, hit: Hit) -> dict[str, Any]:
-    """Where a sentence of a hit is, as the page shows it."""
-    entry = None if hit.page is None else find_entry(index, hit.document)  # else there are no pages
-    starts = entry.page_starts if entry is not None else ()
-    page, last = (bisect_right(starts, at) if starts else None for at in (sentence.start, sentence.end - 1))
-    own: dict[str, Any] = {"start": sentence.start, "end": sentence.end, "cosine": sentence.cosine}
-    return hit_location(replace(hit, page=page, last_page=last, **own))
-
-
-def hit_location(hit: Hit) -> dict[str, Any]:
-    """Return where a hit is, as the page shows it."""
+def hit_location(hit: Hit, sentence: Highlight | None) -> dict[str, Any]:
+    """Return where a sentence of a hit is, or else the hit, as the page shows it."""
+    place = sentence or hit
     title = hit.metadata.get("title", "")
     headings = [heading for heading in hit.headings.split(" > ") if heading]
     if headings and headings[0] == title:  # the page shows the title beside them
@@ -105,14 +95,16 @@ def hit_location(hit: Hit) -> dict[str, Any]:
         "document": hit.document,
         "name": printable(str(hit.metadata.get("name", hit.document))),
         "title": printable(str(title)),
-        "cosine": round(hit.cosine, 4),
+        "cosine": round(place.cosine, 4),
         "fit": round(min(max(support(hit), 0.0), 1.0), 2),
-        "start": hit.start,
-        "end": hit.end,
-        "page": hit.page,
-        "last_page": hit.last_page,
+        "start": place.start,
+        "end": place.end,
+        "page": place.page,
+        "last_page": place.last_page,
+        "cited": pages_cited(place),
+        "drawn": place.page is not None and is_drawn(hit.metadata),
         "headings": printable(" > ".join(headings)),
-        "link": span_link(hit.document, hit.start, hit.end),
+        "link": span_link(hit.document, place.start, place.end),
     }
 
 
@@ -137,7 +129,12 @@ def hit_data(hit: Hit) -> dict[str, Any]:
     if at < hit.end:
         parts.append({"pieces": _pieces(flat, hit, at, hit.end)})
     target = (hit.start, hit.end) if nearest is None else (nearest.start, nearest.end)
-    return {**hit_location(hit), "parts": parts, "link": span_link(hit.document, *target)}
+    return {
+        **hit_location(hit, None),
+        "cited": pages_cited(nearest or hit),
+        "parts": parts,
+        "link": span_link(hit.document, *target),
+    }
 
 
 def _pieces(flat: str, hit: Hit, start: int, end: int) -> list[dict[str, Any]]:

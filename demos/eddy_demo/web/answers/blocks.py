@@ -7,8 +7,10 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from eddy_demo.ask import page_cited
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.web.library_reader import LibraryDocument
+from eddy_embed.integrations import Pages
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _HEADING = re.compile(r"^(#{1,6})[ \t]+")
@@ -24,7 +26,7 @@ class BlockPiece:
     start: int = 0  # of the whole sentence in the document
     end: int = 0
     first: bool = False  # whether the sentence begins here; it may continue in the next block
-    page: int | None = None  # the page that begins here, counted from 1
+    page: str = ""  # the page that begins here, as it is cited
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def document_blocks(document: LibraryDocument) -> list[TextBlock]:
     text = document.content.text
     flat = unwrapped(text)
     spans = [(sentence.start, sentence.end) for sentence in document.content.sentences]
-    pages = list(document.entry.page_starts)
+    pages = document.entry.pages
     found = []
     for start, end, kind in _block_spans(text):
         shown = text if kind in ("code", "table") else flat
@@ -90,9 +92,7 @@ def _kind(line: str) -> str:
     return "item" if _ITEM.match(line) else "prose"
 
 
-def _pieces(
-    text: str, start: int, end: int, spans: Sequence[tuple[int, int]], pages: Sequence[int]
-) -> Iterator[BlockPiece]:
+def _pieces(text: str, start: int, end: int, spans: Sequence[tuple[int, int]], pages: Pages) -> Iterator[BlockPiece]:
     at = start
     number = bisect_right(spans, start, key=lambda span: span[1])  # the first that ends after the start
     while number < len(spans) and spans[number][0] < end:
@@ -110,12 +110,13 @@ def _piece(
     text: str,
     start: int,
     end: int,
-    pages: Sequence[int],
+    pages: Pages,
     sentence: int | None = None,
     span: tuple[int, int] = (0, 0),
     first: bool = False,
 ) -> BlockPiece:
-    begun = bisect_left(pages, end)
-    page = begun if begun and pages[begun - 1] >= start else None
+    begun = bisect_left(pages.starts, end)
+    begins = begun and pages.starts[begun - 1] >= start
+    page = page_cited(pages.page_labels[begun - 1] if pages.page_labels else str(begun)) if begins else ""
     shown = printable(text[start:end].replace("\0", ""))
     return BlockPiece(shown, sentence, span[0], span[1], first, page)

@@ -25,8 +25,7 @@ let reading = ""; // the document that is being embedded
 
 /** Describes the location of a passage or sentence. */
 function where(place) {
-  const page = place.page === null ? "" : place.page === place.last_page ? `p. ${place.page}` : `pp. ${place.page}–${place.last_page}`;
-  return [page, place.headings.replaceAll(" > ", " › ")].filter(Boolean).join(" · ");
+  return [place.cited, place.headings.replaceAll(" > ", " › ")].filter(Boolean).join(" · ");
 }
 
 /** The query of an address at which the question is asked, after another one if that is not "". */

@@ -5,7 +5,6 @@ import { pageButton } from "./original.js";
 const text = document.getElementById("text");
 const spans = [...text.querySelectorAll(".s")];
 const pointed = document.getElementById("pointed");
-const paged = text.querySelector(".page") !== null;
 const measured = spans.filter((span) => span.dataset.c !== undefined);
 
 /** Returns the elements of the sentences between two offsets. */
@@ -36,8 +35,8 @@ function point() {
   for (const span of found) span.classList.add("here");
   const own = found[0].dataset.c;
   pointed.textContent = `Characters ${start}–${end}${own === undefined ? "" : `, cosine ${Number(own).toFixed(4)}`}`;
-  if (paged) {
-    button = pageButton({ link: location.hash, page: 0 });
+  if ("drawn" in text.dataset) {
+    button = pageButton({ link: location.hash, drawn: true });
     found.at(-1).closest(".block").after(button);
     if (open) button.click();
   }

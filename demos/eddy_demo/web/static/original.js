@@ -3,9 +3,9 @@ import { call, element, sentence } from "./common.js";
 
 let shown = null; // the image that is open, and its button
 
-/** Makes the button that shows the page of a sentence; null for a document without pages. */
-export function pageButton({ link, page }) {
-  if (page === null) return null;
+/** Makes the button that shows the page of a sentence; null for what is no PDF file. */
+export function pageButton({ link, drawn }) {
+  if (!drawn) return null;
   const [, key, start, end] = /#s-([0-9a-f]{16})-(\d+)-(\d+)$/.exec(link);
   const button = element("button", { type: "button", class: "quiet show-page", "aria-expanded": "false" }, "Show the page");
   button.addEventListener("click", () => {
