@@ -322,6 +322,21 @@ def test_a_passage_is_read_after_its_headings_which_are_in_no_mean(method: str) 
     assert np.abs(passage.vector - e.encode_document(own)).max() > 1e-4
 
 
+def test_a_table_s_first_row_is_read_ahead_of_the_others() -> None:
+    rows = "| Route | Adult |\n| Bay | 5.00 |\n| Night tour | 12.00 |"
+    text = f"# Fares\n\n{rows}\n\n| Sold | at |\n| Bread | six |\n\nAsk the crew."
+    document = embedder("llama", "plain").encode_long(text, passage_size=1, passage_unit="sentences", late=False)
+    found = [(text[each.start : each.end], each.headings) for each in document.passages]
+    assert found == [
+        ("# Fares\n\n| Route | Adult |", ("Fares",)),
+        ("| Bay | 5.00 |", ("Fares", "Route | Adult")),
+        ("| Night tour | 12.00 |", ("Fares", "Route | Adult")),
+        ("| Sold | at |", ("Fares",)),
+        ("| Bread | six |", ("Fares", "Sold | at")),
+        ("Ask the crew.", ("Fares",)),
+    ]
+
+
 def test_headings_read_ahead_are_few_and_not_read_by_embedding_models() -> None:
     assert front(["x" * 150, "y" * 60, "z" * 60]) == f"{'y' * 60} > {'z' * 60}\n"
     assert front(["x" * 201]) == front([]) == ""

@@ -46,6 +46,26 @@ def test_headings_are_kept_through_copies(index):
     assert [hit.text for hit in hits] and next(d for d in index.documents() if d.id == "tides").text == text
 
 
+def test_parts_that_are_left_out_are_kept_in_the_text_alone(index, embedder):
+    line = "The sea rises and falls twice a day on this coast. "
+    text = f"Boats wait.\n\n{'anchor, 12; ' * 9}\n\n{line * 3}\n\nbuoy, 7"
+    left_out = ((13, 13 + 12 * 9), (text.index("buoy"), len(text)))
+    document = Document("sea", text, page_starts=(0, 60), page_labels=("i", "ii"), left_out=left_out)
+    assert index.upsert([document]).written == 1
+    hits = sorted(index.query("anchor", 9, documents=["sea"], sentences=True), key=lambda hit: hit.start)
+    assert [hit.text for hit in hits] == ["Boats wait.", *[line.strip()] * 3]
+    assert [(hit.page_label, hit.best.page) for hit in hits] == [("i", 1), *[("ii", 2)] * 3]
+    for hit in hits:
+        assert (hit.best.start, hit.best.end, text[hit.start : hit.end]) == (hit.start, hit.end, hit.text)
+        assert hit.cosine == pytest.approx(hit.best.cosine, abs=1e-3)
+    changed = replace(document, metadata={"shelf": "c"})
+    assert index.upsert([changed]).relabelled == 1
+    assert list(index.documents(["sea"])) == [changed]
+    assert index.check() == {} and len(index.embedded("sea").sentences) == 4
+    assert index.upsert([replace(document, left_out=())]).written == 1
+    assert "anchor" in index.query("anchor", 9, documents=["sea"])[0].text
+
+
 def test_rows_are_what_the_embedder_says(shelf, embedder):
     held = rows(shelf)
     assert set(held) == {MAIN, SENTENCES_OF, DOCUMENTS}

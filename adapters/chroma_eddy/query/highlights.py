@@ -74,7 +74,8 @@ def _sentences(index: IndexCore, rows: Sequence[Mapping[str, Any]], texts: Seque
             numbers = range(own["vectors"], own["vectors"] + len(spans))
             found.append((spans, stored.sentences.read(numbers)))
             continue
-        before = str(own.get("before", ""))  # so that the first token is the one that the document has there
+        before = str(own.get("before", ""))
+        before = before[len(before.rstrip()) :]  # so that the first token is the one that the document has there
         to_read.append((before + text, [(len(before) + start, len(before) + end) for start, end in spans]))
         found.append((spans, None))
     read = iter(_read_out(index.embedder, to_read) if to_read else ())

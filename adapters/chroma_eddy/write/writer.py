@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -26,6 +26,7 @@ from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import Document, check_document
+from chroma_eddy.write.parts import joined_parts, kept_parts
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_by_size, warn_of_blank
 
@@ -158,13 +159,16 @@ class Writer:
         if self._encode is not None:
             return self._encode(group)
         index, size = self._index, sum(len(document.text) for document in group)
-        return index.embedder.encode_long(
-            [document.text for document in group],
+        parts = [kept_parts(document) for document in group]
+        results = index.embedder.encode_long(
+            [document.text[slice(*part)] for document, own in zip(group, parts, strict=True) for part in own],
             **index.encoding,
             progress=lambda done, total, stage: self._progress(
                 self._characters + size * done / max(total, 1), self.report.written
             ),
         )
+        rest = iter(results)
+        return [joined_parts(each, own, list(islice(rest, len(own)))) for each, own in zip(group, parts, strict=True)]
 
     def _append_sentences(self, results: Sequence[LongDocument]) -> list[Sequence[int]]:
         """Store the vectors of sentences, where they are kept; return their numbers, for each document."""

@@ -14,6 +14,7 @@ from eddy_demo.errors import Unreadable, one_line
 from eddy_demo.readers.charsets import decode, rows_mark
 from eddy_demo.readers.content import MAX_TITLE, Content, Row, choose_title
 from eddy_demo.readers.limits import ReadingLimits
+from eddy_demo.readers.page_lists import page_lists
 
 DOCUMENT_SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx")
 """Types of files that are one document each."""
@@ -130,7 +131,10 @@ def _checked(content: Content, limits: ReadingLimits) -> Content:
         raise Unreadable(f"its text has {len(text):,} characters, and at most {limits.characters:,} are read; split it")
     check_unicode("text", text)
     check_unicode("title", content.title)
-    return replace(content, notes=tuple(one_line(note, MAX_TITLE) for note in content.notes))
+    lists, notes = page_lists(text), tuple(one_line(note, MAX_TITLE) for note in content.notes)
+    if lists:
+        notes += (f"lists of page numbers ({len(lists)}, as of contents) stay in the text and are no passages",)
+    return replace(content, left_out=lists, notes=notes)
 
 
 def check_unicode(part: str, text: str) -> None:

@@ -120,8 +120,11 @@ class ReaderProcess:
 
 
 def _content(values: dict[str, Any]) -> Content:
-    fields: dict[str, Any] = {name: tuple(own) if isinstance(own, list) else own for name, own in values.items()}
-    return Content(**fields)
+    return Content(**{name: _tuple(own) for name, own in values.items()})
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
 
 
 def _row(values: dict[str, Any]) -> Row:

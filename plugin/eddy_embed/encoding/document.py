@@ -53,6 +53,7 @@ class Passage(Span):
         first_sentence: Index of its first sentence in the document's.
         last_sentence: Index of its last sentence, included.
         headings: The headings above its first sentence that is none, the widest first; none of over 1,000 characters.
+            Within a table (`| cell | cell |`), its first row is the last of them.
     """
 
     first_sentence: int
@@ -116,16 +117,24 @@ def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[
 
 
 def paths(text: str, plan: TextPlan, groups: Seq[tuple[int, int]]) -> list[tuple[str, ...]]:
-    """The headings above each passage, which `groups` gives by its first and last sentence."""
-    spans, levels = cast("Ints", plan.spans), cast("Ints", plan.levels).tolist()
-    path, above = Path(), []
+    """The headings above each passage, which `groups` gives by its first and last sentence.
+
+    Where a passage begins within a table, the last of them is the table's first row.
+    """
+    spans, levels = cast("Ints", plan.spans).tolist(), cast("Ints", plan.levels).tolist()
+    path, above, head, end = Path(), list[tuple[str, ...]](), "", 0
     for first, last in groups:
         titles: tuple[str, ...] | None = None
         for index in range(first, last + 1):
+            start, before = spans[index][0], end
+            end = spans[index][1]
+            begins = text[start] != "|" or text[before:start].count("\n") != 1
             if levels[index]:
-                path.read(levels[index], text[slice(*spans[index])])
+                path.read(levels[index], text[start:end])
             elif titles is None:
-                titles = path.titles
+                titles = path.titles if begins or not head else (*path.titles, head)
+            if begins:
+                head = text[start:end].strip("| ") if text[start] == "|" and end - start <= FRONT else ""
         above.append(path.titles if titles is None else titles)
     return above
 

@@ -1,0 +1,67 @@
+"""Tables of contents and indexes are found in a text; prices, results and numbered lists are none."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eddy_demo.library.index import open_stored
+from eddy_demo.readers.page_lists import page_lists
+
+TIDES = "The moon pulls the water of the sea towards it.\n\n"
+LEADERS = "1 Tides . . . . . . . 1\n1.1 Spring tides. . . . 2\n2 Boats . . . . . 12\n3 Nets . . . . . . 30"
+LETTERS = "A\n\nanchor . . . . 12, 90\naft . . . . 3\n\nB\n\nbay . . . . 5\nboat . . . . . . 1\nbuoy . . . 7"
+NAMES = "anchor, 12, 34–36\nbay, 3\nboat, 7, 9\nbuoy, 12\nferry, 8\nharbour, 4, 5\nherring, 2\nlamp, 90\nmoon, 1"
+CHAPTERS = "# Contents\n\nTides 1\n\nSpring tides 9\n\nBoats 14\n\nNets 30"
+NUMBERED = "\n".join(f"{number}.{number} Tides of the coast {7 * number}" for number in range(1, 10))
+
+
+@pytest.mark.parametrize(
+    "listed", [LEADERS, LEADERS.replace(". ", "."), LETTERS, NAMES, NAMES.replace("\n", " "), CHAPTERS, NUMBERED]
+)
+def test_lists_of_page_numbers_are_found(listed: str) -> None:
+    text = f"{TIDES}{listed}\n\n{TIDES}"
+    ((start, end),) = page_lists(text)
+    assert text[start:end] in listed
+    assert len(text[start:end]) > 0.75 * len(listed)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        TIDES * 5,
+        "Soup . . . . 5\nHerring . . . . 12\nBread . . . . 3\nAle . . . . 2\nCake . . . . 4",
+        "Soup . . . . 5.50\nBread . . . . 6.50\nCake . . . . 7.50\nHerring . . . . 12.50",
+        "\n".join(f"Herring sold in {year}" for year in range(1990, 2005)),
+        "\n".join(f"| bay, {number} | {number} |" for number in range(20)),
+        "\n".join(f"Score of {name}: {number}" for name, number in zip("abcdefghij", range(10), strict=True)),
+        "In May 1990, 3 boats and in June 1991, 4 boats sailed, and in July 1992, 5 of them sank in a storm, 1993.",
+    ],
+)
+def test_other_lists_are_none(text: str) -> None:
+    assert page_lists(text) == ()
+
+
+def test_they_stay_in_the_text_and_no_passage_has_them(tmp_path: Path, run: Callable[..., Any]) -> None:
+    text = f"# The sea\n\n{LEADERS}\n\n{TIDES * 30}\n\n{NAMES}\n\n{TIDES}"
+    (tmp_path / "sea.txt").write_text(text, encoding="utf-8")
+    made = run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib", "--passage-size", 40)
+    assert made.code == 0 and "lists of page numbers (2, as of contents) stay in the text" in made.err
+    found = json.loads(run("ask", "anchor boats nets", "-l", tmp_path / "lib", "-k", 100, "--json").out)
+    assert all(text[each["start"] : each["end"]] == each["text"] for each in found)
+    assert not any(word in each["text"] for each in found for word in ("anchor", "Nets", ". . ."))
+    assert run("library", "check", "-l", tmp_path / "lib").code == 0
+    with open_stored(tmp_path / "lib") as index:
+        (document,) = index.documents()
+        assert document.text == text and len(document.left_out) == 2
+    assert "1 document unchanged" in run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib").err
+
+
+def test_a_text_that_is_a_list_is_read(tmp_path: Path, run: Callable[..., Any]) -> None:
+    (tmp_path / "index.txt").write_text(NAMES, encoding="utf-8")
+    assert run("ingest", tmp_path / "index.txt", "-l", tmp_path / "lib").code == 0
+    assert len(json.loads(run("ask", "anchor", "-l", tmp_path / "lib", "--json").out)) == 1
