@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.demo.corpus.markup_files import MARKUP_FILES
+from tests.demo.corpus.office_files import OFFICE_FILES
 from tests.demo.corpus.pdf_files import PDF_FILES
 
 from eddy_demo.readers.documents import read_documents
@@ -14,6 +15,7 @@ from eddy_demo.readers.documents import read_documents
 FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     **{f"pdf: {kind}": (".pdf", make, text) for kind, (make, text) in PDF_FILES.items()},
     **MARKUP_FILES,
+    **OFFICE_FILES,
 }
 
 

@@ -175,7 +175,7 @@ def test_rows_are_skipped_one_by_one(folder: Path) -> None:
     [
         (ReadingLimits(rows=2), '{"text": "a"}\n' * 9, "line 3 .* at most 2 rows; split"),
         (
-            ReadingLimits(rows_bytes=2**20),
+            ReadingLimits(unpacked_bytes=2**20),
             '{"text": "a"}\n' + f"{' ' * 999}\n" * 2**11,
             "line 1050 .* at most 1 MB unpacked; split",
         ),
@@ -228,7 +228,8 @@ def test_reading_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch)
 def test_the_handbook_knows_the_limits() -> None:
     told, own = handbook_table("files.md"), ReadingLimits()
     assert told["a file, or a row of `.jsonl`"] == f"{own.file_bytes // 2**20} MB"
-    assert told["a `.jsonl` file"] == f"{own.rows:,} rows, {own.rows_bytes // 2**20} MB unpacked"
+    assert told["a `.jsonl` file"] == f"{own.rows:,} rows, {own.unpacked_bytes // 2**20} MB unpacked"
+    assert told["an archive, as `.docx` `.pptx` `.xlsx` `.epub` are"] == f"{own.unpacked_bytes // 2**20} MB unpacked"
     assert told["a PDF file"] == f"{own.pages:,} pages"
     assert told["a document's text"] == f"{own.characters:,} characters"
     assert told["reading a file"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"

@@ -13,7 +13,7 @@ from docx.oxml import parse_xml
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.documents import read_documents
 from eddy_demo.readers.markup import read_html, read_markdown
-from eddy_demo.readers.word import read_docx
+from eddy_demo.readers.office.word import read_docx
 from eddy_embed import Segmenter
 
 CODE = "def f(x):\n    # Twice. Not more.\n    return  2 * x\n\n\nprint(f(1))"

@@ -13,7 +13,8 @@ from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
 
 def ingest(
     paths: Annotated[
-        list[Path], typer.Argument(help="Files or folders: .txt .md .html .pdf .docx, and .jsonl, a row a document.")
+        list[Path],
+        typer.Argument(help="Files or folders: text, PDF, HTML, office files, e-mails; and .jsonl, a row a document."),
     ],
     library: options.Library = options.DEFAULT_LIBRARY,
     model: options.Model = None,

@@ -31,6 +31,19 @@ class Row:
     reason: str = ""
 
 
+def join_pages(pages: Iterable[str]) -> tuple[str, tuple[int, ...]]:
+    """Return the text of pages, with an empty line between two, and the offset of each page's first character."""
+    parts: list[str] = []
+    starts, at = [], 0
+    for page in pages:
+        starts.append(at)
+        if text := page.strip("\n").rstrip():
+            parts.append(text)
+            at += len(text) + 2
+    text = "\n\n".join(parts)
+    return text, tuple(min(start, len(text)) for start in starts)
+
+
 def choose_title(candidates: Iterable[str]) -> tuple[str, tuple[str, ...]]:
     """Return the first title that is neither empty nor too long, "" without one, and notes on those too long."""
     notes: list[str] = []

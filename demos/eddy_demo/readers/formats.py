@@ -15,8 +15,14 @@ from eddy_demo.readers.charsets import decode, rows_mark
 from eddy_demo.readers.content import MAX_TITLE, Content, Row, choose_title
 from eddy_demo.readers.limits import ReadingLimits
 from eddy_demo.readers.page_lists import page_lists
+from eddy_demo.readers.packed import reading_archive
 
-DOCUMENT_SUFFIXES = (".txt", ".md", ".markdown", ".html", ".htm", ".pdf", ".docx")
+_ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")  # in the ZIP format
+DOCUMENT_SUFFIXES = (
+    *(".txt", ".md", ".markdown", ".html", ".htm", ".pdf"),
+    *_ARCHIVES,
+    *(".csv", ".tsv", ".ipynb", ".eml"),
+)
 """Types of files that are one document each."""
 _ROW_SUFFIXES = (".jsonl", ".jsonl.gz")
 READABLE_SUFFIXES = (*DOCUMENT_SUFFIXES, *_ROW_SUFFIXES)
@@ -56,11 +62,35 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits) -> Content:
         return read_pdf(data, limits.pages)
     if suffix == ".txt":
         return Content("", decode(data))
-    from eddy_demo.readers.markup import read_html, read_markdown
-    from eddy_demo.readers.word import read_docx
+    if suffix in _ARCHIVES:
+        with reading_archive(data, suffix, limits.unpacked_bytes):
+            return _archive(data, suffix)
+    if suffix in (".csv", ".tsv"):
+        from eddy_demo.readers.office.sheets import read_csv
 
+        return read_csv(decode(data))
+    return _markup(data, suffix)
+
+
+def _archive(data: bytes, suffix: str) -> Content:
     if suffix == ".docx":
-        return read_docx(data)
+        from eddy_demo.readers.office.word import read_docx as read
+    elif suffix == ".pptx":
+        from eddy_demo.readers.office.slides import read_pptx as read
+    elif suffix == ".xlsx":
+        from eddy_demo.readers.office.sheets import read_xlsx as read
+    else:
+        from eddy_demo.readers.markup.epub import read_epub as read
+    return read(data)
+
+
+def _markup(data: bytes, suffix: str) -> Content:
+    from eddy_demo.readers.markup import mail, notebook, read_html, read_markdown
+
+    if suffix == ".eml":
+        return mail.read_mail(data)
+    if suffix == ".ipynb":
+        return notebook.read_notebook(decode(data))
     return read_html(decode(data, html=True)) if suffix in (".html", ".htm") else read_markdown(decode(data))
 
 
@@ -90,7 +120,7 @@ def _exceeded(number: int, line_bytes: int, n_bytes: int, limits: ReadingLimits)
         return f"a row has at most {_megabytes(limits.file_bytes)}"
     if number > limits.rows:
         return f"a file has at most {limits.rows:,} rows"
-    return f"a file has at most {_megabytes(limits.rows_bytes)} unpacked" if n_bytes > limits.rows_bytes else ""
+    return f"a file has at most {_megabytes(limits.unpacked_bytes)} unpacked" if n_bytes > limits.unpacked_bytes else ""
 
 
 def _read_row(line: str, number: int, seen: set[str], limits: ReadingLimits) -> Row:

@@ -15,4 +15,4 @@ class ReadingLimits:
     pages: int = 5_000  # of a PDF file
     characters: int = 20_000_000  # of a document's text
     rows: int = 1_000_000  # of a .jsonl file
-    rows_bytes: int = 512 * 2**20  # of a .jsonl file, unpacked
+    unpacked_bytes: int = 512 * 2**20  # of a .jsonl file, and of one that is an archive, as .docx is

@@ -30,6 +30,8 @@ class PageImage:
 def find_original(library: Path, entry: DocumentRow) -> Path:
     """Return the PDF file of a document: a kept upload, or the file that the command line read, if it is unchanged."""
     name, origin = printable(str(entry.metadata.get("name", entry.id))), str(entry.metadata.get("origin", ""))
+    if not name.lower().endswith(".pdf"):
+        raise RequestRefused(404, f"only pages of PDF files are drawn; {name} is none, so open it in its own program")
     if origin.startswith(UPLOAD_ORIGIN):
         kept = original_path(library, entry.id)
         if not kept.is_file():

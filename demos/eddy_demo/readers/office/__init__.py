@@ -1,0 +1,1 @@
+"""Read the files of office programs: Word files, slides, sheets."""

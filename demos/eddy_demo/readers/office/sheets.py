@@ -1,0 +1,147 @@
+"""Read sheets: openpyxl gives the cells of .xlsx files, each sheet is a page; a .csv file is one table."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from typing import Any
+
+import openpyxl
+from openpyxl.cell.rich_text import CellRichText
+from openpyxl.utils import column_index_from_string
+
+from eddy_demo.errors import Unreadable
+from eddy_demo.readers.content import Content, choose_title, join_pages
+from eddy_demo.readers.office.tables import table
+from eddy_demo.readers.scripts import lowered, raised
+
+_SPACING = re.compile(r"\[[^$][^]]*\]|[_*].")  # widths, colours and conditions in a number's format
+_CURRENCY = re.compile(r"\[\$([^]-]*)[^]]*\]")
+_DIGITS = re.compile(r'"[^"]*"|\\.|(?P<whole>[#0,]*[#0])(?:\.(?P<places>[0#?]+))?(?P<percent>%?)')
+_LITERAL = re.compile(r'"([^"]*)"|\\(.)|([ $€£¥%+()-])')
+_OTHER = re.compile("[0#]E[+-]|[#?0]/")  # powers of ten, fractions
+_UNSTORED = re.compile(rb"<f[^>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v></v>|</c>)")
+_MOST_MERGED = 100_000
+"""Cells that a merged one may cover."""
+_SNIFFED = 65_536
+"""Characters at the beginning of a .csv file that tell its delimiter."""
+
+
+def read_csv(text: str) -> Content:
+    """Read a table; `sep=;` or its first rows tell the delimiter."""
+    own = re.match(r"sep=(.)\r?\n", text)
+    csv.field_size_limit(max(len(text), 1))
+    try:
+        delimiter = own[1] if own else max("\t;|,", key=lambda each: _regular(text[:_SNIFFED], each))
+        return Content("", table(csv.reader(io.StringIO(text[own.end() if own else 0 :]), delimiter=delimiter)))
+    except csv.Error as error:
+        raise Unreadable(f"no table: {error}") from None
+
+
+def _regular(text: str, delimiter: str) -> int:
+    """Return how many rows have as many cells as the first, 0 if that has one."""
+    widths = [len(row) for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
+    return widths.count(widths[0]) if widths and widths[0] > 1 else 0
+
+
+def read_xlsx(data: bytes) -> Content:
+    """Extract the values of all visible cells, as their formats show them, a merged cell's in each that it covers."""
+    file = openpyxl.load_workbook(io.BytesIO(data), data_only=True, rich_text=True, keep_links=False)
+    sheets = [sheet for sheet in file.worksheets if sheet.sheet_state == "visible"]
+    text, starts = join_pages(map(_sheet, sheets))
+    title, notes = choose_title([file.properties.title or ""])
+    if hidden := len(file.worksheets) - len(sheets):
+        notes += (f"hidden sheets are left out ({hidden})",)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        parts = [name for name in archive.namelist() if name.startswith("xl/worksheets/sheet")]
+        unstored = sum(len(_UNSTORED.findall(archive.read(name))) for name in parts)
+    if unstored:
+        notes += (f"{unstored} formulas have no stored value: open the file in an office program and save it again",)
+    return Content(title, text, starts, notes)
+
+
+def _sheet(sheet: Any) -> str:
+    blocks = "\n\n".join(filter(None, _blocks(_cells(sheet))))
+    return f"# {sheet.title}\n\n{blocks}" if blocks else ""
+
+
+def _cells(sheet: Any) -> dict[int, dict[int, str]]:
+    """Return the texts of visible cells by row and column, of those only that have any: most of a sheet is empty."""
+    hidden = {
+        column
+        for letter, each in sheet.column_dimensions.items()
+        if each.hidden
+        for column in range(each.min or column_index_from_string(letter), (each.max or 0) + 1)
+    }
+    cells: dict[int, dict[int, str]] = {}
+    for (row, column), cell in sorted(sheet._cells.items()):
+        if text := _shown(cell):
+            cells.setdefault(row, {})[column] = text
+    for merged in sheet.merged_cells.ranges:
+        covering = cells.get(merged.min_row, {}).get(merged.min_col)
+        if covering and merged.size["rows"] * merged.size["columns"] <= _MOST_MERGED:
+            for row, column in merged.cells:
+                cells.setdefault(row, {})[column] = covering
+    for row, own in cells.items():
+        gone = own if sheet.row_dimensions[row].hidden else hidden.intersection(own)
+        cells[row] = {column: text for column, text in own.items() if column not in gone}
+    return dict(sorted(cells.items()))
+
+
+def _blocks(cells: dict[int, dict[int, str]]) -> Iterator[str]:
+    """Yield what empty rows part: tables, or lines of text where only one column has cells."""
+    blocks: list[list[dict[int, str]]] = []
+    last = 0
+    for row, own in cells.items():
+        if not blocks or row != last + 1:
+            blocks.append([])
+        blocks[-1].append(own)
+        last = row
+    for block in blocks:
+        columns = sorted(set().union(*block))
+        if len(columns) == 1:
+            yield "\n".join(" ".join(text.split()) for own in block for text in own.values())
+        else:
+            yield table([own.get(column, "") for column in columns] for own in block)
+
+
+def _shown(cell: Any) -> str:
+    value = cell.value
+    if isinstance(value, CellRichText):
+        return "".join(map(_piece, value)).strip()
+    if isinstance(value, bool):
+        return str(value).upper()
+    if isinstance(value, datetime.datetime):
+        return str(value.date()) if value.time() == datetime.time() else f"{value:%Y-%m-%d %H:%M}"
+    if isinstance(value, (int, float)):
+        return _number(value, cell.number_format.split(";")[0])
+    return "" if value is None else str(value).strip()
+
+
+def _piece(piece: Any) -> str:
+    if isinstance(piece, str):
+        return piece
+    scripts = {"superscript": raised, "subscript": lowered}
+    return scripts.get(piece.font.vertAlign, str)(piece.text)
+
+
+def _number(value: float, form: str) -> str:
+    form = _CURRENCY.sub(r'"\1"', _SPACING.sub("", form))
+    digits = next((found for found in _DIGITS.finditer(form) if found["whole"]), None)
+    if digits is None or _OTHER.search(form):
+        return f"{value:.15g}" if isinstance(value, float) else str(value)
+    places = digits["places"] or ""
+    zeros, grouped = digits["whole"].count("0"), "," if "," in digits["whole"] else ""
+    width = "" if grouped else f"0{zeros + (len(places) + 1 if places else 0)}"
+    text = f"{value * (100 if digits['percent'] else 1):{width}{grouped}.{len(places)}f}"
+    if set(places) & set("#?"):
+        text = text.rstrip("0").rstrip(".")
+    before, after = (
+        "".join("".join(found) for found in _LITERAL.findall(each))
+        for each in (form[: digits.start()], digits["percent"] + form[digits.end() :])
+    )
+    return f"{before}{text}{after}".strip()

@@ -1,0 +1,106 @@
+"""Read slides: python-pptx gives the shapes, each slide is a page."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from pptx import Presentation
+from pptx.enum.shapes import PP_PLACEHOLDER as KINDS
+from pptx.oxml.ns import qn
+
+from eddy_demo.readers.content import Content, choose_title, join_pages
+from eddy_demo.readers.office.tables import table
+from eddy_demo.readers.scripts import lowered, raised
+
+_REPEATED = {KINDS.SLIDE_NUMBER, KINDS.FOOTER, KINDS.HEADER, KINDS.DATE}
+_TITLES = {KINDS.TITLE, KINDS.CENTER_TITLE, KINDS.VERTICAL_TITLE}
+_LISTS = {KINDS.BODY, KINDS.OBJECT, KINDS.VERTICAL_BODY, KINDS.VERTICAL_OBJECT}
+_NO_TITLE = {"powerpoint presentation", "slide 1"}
+
+
+def read_pptx(data: bytes) -> Content:
+    """Extract titles, text boxes, lists, tables and notes, without hidden slides and without footers."""
+    file, lost = Presentation(io.BytesIO(data)), Counter[str]()
+    text, starts = join_pages(_slide(slide, lost) for slide in file.slides)
+    titles = (slide.shapes.title for slide in file.slides)
+    own = file.core_properties.title.strip()
+    first = (" ".join(title.text_frame.text.split()) for title in titles if title is not None)
+    title, notes = choose_title(["" if own.lower() in _NO_TITLE else own, *first])
+    listed = ", ".join(f"{what} ({count})" for what, count in lost.items())
+    return Content(title, text, starts, (*notes, f"parts of the file are not read: {listed}") if lost else notes)
+
+
+def _slide(slide: Any, lost: Counter[str]) -> str:
+    if slide._element.get("show") in ("0", "false"):
+        lost["hidden slides"] += 1
+        return ""
+    parts = list(_shapes(slide.shapes, lost))
+    spoken = slide.notes_slide.notes_text_frame if slide.has_notes_slide else None
+    if spoken is not None and spoken.text.strip():
+        parts.append(f"Notes: {spoken.text.strip()}")
+    return "\n\n".join(filter(None, parts))
+
+
+def _shapes(shapes: Iterable[Any], lost: Counter[str]) -> Iterator[str]:
+    """Yield the text of shapes from top to bottom, a title first."""
+    ordered = sorted(shapes, key=lambda shape: (_kind(shape) not in _TITLES, shape.top or 0, shape.left or 0))
+    for shape in ordered:
+        if shape._element._nvXxPr.cNvPr.get("hidden") in ("1", "true"):
+            lost["hidden shapes"] += 1
+        elif hasattr(shape, "shapes"):
+            yield from _shapes(shape.shapes, lost)
+        elif getattr(shape, "has_table", False):
+            yield table([_cell(shape.table, cell) for cell in row.cells] for row in shape.table.rows)
+        elif shape.has_text_frame and _kind(shape) not in _REPEATED:
+            yield _text(shape)
+        elif shape._element.tag == qn("p:graphicFrame"):
+            lost["charts" if getattr(shape, "has_chart", False) else "diagrams and embedded objects"] += 1
+
+
+def _kind(shape: Any) -> Any:
+    return shape.placeholder_format.type if shape.is_placeholder else None
+
+
+def _cell(own: Any, cell: Any) -> str:
+    """Return the text of a cell, or of the merged cell that covers it."""
+    if not cell.is_spanned:
+        return " ".join(map(_line, cell.text_frame.paragraphs))
+    cells = (other for row in own.rows for other in row.cells if other.is_merge_origin)
+    covering = (other for other in cells if cell._tc in _covered(own, other))
+    return next((" ".join(map(_line, other.text_frame.paragraphs)) for other in covering), "")
+
+
+def _covered(own: Any, origin: Any) -> list[Any]:
+    row, column = origin._tc.row_idx, origin._tc.col_idx
+    rows = range(row, min(row + origin.span_height, len(own.rows)))
+    columns = range(column, min(column + origin.span_width, len(own.columns)))
+    return [own.cell(at, across)._tc for at in rows for across in columns]
+
+
+def _text(shape: Any) -> str:
+    paragraphs = [each for each in shape.text_frame.paragraphs if _line(each)]
+    kind = _kind(shape)
+    if kind in _TITLES:
+        return f"# {' '.join(map(_line, paragraphs))}" if paragraphs else ""
+    listed = kind in _LISTS and len(paragraphs) > 1
+    return "\n".join(f"{_mark(each, listed)}{_line(each)}" for each in paragraphs)
+
+
+def _mark(paragraph: Any, listed: bool) -> str:
+    properties = paragraph._p.pPr
+    tags = set() if properties is None else {child.tag for child in properties}
+    has_mark = tags & {qn("a:buChar"), qn("a:buAutoNum"), qn("a:buBlip")} or (listed and qn("a:buNone") not in tags)
+    return f"{'  ' * paragraph.level}- " if has_mark else ""
+
+
+def _line(paragraph: Any) -> str:
+    pieces = []
+    for part in paragraph._p:
+        text = " " if part.tag == qn("a:br") else "".join(each.text or "" for each in part.iter(qn("a:t")))
+        properties = part.find(qn("a:rPr"))
+        shift = "0" if properties is None else properties.get("baseline", "0")
+        pieces.append(text if shift == "0" else lowered(text) if shift.startswith("-") else raised(text))
+    return " ".join("".join(pieces).split())

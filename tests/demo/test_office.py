@@ -1,0 +1,130 @@
+"""Slides, sheets, books, notebooks and e-mails: pages, titles and notes, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from pathlib import Path
+
+import openpyxl
+import pytest
+from tests.demo.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, formats, merged_sheet, saved, slides
+
+from eddy_demo.readers.documents import SourceDocument, read_documents
+from eddy_demo.readers.limits import ReadingLimits
+
+
+def changed(archive: bytes, part: str, find: str, put: str) -> bytes:
+    """An archive with a part in which a pattern is replaced."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as source, zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target:
+        assert re.search(find, source.read(part).decode())
+        for name in source.namelist():
+            body = source.read(name)
+            target.writestr(name, re.sub(find, lambda _: put, body.decode()) if name == part else body)
+    return out.getvalue()
+
+
+def read(folder: Path, name: str, data: bytes) -> SourceDocument:
+    (folder / name).write_bytes(data)
+    return read_documents([folder / name]).documents[0]
+
+
+def refused(folder: Path, name: str, data: bytes, limits: ReadingLimits | None = None) -> str:
+    """The reason why a file is skipped, while the one after it is read."""
+    (folder / "zebra.md").write_text("The last file.", encoding="utf-8")
+    (folder / name).write_bytes(data)
+    result = read_documents([folder / name, folder / "zebra.md"], limits)
+    assert [document.name for document in result.documents] == ["zebra.md"]
+    return result.skipped[0].reason
+
+
+def test_slides_sheets_and_chapters_are_pages(tmp_path: Path) -> None:
+    for name, data, pages in (
+        ("a.pptx", slides(), ["# Ferry", "# Prices", "# Prices"]),  # a hidden slide is a page without text
+        ("a.xlsx", merged_sheet(), ["# Routes", "# Crew"]),
+        ("a.epub", book(), ["# One", "# Two"]),
+    ):
+        document = read(tmp_path, name, data)
+        assert [document.text[start:].split("\n")[0] for start in document.page_starts] == pages
+
+
+def test_titles_and_notes(tmp_path: Path) -> None:
+    table = openpyxl.Workbook()
+    table.properties.title = "Sums"
+    table.active.append([1, "=A1*2"])
+    for name, data, title, notes in (
+        ("a.pptx", slides(), "Ferry", ("parts of the file are not read: hidden slides (1)",)),
+        ("a.xlsx", merged_sheet(), "", ("hidden sheets are left out (1)",)),
+        (
+            "b.xlsx",
+            saved(table),
+            "Sums",
+            ("1 formulas have no stored value: open the file in an office program and save it again",),
+        ),
+        ("a.epub", book(), "The Bay", ()),
+        ("a.ipynb", json.dumps(NOTEBOOK).encode(), "Tides", ()),
+        (
+            "a.eml",
+            (MAIL + MIXED).encode(),
+            "The ferry",
+            ("attachments are not read: map.pdf", "1 elements that a browser hides are left out"),
+        ),
+    ):
+        document = read(tmp_path, name, data)
+        assert (document.title, document.notes) == (title, notes)
+
+
+def test_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
+    for suffix, data in ((".pptx", slides()), (".xlsx", formats()), (".epub", book())):
+        broken = f"broken, or no {suffix} file ("
+        assert refused(tmp_path, f"cut{suffix}", data[:-99]).startswith(broken)
+        assert refused(tmp_path, f"other{suffix}", b"Some text.").startswith(broken)
+        locked = refused(tmp_path, f"locked{suffix}", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512))
+        assert locked.startswith("protected by a password")
+    assert refused(tmp_path, "a.ipynb", b'{"worksheets": []}').startswith("no notebook of format 4")
+    assert refused(tmp_path, "deep.ipynb", b"[" * 200_000) == "its JSON is nested hundreds of levels deep"
+    assert refused(tmp_path, "a.eml", b"Some text.").startswith("no e-mail")
+    unknown = (MAIL + PLAIN).replace("iso-8859-1", "klingon").encode()
+    assert refused(tmp_path, "b.eml", unknown).startswith("its charset 'klingon' is not known")
+
+
+def test_an_archive_is_measured_before_it_is_unpacked(tmp_path: Path) -> None:
+    limits = ReadingLimits(unpacked_bytes=2**20)
+    for suffix, data in ((".docx", b""), (".pptx", slides()), (".xlsx", formats()), (".epub", book())):
+        out = io.BytesIO(data)
+        with zipfile.ZipFile(out, "a", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("large", bytes(3 * 2**20))
+        assert len(out.getvalue()) < 2**16
+        reason = refused(tmp_path, f"bomb{suffix}", out.getvalue(), limits)
+        assert reason == "unpacks to 3 MB, and at most 1 MB are read; split it"
+
+
+@pytest.mark.parametrize(
+    ("name", "archive", "part", "before"),
+    [
+        ("a.pptx", slides(), "ppt/slides/slide1.xml", "Leaves at six"),
+        ("a.xlsx", formats(), "xl/workbook.xml", "Prices"),
+        ("a.xlsx", formats(), "xl/worksheets/sheet1.xml", "shown"),
+        ("a.epub", book(), "OPS/book.opf", "The Bay"),
+        ("a.epub", book(), "OPS/two.xhtml", "The sea"),
+    ],
+)
+def test_entities_bring_in_no_file(tmp_path: Path, name: str, archive: bytes, part: str, before: str) -> None:
+    secret = tmp_path / "secret.txt"
+    secret.write_text("SECRET", encoding="utf-8")
+    data = changed(archive, part, before, "&own;")
+    root = r"^(<\?xml[^>]*\?>)?\s*(?=<)"
+    data = changed(data, part, root, f'<!DOCTYPE x [<!ENTITY own SYSTEM "{secret.as_uri()}">]>')
+    (tmp_path / "zebra.md").write_text("The last file.", encoding="utf-8")
+    (tmp_path / name).write_bytes(data)
+    result = read_documents([tmp_path / name, tmp_path / "zebra.md"])
+    assert "SECRET" not in repr(result)
+
+
+def test_a_cell_at_the_far_end_of_a_sheet_costs_nothing(tmp_path: Path) -> None:
+    file = openpyxl.Workbook()
+    file.active["A1"], file.active["XFD1048576"] = "near", "far"
+    assert read(tmp_path, "a.xlsx", saved(file)).text == "# Sheet\n\nnear\n\nfar"
