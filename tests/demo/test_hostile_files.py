@@ -250,6 +250,8 @@ def test_every_skipped_file_is_named(folder: Path, run: Callable[..., Any], tmp_
     for number in range(30):
         (folder / f"empty{number}.txt").touch()
     (folder / "rows.jsonl").write_text("[]\n" * 50, encoding="utf-8")
+    for name in ("a.odt", "b.ODT", "\x1b[31m.\x1b[0m", "0", *(f"{n}.t{n}" for n in range(7))):
+        (folder / name).touch()
     outcome = run("ingest", folder, "--library", tmp_path / "library", "--method", "plain:exit=0")
     assert outcome.code == 1
     assert "Skipped 80 files or rows:" in outcome.err
@@ -258,3 +260,5 @@ def test_every_skipped_file_is_named(folder: Path, run: Callable[..., Any], tmp_
     assert outcome.err.count("not a row") == 20
     assert "… and 30 more rows" in outcome.err
     assert "2 documents written" in outcome.err
+    types = ".odt 2, .␛[0m 1, no suffix 1, .t0 1, .t1 1, .t2 1, .t3 1, .t4 1 and 2 more types"
+    assert f"11 files of other types ({types}): not read." in outcome.err  # the library in the folder is none of them

@@ -41,7 +41,7 @@ def test_reads_every_type_in_order(folder: Path) -> None:
         ("r2", "", "Second row."),
         ("b/page.HTML", "Page", "Text."),
     ]
-    assert reading.other_types == 1
+    assert reading.other_types == {".png": 1}
     assert reading.skipped == []
 
 

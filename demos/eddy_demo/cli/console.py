@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +22,7 @@ from eddy_demo.display_text import duration, printable, unwrapped
 from eddy_demo.evaluate import HitRates
 from eddy_demo.library.rebuild import RebuildProgress, next_settings
 from eddy_demo.library.settings import LibrarySettings
-from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_skipped
+from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_other_types, list_skipped
 
 _MAX_WIDTH = 100
 _BEST_STYLE = "bold black on yellow"
@@ -74,8 +75,10 @@ def _highlighted(passage: FoundPassage, marked: bool) -> Text:
     return Text.assemble(before, (f"{opening}{best}{closing}", _BEST_STYLE), after)
 
 
-def print_skipped(console: Console, skipped: Sequence[SkippedFile]) -> None:
-    """Print which files and rows were skipped, and why."""
+def print_skipped(console: Console, skipped: Sequence[SkippedFile], other_types: Counter[str]) -> None:
+    """Print which files and rows were skipped, and why, and how many files are of types that are not read."""
+    if other_types:
+        console.print(Text(f"{printable(list_other_types(other_types))}: not read.", "yellow"))
     if not skipped:
         return
     console.print(Text(f"Skipped {pluralize(len(skipped), 'file or row', 'files or rows')}:", "bold yellow"))

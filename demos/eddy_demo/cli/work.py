@@ -49,7 +49,7 @@ def ingest(
 ) -> None:
     """Embed documents and store them."""
     with lock_for_command(library):
-        result = _read(paths)
+        result = _read(paths, library)
         _ingest(library, result, choices, device, rebuild)
         _handle_missing(library, paths, result, sync)
         deepen(library, device)
@@ -99,7 +99,7 @@ def demo(
     """Ingest documents and ask questions."""
     started = time.monotonic()
     with lock_for_command(library):
-        result = _read(paths or [handbook.folder()])
+        result = _read(paths or [handbook.folder()], library)
         settings, embedder = _ingest(library, result, choices, device, rebuild)
         embedder = embedder or load_embedder(settings, device)
         questions = question or list(handbook.QUESTIONS)
@@ -140,9 +140,9 @@ def evaluate(
         console.print_scores(out, scores, len(questions))
 
 
-def _read(paths: list[Path]) -> ReadResult:
+def _read(paths: list[Path], library: Path) -> ReadResult:
     with err.status("Reading …"):
-        return read_documents(paths)
+        return read_documents(paths, without=library)
 
 
 def _handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:
@@ -181,7 +181,7 @@ def _ingest(
     settings = choose_settings(library, *choices)
     if holds_library(library):
         change_plan(library, settings)
-    console.print_skipped(err, result.skipped)
+    console.print_skipped(err, result.skipped, result.other_types)
     changed = changed_documents(library, result.documents)
     unchanged = len(result.documents) - len(changed)
     same = f"{pluralize(unchanged, 'document')} unchanged" if unchanged else ""

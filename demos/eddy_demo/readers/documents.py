@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +23,7 @@ _KINDS = {
     stat.S_IFBLK: "a device",
 }
 _SHOWN_ROWS = 20
+_SHOWN_TYPES = 8
 
 
 @dataclass(frozen=True)
@@ -69,13 +71,13 @@ class ReadResult:
 
     documents: list[SourceDocument] = field(default_factory=list)  # in the order of the paths, folders sorted by name
     skipped: list[SkippedFile] = field(default_factory=list)
-    other_types: int = 0  # number of files in folders whose types are not read
+    other_types: Counter[str] = field(default_factory=Counter)  # files in folders that are not read, by suffix or ""
 
 
-def read_documents(paths: list[Path], limits: ReadingLimits | None = None) -> ReadResult:
+def read_documents(paths: list[Path], limits: ReadingLimits | None = None, without: Path | None = None) -> ReadResult:
     """Read files and folders within limits, in a process of their own.
 
-    Hidden files and folders are left out, and links to folders are not followed.
+    Hidden files and folders and the folder `without` are left out, and links to folders are not followed.
 
     Raises:
         NothingToRead: A path is missing, a given file is of another type, or there is no document at all.
@@ -86,7 +88,7 @@ def read_documents(paths: list[Path], limits: ReadingLimits | None = None) -> Re
             if not os.path.lexists(path):
                 raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
             if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
-                for file in _walk(path, result):
+                for file in _walk(path, result, without and os.path.realpath(without)):
                     _read_file(process, file, file.relative_to(path).as_posix(), result)
             elif suffix_of(path.name):
                 _read_file(process, path, path.name, result)
@@ -128,16 +130,24 @@ def list_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
     return [*lines, f"… and {more:,} more rows"] if more > 0 else lines
 
 
+def list_other_types(types: Counter[str]) -> str:
+    """Return how many files are of types that are not read, as in "3 files of other types (.odt 2, .png 1)"."""
+    shown = [f"{suffix or 'no suffix'} {count}" for suffix, count in types.most_common(_SHOWN_TYPES)]
+    more = f" and {len(types) - _SHOWN_TYPES} more types" if len(types) > _SHOWN_TYPES else ""
+    files = "1 file" if types.total() == 1 else f"{types.total():,} files"
+    return f"{files} of other types ({', '.join(shown)}{more})"
+
+
 def _nothing_read(paths: list[Path], result: ReadResult) -> str:
     where = ", ".join(map(str, paths))
     if result.skipped:
         reasons = "\n  ".join(list_skipped(result.skipped))
         return f"nothing to read in {where}; all {len(result.skipped)} were skipped:\n  {reasons}"
-    other = f"; it has {result.other_types} files of other types" if result.other_types else ""
+    other = f"; it has {list_other_types(result.other_types)}" if result.other_types else ""
     return f"no file to read in {where}{other}; readable are {' '.join(READABLE_SUFFIXES)}"
 
 
-def _walk(folder: Path, result: ReadResult) -> Iterator[Path]:
+def _walk(folder: Path, result: ReadResult, without: str | None) -> Iterator[Path]:
     """Yield the readable files below a folder, those of a folder before those of its folders."""
     waiting = [folder]
     while waiting:
@@ -151,11 +161,11 @@ def _walk(folder: Path, result: ReadResult) -> Iterator[Path]:
         for entry in entries:
             path = Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
-                folders.append(path)
+                folders += [path] if os.path.realpath(path) != without else []
             elif suffix_of(entry.name) or os.path.isdir(path):
                 yield path
             else:
-                result.other_types += 1
+                result.other_types[Path(entry.name).suffix.lower()] += 1
         waiting += reversed(folders)
 
 
