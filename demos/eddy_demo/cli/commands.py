@@ -40,14 +40,20 @@ def ingest(
     sync: Annotated[
         bool, typer.Option("--sync", help="Remove documents of these paths whose files no longer exist.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="With --sync, then again whenever the folders change, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """Embed documents and store them.
 
     Run again, it embeds only new and changed documents, and goes on where it was interrupted.
     """
-    from eddy_demo.cli import work
+    from eddy_demo.cli import watch_work, work
 
     choices = (model, method, passage_size, late, fast)
+    if watch:
+        watch_work.watch(paths, library, choices, device, rebuild)
+        return
     work.ingest(paths, library, choices, device, rebuild, sync)
 
 

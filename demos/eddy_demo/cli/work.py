@@ -50,8 +50,8 @@ def ingest(
     """Embed documents and store them."""
     with lock_for_command(library):
         result = _read(paths, library)
-        _ingest(library, result, choices, device, rebuild)
-        _handle_missing(library, paths, result, sync)
+        ingest_read(library, result, choices, device, rebuild)
+        handle_missing(library, paths, result, sync)
         deepen(library, device)
     if result.skipped:
         raise typer.Exit(1)
@@ -100,7 +100,7 @@ def demo(
     started = time.monotonic()
     with lock_for_command(library):
         result = _read(paths or [handbook.folder()], library)
-        settings, embedder = _ingest(library, result, choices, device, rebuild)
+        settings, embedder = ingest_read(library, result, choices, device, rebuild)
         embedder = embedder or load_embedder(settings, device)
         questions = question or list(handbook.QUESTIONS)
         for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
@@ -145,9 +145,10 @@ def _read(paths: list[Path], library: Path) -> ReadResult:
         return read_documents(paths, without=library)
 
 
-def _handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:
+def handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:
+    """Name the documents whose files no longer exist, and take them out if `sync`."""
     missing = missing_documents(library, paths, result)
-    if sync:
+    if sync and missing:
         remove_documents(library, missing)
     console.print_missing(err, list(missing.values()), removed=sync)
 
@@ -171,7 +172,7 @@ def _ask(
         return [ask_index(opened, question, k, alpha, rerank) for question in questions]
 
 
-def _ingest(
+def ingest_read(
     library: Path, result: ReadResult, choices: Choices, device: str | None, rebuild: bool
 ) -> tuple[LibrarySettings, Embedder | None]:
     """Write new and changed documents and report on them; return the embedder too, None if nothing was to write."""
@@ -186,7 +187,7 @@ def _ingest(
     unchanged = len(result.documents) - len(changed)
     same = f"{pluralize(unchanged, 'document')} unchanged" if unchanged else ""
     if not changed:
-        err.print(f"{library}: nothing to do, {same}.")
+        err.print(f"{library}: nothing to do{', ' if same else ''}{same}.")
         return settings, None
     console.print_notes(err, changed)
     if not holds_library(library):

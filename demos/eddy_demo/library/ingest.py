@@ -38,7 +38,8 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
     for key, entry in read_entries(folder).items():
         origin = entry.metadata["origin"]
         ours = any(origin == root or origin.startswith((f"{root}/", f"{root}#")) for root in roots)
-        unread = result.skipped and Path(origin.rpartition("#")[0]).is_file()
+        file = origin.rpartition("#")[0]
+        unread = (result.skipped or file in result.unchanged) and Path(file).is_file()
         if key not in read and ours and not Path(origin).exists() and not unread:
             missing[key] = entry.metadata["name"]
     return missing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 MAX_TITLE = 1000
 """Maximum length of a title and of a row's id; a longer one is a file that lost its line ends, or an attack."""
@@ -16,6 +16,7 @@ class Content:
     title: str  # "" without one
     text: str  # as it is embedded and cited
     page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
+    _: KW_ONLY
     page_labels: tuple[str, ...] = ()  # what the pages are called, such as "iv" or "slide 3", if not 1, 2, 3
     left_out: tuple[tuple[int, int], ...] = ()  # parts that lists of page numbers are: kept, and no passages
     notes: tuple[str, ...] = ()  # what the reader left out or repaired, for the user

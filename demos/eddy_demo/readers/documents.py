@@ -6,7 +6,7 @@ import hashlib
 import os
 import stat
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -65,12 +65,18 @@ class SkippedFile:
     is_row: bool = False
 
 
+FileVersion = tuple[int, ...]
+"""Inode, size and times of a file, which change when it is written or replaced."""
+
+
 @dataclass
 class ReadResult:
     """Result of reading files and folders."""
 
     documents: list[SourceDocument] = field(default_factory=list)  # in the order of the paths, folders sorted by name
     skipped: list[SkippedFile] = field(default_factory=list)
+    versions: dict[str, FileVersion] = field(default_factory=dict)  # of the files found, by absolute path
+    unchanged: set[str] = field(default_factory=set)  # paths of files that were not read again
     other_types: Counter[str] = field(default_factory=Counter)  # files in folders that are not read, by suffix or ""
 
 
@@ -82,23 +88,38 @@ def read_documents(paths: list[Path], limits: ReadingLimits | None = None, witho
     Raises:
         NothingToRead: A path is missing, a given file is of another type, or there is no document at all.
     """
+    result = read_changed(paths, {}, limits, without)
+    if not result.documents:
+        raise NothingToRead(_nothing_read(paths, result))
+    return result
+
+
+def read_changed(
+    paths: list[Path],
+    known: Mapping[str, FileVersion],
+    limits: ReadingLimits | None = None,
+    without: Path | None = None,
+) -> ReadResult:
+    """Read what `read_documents` reads, but files whose version is not the known one; there may be no document.
+
+    Raises:
+        NothingToRead: A path is missing, or a given file is of another type.
+    """
     result = ReadResult()
     with ReaderProcess(limits or ReadingLimits()) as process:
         for path in paths:
             if not os.path.lexists(path):
                 raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
             if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
-                for file in _walk(path, result, without and os.path.realpath(without)):
-                    _read_file(process, file, file.relative_to(path).as_posix(), result)
+                for file in _walk(path, result, os.path.realpath(without) if without else None):
+                    _read_file(process, file, file.relative_to(path).as_posix(), known, result)
             elif suffix_of(path.name):
-                _read_file(process, path, path.name, result)
+                _read_file(process, path, path.name, known, result)
             else:
                 raise NothingToRead(
                     f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
                 )
     result.documents = list({document.key: document for document in result.documents}.values())
-    if not result.documents:
-        raise NothingToRead(_nothing_read(paths, result))
     return result
 
 
@@ -169,11 +190,19 @@ def _walk(folder: Path, result: ReadResult, without: str | None) -> Iterator[Pat
         waiting += reversed(folders)
 
 
-def _read_file(process: ReaderProcess, path: Path, name: str, result: ReadResult) -> None:
+def _read_file(
+    process: ReaderProcess, path: Path, name: str, known: Mapping[str, FileVersion], result: ReadResult
+) -> None:
     origin = Path(os.path.realpath(path)).as_posix()
     try:
         check_unicode("name", name)
-        _check_regular(path.stat().st_mode)
+        status = path.stat()
+        _check_regular(status.st_mode)
+        version = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        result.versions[origin] = version
+        if known.get(origin) == version:
+            result.unchanged.add(origin)
+            return
         for found in process.read(path, suffix_of(name) or ""):
             if isinstance(found, Content):
                 digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""

@@ -13,9 +13,8 @@ from pathlib import Path
 from eddy_demo.errors import Unreadable, one_line
 from eddy_demo.readers.charsets import decode, rows_mark
 from eddy_demo.readers.content import MAX_TITLE, Content, Row, choose_title
-from eddy_demo.readers.limits import ReadingLimits
+from eddy_demo.readers.limits import ReadingLimits, reading_archive
 from eddy_demo.readers.page_lists import page_lists
-from eddy_demo.readers.packed import reading_archive
 
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")  # in the ZIP format
 DOCUMENT_SUFFIXES = (

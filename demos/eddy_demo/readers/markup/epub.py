@@ -37,9 +37,8 @@ def read_epub(data: bytes) -> Content:
     if missing := [path for path in paths if path not in there]:
         notes += (f"chapters are missing in the file: {', '.join(missing)}",)
     text, starts = join_pages(chapter.text for chapter in chapters if chapter.text.strip())
-    return Content(
-        title, text, starts, tuple(dict.fromkeys([*notes, *(note for each in chapters for note in each.notes)]))
-    )
+    notes = tuple(dict.fromkeys([*notes, *(note for each in chapters for note in each.notes)]))
+    return Content(title, text, starts, notes=notes)
 
 
 def _parsed(archive: zipfile.ZipFile, name: str) -> Any:

@@ -61,7 +61,7 @@ def read_xlsx(data: bytes) -> Content:
         unstored = sum(len(_UNSTORED.findall(archive.read(name))) for name in parts)
     if unstored:
         notes += (f"{unstored} formulas have no stored value: open the file in an office program and save it again",)
-    return Content(title, text, starts, notes)
+    return Content(title, text, starts, notes=notes)
 
 
 def _sheet(sheet: Any) -> str:

@@ -73,7 +73,8 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
     text, starts = reflow(body, n_pages)
     title, notes = choose_title([_title(document)])
     notes += tuple(_notes(text, left_out, pictures, n_pages, hidden, broken, is_cut))
-    return Content(title, text, starts, labels if any(labels) and labels != plain else (), notes=notes)
+    page_labels = labels if any(labels) and labels != plain else ()
+    return Content(title, text, starts, page_labels=page_labels, notes=notes)
 
 
 def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int]:
