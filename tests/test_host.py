@@ -172,7 +172,7 @@ def test_incomplete_folders_are_not_found(llama: Path, damage: str) -> None:
         ("SmolLM2", r"did you mean 'smollm2'\?$"),
         ("a/b/c", "no model at"),
         ("spaces and ?", "could not be opened"),
-        ("", "holds no config.json"),
+        ("", "the model's name is '', blank"),
     ],
 )
 def test_models_that_are_not_there(name: str, message: str) -> None:

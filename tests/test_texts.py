@@ -92,7 +92,9 @@ def test_passages_know_their_headings() -> None:
     document = long(MARKDOWN, passage_size=1)
     assert under(document, "Twice a day") == [("Tides",)]
     assert under(document, "level = staff") == [("Tides", "Measuring")]
-    assert under(document, "| 12   | 340") == [("Tides", "Measuring")]
+    assert under(document, "| 12   | 340") == [("Tides", "Measuring", "hour | level")], (
+        "a row is read after the first one"
+    )
     assert under(document, "Wind") == [("Tides", "Measuring", "Errors")]
     assert under(document, "It was lit") == [("Tides", "The lamp")]
     assert under(document, "# Empty") == [("Empty",)], "a heading without text stands alone"
