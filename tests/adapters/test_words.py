@@ -19,6 +19,7 @@ from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.names import MAIN, WORDS
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
 from chroma_eddy.words.bm25_pair import Bm25Pair
+from chroma_eddy.words.operators import LONGEST
 from chroma_eddy.words.terms import TermAnalyzer
 from eddy_embed import Embedder
 
@@ -420,6 +421,13 @@ def test_phrases_and_excluded_words_are_honoured(pages: Index, asked: str, docum
     assert len(pages.query(asked, 10, hybrid=False)) == 10
     kept = {"where_document": {"$contains": "A "}}
     assert {hit.document for hit in pages.query(asked, 10, alpha=0, **kept)} == documents & {"deep", "shallow"}
+
+
+def test_longer_questions_are_prose(pages: Index) -> None:
+    words = 'Which of the boats has a keel "as shallow" as any, -tide or not, and floats well'.split()
+    assert len(words) == LONGEST + 1
+    assert {hit.document for hit in pages.query(" ".join(words), 10, alpha=0)} >= {"deep", "shallow"}
+    assert not pages.query(" ".join(words[1:]), 10, alpha=0)
 
 
 def test_words_of_an_earlier_version_are_read_anew(folder: Path, embedder: Embedder) -> None:

@@ -9,6 +9,8 @@ import regex
 
 from chroma_eddy.words.terms import UNSPACED
 
+LONGEST = 16
+"""Words of the longest question in which quotation marks and minus signs are operators, not prose."""
 _QUOTED = '"([^"]+)"|“([^”“]+)[”“]|„([^“”]+)[“”]|«([^»]+)»'
 _PHRASE = regex.compile(_QUOTED)
 _MINUS = regex.compile(rf"(?<!\S)-(?:{_QUOTED}|(\p{{L}}[\p{{L}}\p{{M}}\p{{N}}]+))(?=[\s?!.,;]|$)")
@@ -26,6 +28,8 @@ class Asked(NamedTuple):
     @classmethod
     def of(cls, question: str) -> Asked:
         """Read the operators. A minus before a single letter, or a second one, is none: `-e`, `--force`."""
+        if len(question.split()) > LONGEST:
+            return cls(question, [])
         conditions = []
         for match in _MINUS.finditer(question):
             conditions += [{"$not_regex": own} for own in _patterns(match)]
