@@ -42,13 +42,19 @@ def refused(folder: Path, name: str, data: bytes, limits: ReadingLimits | None =
 
 
 def test_slides_sheets_and_chapters_are_pages(tmp_path: Path) -> None:
-    for name, data, pages in (
-        ("a.pptx", slides(), ["# Ferry", "# Prices", "# Prices"]),  # a hidden slide is a page without text
-        ("a.xlsx", merged_sheet(), ["# Routes", "# Crew"]),
-        ("a.epub", book(), ["# One", "# Two"]),
+    for name, data, pages, labels in (
+        # A hidden slide is a page without text.
+        ("a.pptx", slides(), ["# Ferry", "# Prices", "# Prices"], ("slide 1", "slide 2", "slide 3")),
+        ("a.xlsx", merged_sheet(), ["# Routes", "# Crew"], ("sheet Routes", "sheet Crew")),
+        ("a.epub", book(), ["# One", "# Two"], ("“One”", "“Two”")),
     ):
         document = read(tmp_path, name, data)
         assert [document.text[start:].split("\n")[0] for start in document.page_starts] == pages
+        assert document.page_labels == labels
+
+
+def test_a_list_without_a_delimiter_is_no_table(tmp_path: Path) -> None:
+    assert read(tmp_path, "a.csv", b"Name\nFerry, the red\nBoat\n").text == "Name\nFerry, the red\nBoat"
 
 
 def test_titles_and_notes(tmp_path: Path) -> None:

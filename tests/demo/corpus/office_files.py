@@ -163,6 +163,17 @@ Content-Disposition: attachment; filename=map.pdf
 x
 --M--
 """
+FORWARDED = f"""Content-Type: multipart/mixed; boundary=M
+
+--M
+
+See below.
+--M
+Content-Type: message/rfc822
+
+From: Cleo <c@example.org>
+{PLAIN}--M--
+"""
 SHOWN = "From: Jürgen <j@example.org>\nTo: crew@example.org\nSubject: The ferry"
 OFFICE_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "slides: lists, notes, a merged table, a hidden slide": (
@@ -187,6 +198,11 @@ OFFICE_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "csv: quotes": (".csv", lambda: b'a,b\r\n"1,5","two\r\nlines"\r\n,\r\n', "| a | b |\n| 1,5 | two lines |"),
     "csv: semicolons": (".csv", lambda: "sep=;\r\nPreis;1,5\r\n".encode("utf-8-sig"), "| Preis | 1,5 |"),
     "csv: tabs": (".tsv", lambda: b"a\tb, c\n1\t2, 3\n", "| a | b, c |\n| 1 | 2, 3 |"),
+    "csv: short rows": (
+        ".csv",
+        lambda: b"Boat,Crew\nRed\nBlue,3\n",
+        "| Boat | Crew |\n| Red |  |\n| Blue | 3 |",
+    ),
     "book: chapters in order": (".epub", book, "# One\n\nThe sea¹ fell.\n\n# Two\n\nThe sea rose."),
     "notebook: cells and results": (
         ".ipynb",
@@ -195,5 +211,10 @@ OFFICE_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "```\n<Figure>\n```\n\n```\nKeyError\n'x'\n```",
     ),
     "mail: quoted-printable": (".eml", lambda: (MAIL + PLAIN).encode(), f"{SHOWN}\n\n“Six” = 6."),
+    "mail: another one forwarded": (
+        ".eml",
+        lambda: (MAIL + FORWARDED).encode(),
+        f"{SHOWN}\n\nSee below.\n\nForwarded:\n\nFrom: Cleo <c@example.org>\n\n“Six” = 6.",
+    ),
     "mail: two versions, an attachment": (".eml", lambda: (MAIL + MIXED).encode(), f"{SHOWN}\n\nIt leaves at six."),
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+import re
 import zipfile
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +17,7 @@ from eddy_demo.readers.charsets import decode
 from eddy_demo.readers.content import Content, choose_title, join_pages
 from eddy_demo.readers.markup import read_html
 
+_HEADING = re.compile(r"#{1,6} (.+)")
 _HTML = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 
 
@@ -36,9 +38,18 @@ def read_epub(data: bytes) -> Content:
     )
     if missing := [path for path in paths if path not in there]:
         notes += (f"chapters are missing in the file: {', '.join(missing)}",)
-    text, starts = join_pages(chapter.text for chapter in chapters if chapter.text.strip())
+    chapters = [chapter for chapter in chapters if chapter.text.strip()]
+    text, starts = join_pages(chapter.text for chapter in chapters)
     notes = tuple(dict.fromkeys([*notes, *(note for each in chapters for note in each.notes)]))
-    return Content(title, text, starts, notes=notes)
+    labels = tuple(_label(number, chapter) for number, chapter in enumerate(chapters, start=1))
+    return Content(title, text, starts, page_labels=labels, notes=notes)
+
+
+def _label(number: int, chapter: Content) -> str:
+    """Return a chapter's heading, else the title of its file, which many books repeat in all of them."""
+    heading = _HEADING.match(chapter.text)
+    title = heading[1].strip() if heading else chapter.title
+    return f"“{title}”" if title else f"part {number}"
 
 
 def _parsed(archive: zipfile.ZipFile, name: str) -> Any:

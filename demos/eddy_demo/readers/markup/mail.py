@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+from collections.abc import Iterator
 from email.message import MIMEPart
 from email.policy import default
 
@@ -18,17 +19,31 @@ _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 def read_mail(data: bytes) -> Content:
     """Extract sender, receivers, date, subject and body; attachments are named in the notes."""
     message = email.message_from_bytes(data, policy=default)
-    header = [f"{name}: {' '.join(str(message[name]).split())}" for name in _SHOWN if message[name]]
-    body = message.get_body(("html", "plain"))
-    if not header or body is None:
+    notes, names = list[str](), list[str]()
+    text = "\n\n".join(_parts(message, notes, names))
+    if not any(message[name] for name in _SHOWN) or not text:
         raise Unreadable("no e-mail, or without a text that can be read, as an encrypted one: save its text as .txt")
-    html = body.get_content_subtype() == "html"
+    title, own = choose_title([" ".join(str(message["Subject"] or "").split())])
+    attached = (f"attachments are not read: {', '.join(names)}",) if names else ()
+    return Content(title, text, notes=(*own, *attached, *notes))
+
+
+def _parts(message: MIMEPart, notes: list[str], names: list[str]) -> Iterator[str]:
+    """Yield the header and body of a message, and of those that it forwards; nothing without a body."""
+    body = message.get_body(("html", "plain"))
+    if body is None:
+        return
+    yield "\n".join(f"{name}: {' '.join(str(message[name]).split())}" for name in _SHOWN if message[name])
     text = _decoded(body).replace("\r\n", "\n")
-    content = read_html(text) if html else Content("", text.strip())
-    title, notes = choose_title([" ".join(str(message["Subject"] or "").split())])
-    if names := [_name(part) for part in message.iter_attachments() if part is not body and not part.is_multipart()]:
-        notes += (f"attachments are not read: {', '.join(names)}",)
-    return Content(title, "\n".join(header) + f"\n\n{content.text}", notes=notes + content.notes)
+    content = read_html(text) if body.get_content_subtype() == "html" else Content("", text.strip())
+    notes += content.notes
+    yield content.text
+    for part in message.iter_attachments() if message.is_multipart() else ():
+        if part.get_content_type() == "message/rfc822":
+            yield "Forwarded:"
+            yield from _parts(part.get_content(), notes, names)
+        elif part is not body and not part.is_multipart():
+            names.append(_name(part))
 
 
 def _decoded(body: MIMEPart) -> str:

@@ -19,7 +19,8 @@ def read_notebook(text: str) -> Content:
     try:
         notebook = json.loads(text)
         cells, metadata = notebook["cells"], notebook.get("metadata", {})
-        language = str(metadata.get("kernelspec", {}).get("language") or "")
+        named = (metadata.get("kernelspec", {}).get("language"), metadata.get("language_info", {}).get("name"))
+        language = str(next(filter(None, named), ""))
         parts = [part for cell in cells for part in _cell(cell, language)]
         title = str(metadata.get("title") or "")
     except RecursionError:

@@ -27,6 +27,8 @@ _OTHER = re.compile("[0#]E[+-]|[#?0]/")  # powers of ten, fractions
 _UNSTORED = re.compile(rb"<f[^>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v></v>|</c>)")
 _MOST_MERGED = 100_000
 """Cells that a merged one may cover."""
+_NONE = "\x1f"
+"""Stands for no delimiter: a list with a line for each of its cells."""
 _SNIFFED = 65_536
 """Characters at the beginning of a .csv file that tell its delimiter."""
 
@@ -36,14 +38,20 @@ def read_csv(text: str) -> Content:
     own = re.match(r"sep=(.)\r?\n", text)
     csv.field_size_limit(max(len(text), 1))
     try:
-        delimiter = own[1] if own else max("\t;|,", key=lambda each: _regular(text[:_SNIFFED], each))
-        return Content("", table(csv.reader(io.StringIO(text[own.end() if own else 0 :]), delimiter=delimiter)))
+        delimiter = own[1] if own else max(f"\t;|,{_NONE}", key=lambda each: _regular(text[:_SNIFFED], each))
+        rows = list(csv.reader(io.StringIO(text[own.end() if own else 0 :]), delimiter=delimiter))
     except csv.Error as error:
         raise Unreadable(f"no table: {error}") from None
+    width = max(map(len, rows), default=0)
+    if width == 1:
+        return Content("", "\n".join(" ".join(row[0].split()) for row in rows if row))
+    return Content("", table([*row, *[""] * (width - len(row))] for row in rows))
 
 
 def _regular(text: str, delimiter: str) -> int:
-    """Return how many rows have as many cells as the first, 0 if that has one."""
+    """Return how many rows have as many cells as the first, 0 if that has one; most of them must have."""
+    if delimiter == _NONE:
+        return text.count("\n") // 2
     widths = [len(row) for row in csv.reader(io.StringIO(text), delimiter=delimiter) if row]
     return widths.count(widths[0]) if widths and widths[0] > 1 else 0
 
@@ -61,7 +69,8 @@ def read_xlsx(data: bytes) -> Content:
         unstored = sum(len(_UNSTORED.findall(archive.read(name))) for name in parts)
     if unstored:
         notes += (f"{unstored} formulas have no stored value: open the file in an office program and save it again",)
-    return Content(title, text, starts, notes=notes)
+    labels = tuple(f"sheet {sheet.title}" for sheet in sheets)
+    return Content(title, text, starts, page_labels=labels, notes=notes)
 
 
 def _sheet(sheet: Any) -> str:

@@ -30,7 +30,9 @@ def read_pptx(data: bytes) -> Content:
     first = (" ".join(title.text_frame.text.split()) for title in titles if title is not None)
     title, notes = choose_title(["" if own.lower() in _NO_TITLE else own, *first])
     listed = ", ".join(f"{what} ({count})" for what, count in lost.items())
-    return Content(title, text, starts, notes=(*notes, f"parts of the file are not read: {listed}") if lost else notes)
+    labels = tuple(f"slide {number}" for number in range(1, len(starts) + 1))
+    notes += (f"parts of the file are not read: {listed}",) if lost else ()
+    return Content(title, text, starts, page_labels=labels, notes=notes)
 
 
 def _slide(slide: Any, lost: Counter[str]) -> str:
