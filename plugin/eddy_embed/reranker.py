@@ -26,11 +26,14 @@ from eddy_embed.encoding.validation import (
 from eddy_embed.errors import InvalidParameter, InvalidText, UnsupportedModel
 from eddy_embed.model.head import Head
 from eddy_embed.text.tokenizer import Tokenizer
-from eddy_embed.utils.arrays import Floats
+from eddy_embed.utils.arrays import Doubles, Floats
 from eddy_embed.utils.progress import Progress
 
 PROMPT = "Passage: {passage}\nPlease write a question based on this passage.\nQuestion: {question}"
 """The wording of UPR (Sachan et al. 2022, section 2.2)."""
+LIKELIHOOD = 0.75
+"""Weight of the likelihood beside a search's score, both in standard deviations over the texts that are judged; chosen
+on manuals and two sets of abstracts."""
 
 
 class Reranker:
@@ -178,6 +181,23 @@ class Reranker:
         shown = [{"text": texts[at]} if return_documents else {} for at in order]
         return [{"corpus_id": at, "score": float(scores[at]), **more} for at, more in zip(order, shown, strict=True)]
 
+    @staticmethod
+    def joined(scores: Doubles, likelihoods: Floats) -> Doubles:
+        """Sort by a search and by the model: add both, in standard deviations over the texts that were to be judged.
+
+        Args:
+            scores: Of the search, best first, shape (texts,).
+            likelihoods: Of the first of these texts, as `Reranker.scores` gives them, shape (judged,). NaN counts as
+                the mean, and so does what was not to be judged.
+
+        Returns:
+            Scores by both, shape (texts,).
+        """
+        found = np.full(len(scores), np.nan)
+        found[: len(likelihoods)] = likelihoods
+        told = np.nan_to_num(_standardised(found, found))
+        return _standardised(scores, scores[: len(likelihoods)]) + LIKELIHOOD * told
+
     def count_tokens(self, query: str, texts: str | Iterable[str]) -> list[int]:
         """Count the tokens that the model reads to score each text: text, question and wording, in all windows.
 
@@ -229,3 +249,9 @@ def _wording(prompt: Any) -> Prompt:
             "with the latter"
         )
     return Prompt(fields[0][1], fields[1][1])
+
+
+def _standardised(values: Doubles, sample: Doubles) -> Doubles:
+    """Values in standard deviations of a sample from its mean, zeros if that is all alike; NaN where they are."""
+    deviation = float(np.nanstd(sample))
+    return (values - np.nanmean(sample)) / deviation if deviation > 0 else values - values

@@ -19,9 +19,9 @@ from llama_index.core.schema import NodeWithScore, QueryBundle, TextNode
 from tests import families
 
 from chroma_eddy import Document, Index, open_index
-from chroma_eddy.query.reranking import LIKELIHOOD
 from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, UnsupportedModel
+from eddy_embed.reranker import LIKELIHOOD
 from langchain_eddy import EddyChroma, EddyEmbeddings, EddyReranker
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.postprocessor.eddy import EddyRerank

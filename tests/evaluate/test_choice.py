@@ -246,6 +246,7 @@ VARY, OWN = ["-m", "plain", "--vary", "exit=-1,-2"], ["--texts", ".", "--questio
         (OWN[:2], "belong together"),
         (["--dev", "dev", "--fit-samples", "50"], "--task"),
         (["--collapse", "--dev", "dev"], "measures no tasks"),
+        (["--dev", "dev", "--rerank", "9"], "judges what is reported"),
         (["--output", "a.json"], ".jsonl"),
         (["--fit-samples", "1,50"], "at least 2"),
         (["--plot", "a.svg"], "--fit-samples"),

@@ -12,8 +12,9 @@ import pytest
 from tests import families
 from tests.command_line import run
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, Reranker
 from eddy_embed.analysis.evaluate import tables
+from eddy_embed.analysis.evaluate.metrics import ndcg
 from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.runner import Evaluation
 from eddy_embed.analysis.evaluate.systems import System, with_baseline
@@ -123,6 +124,34 @@ def test_retrieval_finds_a_document_by_its_best_passage(folder: Path, method: st
         ideal = 2.0 + (1 / np.log2(3) if at == 0 else 0.0)
         assert outcome.metrics["ndcg@10"][at] == pytest.approx(2.0 / np.log2(rank + 2) / ideal)
         assert outcome.metrics["mrr@10"][at] == pytest.approx(1 / (rank + 1))
+
+
+def test_the_model_judges_the_first_passages(folder: Path, tmp_path: Path) -> None:
+    """Grades that differ from document to document make the score that of one order alone."""
+    (task,) = find_tasks(folder, ["shelf"])
+    grades = {name: float(at) for at, name in enumerate(SUBJECTS, start=1)}
+    task = replace(task, queries=["Where do boats wait?", "a hill of rye", "bees", "What cools?"], grades=[grades] * 4)
+    model, tokenizer = families.build("llama")
+    judge, own = Reranker(model, tokenizer=tokenizer), embedder("plain")
+    systems = [System("plain"), System("plain", judged=5)]
+    options = {"passage_size": 1, "late": False, "open_reranker": lambda: judge}
+    alone, pairs, judged = Evaluation(embedder, **options).run(systems, [task, *find_tasks(folder, ["same"])])
+    assert (pairs.task, alone.system.judged, judged.system.label) == ("same", 0, "plain, first 5 judged")
+    documents = own.encode_long(task.texts, passage_size=1, late=False)
+    texts = [(at, each.text[p.start : p.end], p.vector) for at, each in enumerate(documents) for p in each.passages]
+    expected = []
+    for query, vector in zip(task.queries, own.encode_query(task.queries), strict=True):
+        order = sorted(texts, key=lambda each: -float(each[2] @ vector))
+        cosines = np.array([float(each[2] @ vector) for each in order])
+        told = judge.scores(query, [text for _, text, _ in order[:5]])
+        joined = (cosines - cosines[:5].mean()) / cosines[:5].std()
+        joined[:5] += 0.75 * (told - told.mean()) / told.std()
+        found = dict.fromkeys(order[at][0] for at in np.argsort(-joined, kind="stable"))
+        expected.append(ndcg(np.array([at + 1.0 for at in found]), np.array(list(grades.values()))))
+    assert judged.score() == pytest.approx(np.mean(expected)) != alone.score()
+    tokens = sum(sum(judge.count_tokens(query, [text])) for query in task.queries for _, text, _ in texts) / len(texts)
+    assert judged.cost.work - alone.cost.work == pytest.approx(5 * tokens * families.LAYERS, rel=0.2)
+    assert judged.cost.seconds > alone.cost.seconds
 
 
 def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
@@ -305,6 +334,14 @@ def test_the_command_prints_tables_and_goes_on(folder: Path, tmp_path: Path, cap
     code, again, err = run(capsys, monkeypatch, *given)
     assert again == out
     assert err.count("measured before") == len(output.read_text().splitlines()) == 14
+    code, judged, err = run(capsys, monkeypatch, *given, "--rerank", "2")
+    row = next(line for line in judged.splitlines() if line.startswith("| `plain+whiten, first 2 judged`"))
+    assert code == 0 and sorted(cell.strip()[-1:] for cell in row.split("|")[2:4])[0] == ""  # of pairs
+    assert sorted(cell.strip()[-1:] for cell in row.split("|")[2:4])[1] in ("+", "-", "=")
+    assert "re-ranks so many passages" in judged and "first 2 judged: ndcg@10" in err
+    given_pairs = ["evaluate", str(tmp_path / "model"), "--data", str(folder), "-t", "same", "--rerank", "2"]
+    code, out, err = run(capsys, monkeypatch, *given_pairs)
+    assert code != 0 and out == "" and "name such a task" in " ".join(err.replace("│", " ").split())
     code, apart, err = run(capsys, monkeypatch, *given, "--separate")
     changed = [line for line in err.splitlines() if "have changed" in line]
     assert "each read by itself" in apart and len(changed) == 6

@@ -12,14 +12,10 @@ from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.options import RERANK_FROM, Query
 from chroma_eddy.types import Hit
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import Doubles, check_kind, open_reranker
+from eddy_embed.integrations import check_kind, open_reranker
 
 if TYPE_CHECKING:
     from eddy_embed import Reranker  # imports torch
-
-LIKELIHOOD = 0.75
-"""Weight of the likelihood beside the score, both in standard deviations over the passages that are judged; chosen on
-manuals and two sets of abstracts."""
 
 
 def reranker_of(index: IndexCore, given: Any) -> Reranker | None:
@@ -56,20 +52,10 @@ def reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
     judged = hits[: query.rerank_from or RERANK_FROM]
     # After the headings above them, as they were embedded.
     texts = [f"{hit.headings}\n{hit.text}" if hit.headings else hit.text for hit in judged]
-    found = np.full(len(hits), np.nan)
-    found[: len(judged)] = query.rerank.scores(
+    found = query.rerank.scores(
         question, texts, seconds=query.rerank_seconds, show_progress=False, progress=query.progress
     )
-    scores = np.array([hit.score for hit in hits])
-    joined = _standardised(scores, scores[: len(judged)]) + LIKELIHOOD * np.nan_to_num(_standardised(found, found))
+    told = [None if np.isnan(each) else float(each) for each in found] + [None] * (len(hits) - len(judged))
+    joined = query.rerank.joined(np.array([hit.score for hit in hits]), found)
     order = np.argsort(-joined, kind="stable")[: query.k].tolist()
-    return [
-        replace(hits[at], score=float(joined[at]), likelihood=None if np.isnan(found[at]) else float(found[at]))
-        for at in order
-    ]
-
-
-def _standardised(values: Doubles, sample: Doubles) -> Doubles:
-    """Values in standard deviations of a sample from its mean, zeros if that is all alike; NaN where they are."""
-    deviation = float(np.nanstd(sample))
-    return (values - np.nanmean(sample)) / deviation if deviation > 0 else values - values
+    return [replace(hits[at], score=float(joined[at]), likelihood=told[at]) for at in order]

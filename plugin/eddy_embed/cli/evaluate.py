@@ -60,6 +60,10 @@ def evaluate(
     late: Annotated[
         bool, typer.Option("--late/--separate", help="Read passages within their document, or each by itself.")
     ] = True,
+    rerank: Annotated[
+        int | None,
+        _measured(min=1, help="On retrieval, also let the model judge so many of each query's first passages."),
+    ] = None,
     collapse: Annotated[
         bool, _measured("--collapse", help="Measure no tasks, but whether methods collapse, by 32 sentences.")
     ] = False,
@@ -113,6 +117,7 @@ def evaluate(
         ("--dev", dev and texts, "one set is chosen on: --dev, or --texts and --questions"),
         ("--dev", (vary or record) and not choosing, "nothing is chosen on a set that you report; name another one"),
         ("--vary", vary and len(methods or ()) != 1, "one method is varied; name it with --method"),
+        ("--rerank", rerank and (collapse or (choosing and not tasks)), "judges what is reported; name tasks"),
         ("--task", fit_samples and choosing and not tasks, "name what the chosen method is scored on"),
         ("--plot", picture and bool(vary) == bool(fit_samples), "shows one of --vary and --fit-samples; name one"),
     )
@@ -127,9 +132,11 @@ def evaluate(
     from eddy_embed.analysis.evaluate.choice import candidates
     from eddy_embed.analysis.evaluate.own_texts import read_own_texts
     from eddy_embed.analysis.evaluate.results import ResultStore
-    from eddy_embed.analysis.evaluate.tasks import find_tasks
+    from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 
     reported = [] if choosing and not tasks else find_tasks(data or Path(), tasks)
+    found = any(isinstance(task, Retrieval) for task in reported)
+    _refuse(("--rerank", rerank and not found, "judges passages of retrieval; name such a task with --task"))
     tried = methods or (["recommended"] if choosing else [])
     reference, *asked = _in_full(model, baseline or ("recommended" if questions else "plain"), *tried)
     run = _Run(model, reference, passage_size, late, ResultStore(output, fresh=fresh), numbers)
@@ -140,7 +147,7 @@ def evaluate(
         asked = [_choose(run, task, reported, asked, vary or [], record, picture)]
         typer.echo("\n" * bool(reported), nl=False)
     if reported:
-        _report(run, reported, asked, sizes, None if vary else picture)
+        _report(run, reported, asked, sizes, None if vary else picture, rerank or 0)
 
 
 @dataclass(frozen=True)
@@ -158,10 +165,13 @@ class _Run:
         """Outcomes of systems on tasks, with progress on standard error."""
         from eddy_embed.analysis.evaluate.runner import Evaluation
         from eddy_embed.embedder import Embedder
+        from eddy_embed.reranker import Reranker
 
         load = partial(Embedder, self.model, check=check, **self.numbers)
+        judge = partial(Reranker, self.model, **self.numbers)
         with Bar() as bar:
-            return Evaluation(load, self.passage_size, self.store, bar.say, bar.step, self.late).run(systems, tasks)
+            told = self.store, bar.say, bar.step
+            return Evaluation(load, self.passage_size, *told, self.late, judge).run(systems, tasks)
 
     def show(self, outcomes: list[TaskResult]) -> None:
         """Print their table and what its signs mean."""
@@ -220,13 +230,15 @@ def _choose(
     return chosen.method
 
 
-def _report(run: _Run, tasks: list[Task], asked: list[str], sizes: list[Size], picture: Path | None) -> None:
-    """Score methods, and those with post-processing also fitted on so many vectors of the task each."""
+def _report(
+    run: _Run, tasks: list[Task], asked: list[str], sizes: list[Size], picture: Path | None, judged: int
+) -> None:
+    """Score methods, those with post-processing also fitted on so many vectors each, and with so many hits judged."""
     from eddy_embed.analysis.evaluate import tables
     from eddy_embed.analysis.evaluate.systems import with_baseline
 
-    systems = with_baseline(asked, run.baseline)
-    more = [replace(system, fit_on=size) for system in systems if system.learns for size in sizes]
+    systems = with_baseline(asked or [run.baseline], run.baseline, judged)
+    more = [replace(system, fit_on=size) for system in systems if system.learns and not system.judged for size in sizes]
     found = run.outcomes([*systems, *more], tasks)
     outcomes = [outcome for outcome in found if outcome.system in systems]
     run.show(outcomes)

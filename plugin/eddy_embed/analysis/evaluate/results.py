@@ -20,14 +20,15 @@ from eddy_embed.utils.atomic_files import atomic_write
 
 @dataclass(frozen=True)
 class Cost:
-    """Cost of a system's vectors, without post-processing, which is negligible.
+    """Cost of a system's vectors, without post-processing, which is negligible, and of re-ranking.
 
     Attributes:
-        seconds: Spent embedding; 0 for systems without a model.
+        seconds: Spent embedding and judging; 0 for systems without a model.
         tokens: Tokens of text embedded.
         positions: Positions run through the model, prompts, placeholders and copies included.
         layers: Layers that the system needs.
         ran: Layers that were run, more where the pass was shared with a system that reads a later one.
+        judged: Positions run through all layers to re-rank, times these layers.
     """
 
     seconds: float = 0.0
@@ -35,11 +36,12 @@ class Cost:
     positions: int = 0
     layers: int = 0
     ran: int = 0
+    judged: int = 0
 
     @property
     def work(self) -> int:
         """Positions times layers."""
-        return self.positions * self.layers
+        return self.positions * self.layers + self.judged
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -17,7 +19,9 @@ from eddy_embed.analysis.evaluate.task_vectors import TaskVectors, embed
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task, digest
 from eddy_embed.embedder import Embedder
 from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.fingerprint import digest as hashed
+from eddy_embed.reranker import LIKELIHOOD, PROMPT, Reranker
 from eddy_embed.text.general import general_text
 from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.version import __version__
@@ -35,7 +39,7 @@ class Evaluation:
 
     `open_embedder` gives an embedder for a method without post-processing; `passage_size` is the most tokens in a
     passage: a document is found by its best one. `late` and `passage_size` are those of `Embedder.encode_long`; methods
-    that read one token always embed each passage by itself.
+    that read one token always embed each passage by itself. `open_reranker` gives the judge of systems that re-rank.
     """
 
     open_embedder: Callable[[str], Embedder]
@@ -44,6 +48,7 @@ class Evaluation:
     said: Said = lambda _: None
     step: Step = lambda *_: None
     late: bool = True
+    open_reranker: Callable[[], Reranker] | None = None
 
     def run(self, systems: list[System], tasks: list[Task]) -> list[TaskResult]:
         """Outcomes of every system on every task, each given once, except where one has nothing to say on a task.
@@ -93,6 +98,8 @@ class Evaluation:
                     about["passage_size"] = self.passage_size
                     if not self.late and system.method.can_embed_spans:
                         about["late"] = False
+                if system.judged:
+                    about["judged"] = {"first": system.judged, "prompt": PROMPT, "likelihood": LIKELIHOOD}
         return found, backbone
 
     def _group(
@@ -110,6 +117,8 @@ class Evaluation:
         deepest = max(layers, key=lambda system: layers[system])
         # Before another embedder is open, so that the model is in memory once.
         calibrated = {text: self._calibrated(text) for text in {each.text for each in every if each.learns}}
+        if any(each.judged for each in every):
+            _ = self._reranker  # a model that cannot judge is refused before the work
         text = str(methods.with_post(deepest.method, None))
         with self.open_embedder(text) as embedder:
             bare = embedder._pipeline.finish
@@ -135,7 +144,35 @@ class Evaluation:
                     finish = calibrated.get(system.text, replace(bare, post=system.method.post))
                     if system.fit_on is not None:
                         finish = vectors.fitted(finish, None if system.fit_on == "all" else system.fit_on)
-                    yield _judged(system, tasks[name], vectors, finish, identities[system, name])
+                    if system.judged:
+                        yield self._reranked(system, cast("Retrieval", tasks[name]), vectors, finish, identities)
+                    else:
+                        yield _scored(system, tasks[name], vectors, finish, identities[system, name])
+
+    @cached_property
+    def _reranker(self) -> Reranker:
+        if self.open_reranker is None:
+            raise InvalidParameter("systems that re-rank need open_reranker=")
+        return self.open_reranker()
+
+    def _reranked(
+        self, system: System, task: Retrieval, vectors: TaskVectors, finish: VectorFinalizer, identities: Identities
+    ) -> TaskResult:
+        """A system's outcome where the model judges each query's first passages, as `Index.query(rerank=True)`."""
+        judge, began, positions = self._reranker, time.perf_counter(), 0
+        finished = vectors.finished(finish, "query")
+        scores = finished.asked @ finished.library.T
+        for at, query in enumerate(task.queries):
+            self.step(f"{task.name}: {system.label}", at, len(task.queries))
+            order = np.argsort(-scores[at], kind="stable")
+            first = [vectors.passages[place] for place in order[: system.judged]]
+            likelihoods = judge.scores(query, first, show_progress=False)
+            scores[at, order] = judge.joined(scores[at, order], likelihoods)
+            positions += sum(judge.count_tokens(query, first))
+        seconds = vectors.cost.seconds + time.perf_counter() - began
+        cost = replace(vectors.cost, seconds=seconds, judged=positions * judge._likelihood.host.kept)
+        metrics = retrieval_metrics(task, by_document(scores, vectors.owners))
+        return TaskResult(system, task.name, metrics, cost, identities[system, task.name])
 
     def _calibrated(self, text: str) -> VectorFinalizer:
         """What makes vectors of a method's pooled states where an `Embedder` is not fitted."""
@@ -146,6 +183,8 @@ class Evaluation:
 def applies(system: System, task: Task) -> bool:
     """Whether a system can run a kind of task."""
     kinds = {"bm25": Retrieval, "overlap": Pairs}
+    if system.judged and not isinstance(task, Retrieval):
+        return False
     if system.text in kinds:
         return isinstance(task, kinds[system.text])
     return not isinstance(task, OddOneOut) or system.method.can_embed_words
@@ -178,7 +217,7 @@ def _shared_words(system: System, task: Task) -> dict[str, Doubles]:
     return {"spearman": np.stack([overlap(pairs), np.array(pairs.gold)], axis=1)}
 
 
-def _judged(
+def _scored(
     system: System, task: Task, vectors: TaskVectors, finish: VectorFinalizer, identity: dict[str, Any]
 ) -> TaskResult:
     vectors = vectors.finished(finish, "query" if isinstance(task, Retrieval) else "document")

@@ -23,11 +23,12 @@ class System:
     """One row of a table: a method's text form, or one of `WORDS`.
 
     `fit_on` is the number of the library's vectors that post-processing is fitted on, or "all"; None for the model's
-    calibration on general text.
+    calibration on general text. `judged` is the number of a query's first passages that the model re-ranks.
     """
 
     text: str
     fit_on: int | Literal["all"] | None = None
+    judged: int = 0
 
     @classmethod
     def named(cls, text: str) -> System:
@@ -42,7 +43,8 @@ class System:
     @property
     def label(self) -> str:
         """Name in tables."""
-        return self.text if self.fit_on is None else f"{self.text} (fitted on {self.fit_on})"
+        fitted = "" if self.fit_on is None else f" (fitted on {self.fit_on})"
+        return f"{self.text}{fitted}{f', first {self.judged} judged' if self.judged else ''}"
 
     @property
     def method(self) -> Method:
@@ -65,16 +67,25 @@ class System:
         return json.dumps([[term.name for term in method.terms], method.settings])
 
     def reference(self, baseline: str) -> System:
-        """What it is compared with: the baseline with the same post-processing, unless that has one of its own."""
+        """What it is compared with: the baseline with the same post-processing, unless that has one of its own.
+
+        Re-ranked, it is compared with itself as it was.
+        """
+        if self.judged:
+            return replace(self, judged=0)
         if self.text in WORDS or baseline in WORDS or methods.parse(baseline).post is not None:
             return System(baseline)
         return replace(self, text=str(methods.with_post(methods.parse(baseline), self.method.post)))
 
 
-def with_baseline(texts: Iterable[str], baseline: str) -> list[System]:
-    """The systems that a table shows: `WITHOUT_LAYERS`, those asked for, and those that they are compared with."""
+def with_baseline(texts: Iterable[str], baseline: str, judged: int = 0) -> list[System]:
+    """The systems that a table shows: `WITHOUT_LAYERS`, those asked for, and those that they are compared with.
+
+    With `judged`, those asked for stand there once more, with so many passages re-ranked.
+    """
     found = [System.named(text) for text in (*WITHOUT_LAYERS, baseline, *texts)]
     reference = System.named(baseline).text
     # The reference stands above the first that is compared with it.
     shown = [each for system in found for each in (system.reference(reference), system)]
+    shown += [replace(System.named(text), judged=judged) for text in texts if judged and text not in WORDS]
     return list(dict.fromkeys([*(System.named(text) for text in WITHOUT_LAYERS), *shown]))

@@ -55,6 +55,11 @@ def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int, lat
             f"{'read within their document by methods that average' if late else 'each read by itself'}; a document's "
             "score is the largest cosine of its passages with the query."
         )
+    if any(outcome.system.judged for outcome in outcomes):
+        parts.append(
+            "Judged: the model re-ranks so many passages of each query by the likelihood of the query after them; `+`, "
+            "`-` and `=` are then against the same without it, work and time include it."
+        )
     if any(outcome.system.method.post for outcome in outcomes if outcome.cost.tokens):
         parts.append(
             "Post-processing is calibrated on general text, as an `Embedder` that was not fitted does it, and queries "

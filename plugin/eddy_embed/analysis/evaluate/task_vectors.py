@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from eddy_embed.analysis.evaluate.results import Cost
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task
 from eddy_embed.embedder import Embedder
+from eddy_embed.encoding.document import heading_path
 from eddy_embed.encoding.finalize import VectorFinalizer
 from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.validation import PASSAGES
@@ -34,6 +35,7 @@ class TaskVectors:
         asked: Queries, or test texts; empty for pairs and words, shape (texts, width).
         pairs: For pairs, the library's vectors of each, shape (pairs, 2).
         cost: Of the vectors.
+        passages: For retrieval, the text of each library vector, after the headings above it.
     """
 
     library: Doubles
@@ -41,6 +43,7 @@ class TaskVectors:
     asked: Doubles
     pairs: Ints
     cost: Cost
+    passages: list[str] = field(default_factory=list)
 
     def finished(self, finish: VectorFinalizer, role: TextRole = "document") -> TaskVectors:
         """The same texts as vectors, those that are asked in a role."""
@@ -84,21 +87,23 @@ def embed(
     )
     started = time.perf_counter()
     with Progress(show=False, callback=on_progress) as bar:
-        library, owners, asked, pairs = _vectors(pipeline, task, passage_size, late and embedder.can_embed_spans, bar)
+        library, owners, asked, pairs, passages = _vectors(
+            pipeline, task, passage_size, late and embedder.can_embed_spans, bar
+        )
     seconds = time.perf_counter() - started
     libraries, queries = (np.split(each.astype(np.float64), len(layers), axis=1) for each in (library, asked))
     # The embeddings alone count as one layer: looking them up is work too.
     costs = [Cost(seconds, counts.tokens, counts.positions, max(layer, 1), max(ran, 1)) for layer in layers]
     return [
-        TaskVectors(mine, owners, other, pairs, cost)
+        TaskVectors(mine, owners, other, pairs, cost, passages)
         for mine, other, cost in zip(libraries, queries, costs, strict=True)
     ]
 
 
 def _vectors(
     pipeline: Pipeline, task: Task, passage_size: int, late: bool, bar: Progress
-) -> tuple[Floats, Ints, Floats, Ints]:
-    """`library`, `owners`, `asked` and `pairs` of `TaskVectors`; a vector's layers stand side by side."""
+) -> tuple[Floats, Ints, Floats, Ints, list[str]]:
+    """`library`, `owners`, `asked`, `pairs` and `passages` of `TaskVectors`; a vector's layers stand side by side."""
 
     def flat(texts: list[str], role: TextRole = "document") -> Floats:
         rows = np.empty((len(texts), pipeline.open_runner.width), np.float32)
@@ -111,16 +116,21 @@ def _vectors(
         documents = list(pipeline.documents(task.texts, passage_size, late, bar, PASSAGES))
         library = np.stack([passage.vector for each in documents for passage in each.passages])
         owners = np.repeat(np.arange(len(documents)), [len(each.passages) for each in documents])
-        return library, owners, flat(task.queries, "query"), no_pairs
+        texts = [
+            "\n".join([*filter(None, [heading_path(passage.headings)]), each.text[passage.start : passage.end]])
+            for each in documents
+            for passage in each.passages
+        ]
+        return library, owners, flat(task.queries, "query"), no_pairs, texts
     if isinstance(task, Pairs):
         number: dict[str, int] = {}
         rows = [[number.setdefault(text, len(number)) for text in side] for side in (task.first, task.second)]
         library = flat(list(number))
-        return library, np.arange(len(library)), library[:0], np.array(rows, np.int64).T
+        return library, np.arange(len(library)), library[:0], np.array(rows, np.int64).T, []
     if isinstance(task, OddOneOut):
         words = zip(task.texts, task.spans, strict=True)
         library = np.concatenate([pipeline.words([text], [[span]], bar)[0] for text, span in words])
-        return library, np.array(task.questions, np.int64), library[:0], no_pairs
+        return library, np.array(task.questions, np.int64), library[:0], no_pairs, []
     both = flat(task.texts + task.test_texts)
     library = both[: len(task.texts)]
-    return library, np.arange(len(task.texts)), both[len(task.texts) :], no_pairs
+    return library, np.arange(len(task.texts)), both[len(task.texts) :], no_pairs, []
