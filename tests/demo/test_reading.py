@@ -87,6 +87,19 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     assert [d.name for d in read_documents([folder]).documents] == ["good.txt", "1"]
 
 
+def test_pointers_of_git_lfs_are_named_and_hold_up_nothing(folder: Path) -> None:
+    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'7b' * 32}\nsize 1234\n"
+    for suffix in (".md", ".txt", ".pdf", ".docx", ".csv", ".jsonl", ".jsonl.gz"):
+        (folder / f"absent{suffix}").write_text(pointer, encoding="utf-8")
+    (folder / "about.md").write_text(f"A pointer looks like this:\n\n{pointer}", encoding="utf-8")
+    reading = read_documents([folder])
+    assert [document.name for document in reading.documents] == ["about.md", "good.txt"]
+    assert len(reading.skipped) == 7
+    assert {each.reason for each in reading.skipped} == {
+        "a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again"
+    }
+
+
 def test_paths_that_lead_nowhere(folder: Path) -> None:
     with pytest.raises(NothingToRead, match=r"nowhere does not exist"):
         read_documents([folder / "nowhere"])

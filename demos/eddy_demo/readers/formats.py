@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -24,6 +25,9 @@ DOCUMENT_SUFFIXES = (
 )
 """Types of files that are one document each."""
 _ROW_SUFFIXES = (".jsonl", ".jsonl.gz")
+_GIT_LFS = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*oid sha256:[0-9a-f]{64}\n")
+_GIT_LFS_BYTES = 1024
+"""Most bytes of a file of Git LFS that stands for another one."""
 READABLE_SUFFIXES = (*DOCUMENT_SUFFIXES, *_ROW_SUFFIXES)
 
 
@@ -38,6 +42,9 @@ def read_file(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Conten
     Raises:
         Unreadable: The file, or its rest, cannot be read.
     """
+    with path.open("rb") as file:
+        if _GIT_LFS.match(file.read(_GIT_LFS_BYTES)):
+            raise Unreadable("a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again")
     if suffix in _ROW_SUFFIXES:
         yield from _read_rows(path, suffix, limits)
         return
