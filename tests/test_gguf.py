@@ -6,6 +6,9 @@ import copy
 import os
 import shutil
 import struct
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -32,6 +35,7 @@ from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.open import open_gguf
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
+from eddy_embed.model.loading.names import BUNDLED
 from eddy_embed.model.loading.pretrained import read_tokenizer
 from eddy_embed.model.packed.linear import PackedEmbedding, PackedLinear
 from eddy_embed.text.tokenizer import Tokenizer
@@ -224,12 +228,74 @@ def test_a_tied_head_has_the_bytes_of_the_embeddings(written: Callable[[str, str
     assert model.lm_head.raw is model.get_input_embeddings().raw
 
 
-@pytest.mark.parametrize("change", [lambda path: os.utime(path, (1, 1)), lambda path: path.open("ab").write(b"x")])
-def test_a_file_that_changes_while_it_is_open_is_noticed(change: Callable[[Path], Any], tiny: Path) -> None:
-    with Embedder(tiny, method="plain") as embedder:
-        change(tiny)
-        with pytest.raises(ModelNotFound, match=r"tiny\.gguf has changed since it was opened, .*; open it again"):
-            embedder.encode_document(TEXTS)
+CHANGES: dict[str, Callable[[Path], Any]] = {
+    "touched": lambda path: os.utime(path, (1, 1)),
+    "longer": lambda path: os.truncate(path, path.stat().st_size + 1),
+    "cut short": lambda path: os.truncate(path, 4096),
+}
+READ: dict[str, Callable[[Embedder], Any]] = {
+    "vectors": lambda embedder: embedder.encode_document(TEXTS),
+    "fingerprint": lambda embedder: embedder.fingerprint,
+}
+CHANGED = r"tiny\.gguf has changed since it was opened, .*; open it again"
+
+
+@pytest.mark.parametrize("read", READ)
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_while_it_is_open_is_noticed(change: str, read: str, tiny: Path) -> None:
+    with Embedder(tiny, method="plain", check=False) as embedder:
+        CHANGES[change](tiny)
+        with pytest.raises(ModelNotFound, match=CHANGED):
+            READ[read](embedder)
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_file_that_changes_during_a_pass_is_noticed(change: str, tiny: Path) -> None:
+    model = opened(tiny)
+
+    def change_it(*_: Any) -> None:
+        CHANGES[change](tiny)
+
+    model.model.layers[-1].mlp.down_proj.register_forward_pre_hook(change_it)
+    with torch.no_grad(), pytest.raises(ModelNotFound, match=CHANGED):
+        model.model(IDS)
+
+
+OPEN_UNPRIVILEGED = """
+import os, sys
+from eddy_embed import Embedder
+from eddy_embed.errors import ModelNotFound
+Embedder("eddy-tiny", method="plain")  # imports all that opening takes: the packages may be their owner's alone
+if os.geteuid() == 0:
+    os.setuid(65534)
+for path in sys.argv[1:]:
+    try:
+        Embedder(path, method="plain")
+    except ModelNotFound as error:
+        print(error)
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="files there have no permissions of this kind")
+def test_files_that_may_not_be_read_are_named(tiny: Path) -> None:
+    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are their owner's alone
+        top = Path(name)
+        top.chmod(0o755)
+        of_model = shutil.copytree(BUNDLED["eddy-tiny"], top / "of model")
+        (top / "folder").mkdir()
+        for path in ("x.gguf", "unnamed", "folder/x.gguf"):
+            shutil.copy(tiny, top / path)
+        locked = [top / "x.gguf", top / "unnamed", top / "folder", of_model / "model.safetensors"]
+        for path in locked:
+            path.chmod(0)
+        named = [*locked[:3], top / "folder" / "x.gguf", of_model]
+        done = subprocess.run(
+            [sys.executable, "-c", OPEN_UNPRIVILEGED, *map(str, named)], capture_output=True, text=True, check=True
+        )
+        (top / "folder").chmod(0o755)
+        found = [locked[0], locked[1], top / "folder" / "config.json", named[3], locked[3]]
+        for path, said in zip(found, done.stdout.splitlines(), strict=True):
+            assert said.startswith(f"{path} may not be read by this user; give it the permission, "), said
 
 
 def test_a_file_that_is_replaced_stays_as_it_was(tiny: Path, tmp_path: Path) -> None:
@@ -379,8 +445,6 @@ def test_version_2_is_read(tmp_path: Path) -> None:
 @cache
 def small_file() -> bytes:
     """A file of which the header is most."""
-    import tempfile
-
     small = LLAMA.config().to_dict() | {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8}
     small |= {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 600}
     with tempfile.TemporaryDirectory() as folder:

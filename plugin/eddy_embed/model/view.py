@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from eddy_embed.errors import EddyError, UnsupportedModel
 from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.packed.mapped_file import MappedFile
 from eddy_embed.utils.memory import out_of_memory
 
 DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"
@@ -280,7 +281,14 @@ def layer_of(name: str) -> int:
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of a model, each once: quantised ones as codes and scales, offloaded ones fetched."""
+    """Names and tensors of a model, each once: quantised ones as codes and scales, offloaded ones fetched.
+
+    Raises:
+        ModelNotFound: The file of packed weights has been written to.
+    """
+    for file in {getattr(module, "file", None) for module in model.modules()}:
+        if isinstance(file, MappedFile):
+            file.check()
     seen: set[int] = set()
     # Modules that write more into a checkpoint than their parameters and buffers, such as scales.
     saved = {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import difflib
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,19 @@ _ANSWER_SECONDS = 30.0
 """Seconds in a period, in which the hub is asked once whether it answers; a command looks for its model repeatedly."""
 
 
+@contextmanager
+def permitted() -> Iterator[None]:
+    """Raise ModelNotFound for files that the user may not read."""
+    try:
+        yield
+    except PermissionError as error:
+        raise ModelNotFound(
+            f"{error.filename or 'a file of the model'} may not be read by this user; give it the permission, for "
+            "example with `chmod a+rX`, or run as the user whose file it is"
+        ) from None
+
+
+@permitted()
 def locate(name: str | os.PathLike[str]) -> str:
     """The folder or GGUF file of a model, or the hub id as it is.
 
@@ -27,7 +42,8 @@ def locate(name: str | os.PathLike[str]) -> str:
 
     Raises:
         ModelNotFound: The name is blank, or looks like a path and is none, a folder holds no model, or several, or what
-            stands for one in Git, a program has no such model, or a model of the catalogue is not here.
+            stands for one in Git, a program has no such model, a model of the catalogue is not here, or one may not be
+            read.
         UnsupportedModel: A program has the model in a form that cannot be read.
     """
     text = os.fspath(name)
@@ -38,6 +54,8 @@ def locate(name: str | os.PathLike[str]) -> str:
     try:
         path = Path(text).expanduser()
         exists = path.exists()
+    except PermissionError:
+        raise
     except (OSError, ValueError, RuntimeError) as error:  # too long for a path, a NUL in it, or an unknown ~user
         raise ModelNotFound(f"model {text!r:.80} is no name of a model: {error!s:.80}") from None
     if path.is_dir():

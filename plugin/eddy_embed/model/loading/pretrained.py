@@ -28,7 +28,7 @@ from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.open import open_gguf
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
-from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, reachable
+from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, permitted, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.loading.sentence_transformers import read_embedding_model
 from eddy_embed.model.speed.numbers import asked_dtype, best_device, chosen_dtype, usable_device
@@ -191,7 +191,8 @@ def read_tokenizer(where: str, options: dict[str, Any]) -> Any:
 def _opening(name: str | os.PathLike[str]) -> Iterator[None]:
     """Report files that cannot be read, and whatever transformers' code raises on values that no model has."""
     try:
-        yield
+        with permitted():
+            yield
     except (EddyError, MemoryError):
         raise
     except Exception as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,7 +24,8 @@ class PackedWeight(nn.Module):
     """A matrix in blocks, of `rows` rows of `width` values.
 
     Its buffer `raw` holds the bytes, such as a part of a mapped file, and moves to a device as that of any module;
-    `order` says which row of them each row is, None as they come.
+    `order` says which row of them each row is, None as they come. Each time that they are read, their file must be the
+    one that was opened, else ModelNotFound is raised.
     """
 
     raw: Tensor
@@ -38,6 +39,7 @@ class PackedWeight(nn.Module):
         dtype: torch.dtype,
         bias: Tensor | None = None,
         order: Tensor | None = None,
+        file: MappedFile | None = None,
     ) -> None:
         """Compute with bytes as they are.
 
@@ -47,9 +49,10 @@ class PackedWeight(nn.Module):
             dtype: Type of the numbers that `weight` has; a product has that of the states.
             bias: Added to a product, shape (rows,).
             order: Row of `raw` for each row of the matrix, int64, shape (rows,).
+            file: Where the bytes are mapped from.
         """
         super().__init__()
-        self.kind = kind
+        self.kind, self.file = kind, file
         self.rows, self.width = len(raw), raw.shape[1] // kind.bytes * kind.values
         self.register_buffer("raw", raw)
         self.register_buffer("order", order)
@@ -60,12 +63,11 @@ class PackedWeight(nn.Module):
     @property
     def weight(self) -> Tensor:
         """The whole matrix unpacked, shape (rows, width), for code that reads a weight without calling its module."""
-        return self.kind.unpack(self.raw if self.order is None else self.raw[self.order]).to(self.zero.dtype)
+        return self._unpacked(slice(None)).to(self.zero.dtype)
 
     def unpacked_rows(self, ids: Tensor) -> Tensor:
         """Some rows, shape (ids, width)."""
-        chosen = ids if self.order is None else self.order[ids]
-        return self.kind.unpack(self.raw.index_select(0, chosen)).to(self.zero.dtype)
+        return self._unpacked(ids).to(self.zero.dtype)
 
     def multiply(self, states: Tensor, begin: int = 0, end: int | None = None) -> Tensor:
         """Products of states (tokens, width) with the rows from `begin` to `end`, shape (tokens, rows)."""
@@ -81,10 +83,20 @@ class PackedWeight(nn.Module):
 
     def _values(self, part: slice, dtype: torch.dtype) -> Tensor:
         """Some of the rows, unpacked into memory that the next call writes to."""
-        raw = self.raw[part] if self.order is None else self.raw.index_select(0, self.order[part])
-        shape = (len(raw), self.width)
-        values = self.kind.unpack(raw, _memory.of(shape, torch.float32, raw.device))
-        return values if dtype == torch.float32 else _memory.of(shape, dtype, raw.device).copy_(values)
+        shape, device = (part.stop - part.start, self.width), self.raw.device
+        values = self._unpacked(part, _memory.of(shape, torch.float32, device))
+        return values if dtype == torch.float32 else _memory.of(shape, dtype, device).copy_(values)
+
+    def _unpacked(self, rows: slice | Tensor, out: Tensor | None = None) -> Tensor:
+        """Some of the rows in float32, of a file that is the same before and after they are read."""
+        if self.file is not None:  # the system ends a process that reads behind the end of a file that was cut short
+            self.file.check()
+        chosen = rows if self.order is None else self.order[rows]
+        raw = self.raw[chosen] if isinstance(chosen, slice) else self.raw.index_select(0, chosen)
+        values = self.kind.unpack(raw, out)
+        if self.file is not None:
+            self.file.check()
+        return values
 
     def extra_repr(self) -> str:
         """What `print` shows of the module."""
@@ -152,7 +164,7 @@ class PackedEmbedding(PackedWeight):
         raw: Tensor,
         dtype: torch.dtype,
         scale: Tensor | None = None,
-        files: Sequence[MappedFile] = (),
+        file: MappedFile | None = None,
     ) -> None:
         """Look embeddings up in bytes as they are.
 
@@ -161,10 +173,9 @@ class PackedEmbedding(PackedWeight):
             raw: As for `PackedWeight`.
             dtype: Type of the embeddings.
             scale: A factor of one number.
-            files: Where the weights of the whole model are; compared with what they were at each pass.
+            file: As for `PackedWeight`.
         """
-        super().__init__(kind, raw, dtype)
-        self.files = files
+        super().__init__(kind, raw, dtype, file=file)
         self.register_buffer("scale", scale, persistent=False)
 
     @property
@@ -179,8 +190,6 @@ class PackedEmbedding(PackedWeight):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Shape (.., width), for ids of shape (..)."""
-        for file in self.files:
-            file.check()
         found = self.unpacked_rows(ids.reshape(-1)).view(*ids.shape, self.width)
         return found if self.scale is None else found * self.scale.to(found.dtype)
 

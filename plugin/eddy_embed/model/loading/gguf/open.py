@@ -85,7 +85,7 @@ class _Filling:
 
     def __init__(self, file: GgufFile, whole: Any, dtype: torch.dtype, small: bool) -> None:
         self.file, self.dtype, self.small, self.kind = file, dtype, small, type(whole).__name__
-        self.mapped = [MappedFile(path) for path in sorted({each.path for each in file.tensors})]
+        self.mapped = {path: MappedFile(path) for path in {each.path for each in file.tensors}}
         self.tensors = {each.name: each for each in file.tensors}
         self.tied: dict[int, TensorInfo] = {}
         self.rows: dict[str, Tensor] = {}
@@ -109,7 +109,8 @@ class _Filling:
         if type(module) is nn.Linear:
             bias = None if module.bias is None else self._values(found["bias"]).to(self.dtype)
             raw, order = self._rows(found["weight"]), self._order(found["weight"])
-            linear = PackedLinear(FORMATS[found["weight"].kind.name], raw, self.dtype, bias, order)
+            source = self.mapped[found["weight"].path]
+            linear = PackedLinear(FORMATS[found["weight"].kind.name], raw, self.dtype, bias, order, source)
             if self.small:
                 module.weight = nn.Parameter(linear.weight, requires_grad=False)
                 module.register_parameter("bias", linear.bias)
@@ -118,7 +119,8 @@ class _Filling:
         elif isinstance(module, nn.Embedding):
             weight = found["weight"]
             scale = getattr(module, "embed_scale", None)
-            table = PackedEmbedding(FORMATS[weight.kind.name], self._rows(weight), self.dtype, scale, self.mapped)
+            source = self.mapped[weight.path]
+            table = PackedEmbedding(FORMATS[weight.kind.name], self._rows(weight), self.dtype, scale, source)
             model.set_submodule(name, table)
         else:
             for kind, tensor in found.items():
@@ -137,7 +139,7 @@ class _Filling:
             name = f"blk.{layer}.ffn_{part}_exps.weight"
             tensor = self._checked(name, self.tensors.get(name), (module.num_experts, *shape))
             raw = self._bytes(tensor).view(module.num_experts * shape[0], -1)
-            parts.append(PackedLinear(FORMATS[tensor.kind.name], raw, self.dtype))
+            parts.append(PackedLinear(FORMATS[tensor.kind.name], raw, self.dtype, file=self.mapped[tensor.path]))
         return PackedExperts(module.num_experts, module.act_fn, *parts)
 
     def _tensor(self, name: str, parameter: nn.Parameter) -> TensorInfo:
@@ -163,8 +165,7 @@ class _Filling:
         return self.rows[tensor.name]
 
     def _bytes(self, tensor: TensorInfo) -> Tensor:
-        part = next(each for each in self.mapped if each.path == tensor.path)
-        return part.tensor(tensor.start, tensor.size)
+        return self.mapped[tensor.path].tensor(tensor.start, tensor.size)
 
     def _order(self, tensor: TensorInfo) -> Tensor | None:
         """Row in the file of each of a matrix's rows, where llama.cpp has others: queries and keys, turned in pairs."""
