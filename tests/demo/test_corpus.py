@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.demo.corpus.graphic_files import GRAPHIC_FILES
 from tests.demo.corpus.markup_files import MARKUP_FILES
 from tests.demo.corpus.office_files import OFFICE_FILES
 from tests.demo.corpus.pdf_files import PDF_FILES
@@ -16,6 +17,7 @@ FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     **{f"pdf: {kind}": (".pdf", make, text) for kind, (make, text) in PDF_FILES.items()},
     **MARKUP_FILES,
     **OFFICE_FILES,
+    **GRAPHIC_FILES,
 }
 
 
@@ -30,4 +32,4 @@ def test_every_kind_of_file_is_read_as_people_see_it(tmp_path: Path, capsys: pyt
     with capsys.disabled():
         print(f"\n{len(FILES) - len(wrong)} of {len(FILES)} kinds of files are read right")  # noqa: T201
     assert wrong == {}
-    assert len(FILES) == 60
+    assert len(FILES) == 64

@@ -6,10 +6,12 @@ import io
 import json
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import openpyxl
 import pytest
+from tests.demo.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, with_chart
 from tests.demo.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, formats, merged_sheet, saved, slides
 
 from eddy_demo.readers.documents import SourceDocument, read_documents
@@ -109,9 +111,32 @@ def test_an_archive_is_measured_before_it_is_unpacked(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "made", "note"),
+    [
+        ("a.pptx", lambda part: diagram_slide(DIAGRAM, part), "damaged charts or diagrams (1)"),
+        ("a.docx", with_chart, "a damaged chart or diagram"),
+    ],
+)
+def test_a_damaged_chart_costs_only_itself(
+    tmp_path: Path, name: str, made: Callable[[bytes], bytes], note: str
+) -> None:
+    whole = read(tmp_path, name, made(NEWER))
+    chart = "Costs\n\n|  | Euro |\n| Fuel | -1,200 |\n| Total | 300 |"
+    assert chart in whole.text and whole.notes == ()
+    for part in (NEWER[:-9], NEWER.replace(b'idx="1"', b'idx="x"')):
+        document = read(tmp_path, name, made(part))
+        assert document.text == whole.text.replace(f"\n\n{chart}", "")
+        assert document.notes == (f"parts of the file are not read: {note}",)
+    odd = made(NEWER.replace(b"300.4", b"#N/A").replace(b"-1200", b"1e999"))
+    assert "| Fuel | inf |\n| Total | #N/A |" in read(tmp_path, name, odd).text
+
+
+@pytest.mark.parametrize(
     ("name", "archive", "part", "before"),
     [
         ("a.pptx", slides(), "ppt/slides/slide1.xml", "Leaves at six"),
+        ("a.pptx", diagram_slide(DIAGRAM, NEWER), "ppt/graphic0.xml", "Ferry"),
+        ("a.docx", with_chart(NEWER), "word/chart1.xml", "Costs"),
         ("a.xlsx", formats(), "xl/workbook.xml", "Prices"),
         ("a.xlsx", formats(), "xl/worksheets/sheet1.xml", "shown"),
         ("a.epub", book(), "OPS/book.opf", "The Bay"),

@@ -8,22 +8,21 @@ import io
 import re
 import zipfile
 from collections.abc import Iterator
+from itertools import chain
 from typing import Any
 
 import openpyxl
 from openpyxl.cell.rich_text import CellRichText
 from openpyxl.utils import column_index_from_string
+from openpyxl.xml.functions import tostring
 
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.content import Content, choose_title, join_pages
+from eddy_demo.readers.office.drawingml import read_graphic
+from eddy_demo.readers.office.number_formats import shown_number, shown_time
 from eddy_demo.readers.office.tables import table
 from eddy_demo.readers.scripts import lowered, raised
 
-_SPACING = re.compile(r"\[[^$][^]]*\]|[_*].")  # widths, colours and conditions in a number's format
-_CURRENCY = re.compile(r"\[\$([^]-]*)[^]]*\]")
-_DIGITS = re.compile(r'"[^"]*"|\\.|(?P<whole>[#0,]*[#0])(?:\.(?P<places>[0#?]+))?(?P<percent>%?)')
-_LITERAL = re.compile(r'"([^"]*)"|\\(.)|([ $€£¥%+()-])')
-_OTHER = re.compile("[0#]E[+-]|[#?0]/")  # powers of ten, fractions
 _UNSTORED = re.compile(rb"<f[^>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v></v>|</c>)")
 _MOST_MERGED = 100_000
 """Cells that a merged one may cover."""
@@ -74,7 +73,9 @@ def read_xlsx(data: bytes) -> Content:
 
 
 def _sheet(sheet: Any) -> str:
-    blocks = "\n\n".join(filter(None, _blocks(_cells(sheet))))
+    # A chart's values are those of cells; only its titles are its own.
+    titles = ("\n".join(read_graphic(tostring(chart._write())).lines) for chart in sheet._charts)
+    blocks = "\n\n".join(filter(None, chain(_blocks(_cells(sheet)), titles)))
     return f"# {sheet.title}\n\n{blocks}" if blocks else ""
 
 
@@ -125,9 +126,9 @@ def _shown(cell: Any) -> str:
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, datetime.datetime):
-        return str(value.date()) if value.time() == datetime.time() else f"{value:%Y-%m-%d %H:%M}"
+        return shown_time(value)
     if isinstance(value, (int, float)):
-        return _number(value, cell.number_format.split(";")[0])
+        return shown_number(value, cell.number_format)
     return "" if value is None else str(value).strip()
 
 
@@ -136,21 +137,3 @@ def _piece(piece: Any) -> str:
         return piece
     scripts = {"superscript": raised, "subscript": lowered}
     return scripts.get(piece.font.vertAlign, str)(piece.text)
-
-
-def _number(value: float, form: str) -> str:
-    form = _CURRENCY.sub(r'"\1"', _SPACING.sub("", form))
-    digits = next((found for found in _DIGITS.finditer(form) if found["whole"]), None)
-    if digits is None or _OTHER.search(form):
-        return f"{value:.15g}" if isinstance(value, float) else str(value)
-    places = digits["places"] or ""
-    zeros, grouped = digits["whole"].count("0"), "," if "," in digits["whole"] else ""
-    width = "" if grouped else f"0{zeros + (len(places) + 1 if places else 0)}"
-    text = f"{value * (100 if digits['percent'] else 1):{width}{grouped}.{len(places)}f}"
-    if set(places) & set("#?"):
-        text = text.rstrip("0").rstrip(".")
-    before, after = (
-        "".join("".join(found) for found in _LITERAL.findall(each))
-        for each in (form[: digits.start()], digits["percent"] + form[digits.end() :])
-    )
-    return f"{before}{text}{after}".strip()

@@ -7,22 +7,24 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from lxml.etree import LxmlError
 from pptx import Presentation
 from pptx.enum.shapes import PP_PLACEHOLDER as KINDS
 from pptx.oxml.ns import qn
 
 from eddy_demo.readers.content import Content, choose_title, join_pages
+from eddy_demo.readers.office.drawingml import graphic_link, paragraph_text, read_graphic
 from eddy_demo.readers.office.tables import table
-from eddy_demo.readers.scripts import lowered, raised
 
 _REPEATED = {KINDS.SLIDE_NUMBER, KINDS.FOOTER, KINDS.HEADER, KINDS.DATE}
 _TITLES = {KINDS.TITLE, KINDS.CENTER_TITLE, KINDS.VERTICAL_TITLE}
 _LISTS = {KINDS.BODY, KINDS.OBJECT, KINDS.VERTICAL_BODY, KINDS.VERTICAL_OBJECT}
+_MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
 _NO_TITLE = {"powerpoint presentation", "slide 1"}
 
 
 def read_pptx(data: bytes) -> Content:
-    """Extract titles, text boxes, lists, tables and notes, without hidden slides and without footers."""
+    """Extract all text, charts, diagrams and notes, but no hidden slides and no footers."""
     file, lost = Presentation(io.BytesIO(data)), Counter[str]()
     text, starts = join_pages(_slide(slide, lost) for slide in file.slides)
     titles = (slide.shapes.title for slide in file.slides)
@@ -36,6 +38,10 @@ def read_pptx(data: bytes) -> Content:
 
 
 def _slide(slide: Any, lost: Counter[str]) -> str:
+    for alternative in list(slide._element.iter(f"{_MC}AlternateContent")):  # of what older programs cannot show
+        parent, choice = alternative.getparent(), alternative.find(f"{_MC}Choice")
+        at = parent.index(alternative)
+        parent[at : at + 1] = [] if choice is None else list(choice)
     if slide._element.get("show") in ("0", "false"):
         lost["hidden slides"] += 1
         return ""
@@ -59,7 +65,19 @@ def _shapes(shapes: Iterable[Any], lost: Counter[str]) -> Iterator[str]:
         elif shape.has_text_frame and _kind(shape) not in _REPEATED:
             yield _text(shape)
         elif shape._element.tag == qn("p:graphicFrame"):
-            lost["charts" if getattr(shape, "has_chart", False) else "diagrams and embedded objects"] += 1
+            yield _graphic(shape, lost)
+
+
+def _graphic(shape: Any, lost: Counter[str]) -> str:
+    link = graphic_link(shape._element)
+    if link is None:
+        lost["embedded objects"] += 1
+        return ""
+    try:
+        return str(read_graphic(shape.part.related_part(link).blob))
+    except (KeyError, ValueError, LxmlError):
+        lost["damaged charts or diagrams"] += 1
+        return ""
 
 
 def _kind(shape: Any) -> Any:
@@ -69,10 +87,10 @@ def _kind(shape: Any) -> Any:
 def _cell(own: Any, cell: Any) -> str:
     """Return the text of a cell, or of the merged cell that covers it."""
     if not cell.is_spanned:
-        return " ".join(map(_line, cell.text_frame.paragraphs))
+        return _line(cell)
     cells = (other for row in own.rows for other in row.cells if other.is_merge_origin)
     covering = (other for other in cells if cell._tc in _covered(own, other))
-    return next((" ".join(map(_line, other.text_frame.paragraphs)) for other in covering), "")
+    return next(map(_line, covering), "")
 
 
 def _covered(own: Any, origin: Any) -> list[Any]:
@@ -82,13 +100,18 @@ def _covered(own: Any, origin: Any) -> list[Any]:
     return [own.cell(at, across)._tc for at in rows for across in columns]
 
 
+def _line(shape: Any) -> str:
+    return " ".join(filter(None, (paragraph_text(each._p) for each in shape.text_frame.paragraphs)))
+
+
 def _text(shape: Any) -> str:
-    paragraphs = [each for each in shape.text_frame.paragraphs if _line(each)]
     kind = _kind(shape)
     if kind in _TITLES:
-        return f"# {' '.join(map(_line, paragraphs))}" if paragraphs else ""
-    listed = kind in _LISTS and len(paragraphs) > 1
-    return "\n".join(f"{_mark(each, listed)}{_line(each)}" for each in paragraphs)
+        title = _line(shape)
+        return f"# {title}" if title else ""
+    lines = [(each, text) for each in shape.text_frame.paragraphs if (text := paragraph_text(each._p))]
+    listed = kind in _LISTS and len(lines) > 1
+    return "\n".join(f"{_mark(each, listed)}{text}" for each, text in lines)
 
 
 def _mark(paragraph: Any, listed: bool) -> str:
@@ -96,13 +119,3 @@ def _mark(paragraph: Any, listed: bool) -> str:
     tags = set() if properties is None else {child.tag for child in properties}
     has_mark = tags & {qn("a:buChar"), qn("a:buAutoNum"), qn("a:buBlip")} or (listed and qn("a:buNone") not in tags)
     return f"{'  ' * paragraph.level}- " if has_mark else ""
-
-
-def _line(paragraph: Any) -> str:
-    pieces = []
-    for part in paragraph._p:
-        text = " " if part.tag == qn("a:br") else "".join(each.text or "" for each in part.iter(qn("a:t")))
-        properties = part.find(qn("a:rPr"))
-        shift = "0" if properties is None else properties.get("baseline", "0")
-        pieces.append(text if shift == "0" else lowered(text) if shift.startswith("-") else raised(text))
-    return " ".join("".join(pieces).split())

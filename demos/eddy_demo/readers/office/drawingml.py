@@ -1,0 +1,203 @@
+"""What slides, Word files and sheets have in common: charts, diagrams, formulas, and lines of text in shapes."""
+
+from __future__ import annotations
+
+import datetime
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from lxml import etree
+from openpyxl.styles.numbers import is_date_format
+from openpyxl.utils.datetime import from_excel
+
+from eddy_demo.readers.office.number_formats import shown_number, shown_time
+from eddy_demo.readers.office.tables import table
+from eddy_demo.readers.scripts import lowered, raised
+
+_A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
+_A14 = "{http://schemas.microsoft.com/office/drawing/2010/main}"
+_C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
+_CX = "{http://schemas.microsoft.com/office/drawing/2014/chartex}"
+_DGM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
+_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
+_R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
+_LINKS = {f"{_C}chart": f"{_R}id", f"{_CX}chart": f"{_R}id", f"{_DGM}relIds": f"{_R}dm"}
+_SCRIPTS = {"sup": raised, "sub": lowered}
+XML_PARSER = etree.XMLParser(resolve_entities=False, no_network=True)
+"""Of parts of files: brings in no other file."""
+_Labels = dict[int, tuple[str, ...]]
+"""Names of a chart's categories by number, from the widest to the narrowest."""
+
+
+@dataclass
+class Graphic:
+    """A chart or a diagram as text."""
+
+    lines: list[str] = field(default_factory=list)  # titles of a chart, items of a diagram
+    tables: list[list[list[str]]] = field(default_factory=list)  # for each the rows: names of the series, then values
+
+    def __str__(self) -> str:
+        return "\n\n".join(filter(None, ["\n".join(self.lines), *map(table, self.tables)]))
+
+
+def graphic_link(element: Any) -> str | None:
+    """Return the id of the relationship to the part of a chart or diagram within an element; None without one."""
+    return next((each.get(_LINKS[each.tag]) for each in element.iter(*_LINKS)), None)
+
+
+def read_graphic(part: bytes) -> Graphic:
+    """Read the part of a chart or a diagram.
+
+    Raises:
+        ValueError, lxml.etree.LxmlError: The part is damaged.
+    """
+    root = etree.fromstring(part, XML_PARSER)
+    if root.tag == f"{_DGM}dataModel":
+        return Graphic(_items(root))
+    series = list(_newer_series(root) if root.tag == f"{_CX}chartSpace" else _series(root))
+    titles, across = _titles(root)
+    tables: list[tuple[_Labels, list[tuple[str, dict[int, str]]]]] = []
+    for name, labels, values in series:
+        if not tables or labels != tables[-1][0]:
+            tables.append((labels, []))
+        tables[-1][1].append((name, values))
+    return Graphic(titles, [_rows(labels, columns, across) for labels, columns in tables])
+
+
+def _rows(labels: _Labels, columns: list[tuple[str, dict[int, str]]], across: str) -> list[list[str]]:
+    levels = max(map(len, labels.values()), default=1)
+    rows = [["", *[""] * (levels - 2), across][-levels:] + [name for name, _ in columns]]
+    for number in sorted(set(labels).union(*(values for _, values in columns))):
+        own = labels.get(number, (str(number + 1),) if not labels else ())
+        rows.append([*[""] * (levels - len(own)), *own, *(values.get(number, "") for _, values in columns)])
+    return rows
+
+
+def _series(root: Any) -> Iterator[tuple[str, _Labels, dict[int, str]]]:
+    """Yield name, categories and values of each series of a chart."""
+    for own in root.iter(f"{_C}ser"):
+        parts = {child.tag.removeprefix(_C): child for child in own if isinstance(child.tag, str)}
+        name = " ".join(each.text or "" for each in parts["tx"].iter(f"{_C}v")) if "tx" in parts else ""
+        labels = _labels(parts.get("cat", parts.get("xVal")))
+        for kind in ("val", "yVal", "bubbleSize"):
+            if kind in parts:
+                yield name, labels, _points(parts[kind])
+
+
+def _newer_series(root: Any) -> Iterator[tuple[str, _Labels, dict[int, str]]]:
+    """Yield the same of the kinds of charts that came later, such as waterfalls and trees."""
+    data = {each.get("id"): each for each in root.iter(f"{_CX}data")}
+    for own in root.iter(f"{_CX}series"):
+        name = " ".join(each.text or "" for each in own.iterfind(f"{_CX}tx//{_CX}v"))
+        used = next(own.iter(f"{_CX}dataId"), None)
+        values = None if used is None else data.get(used.get("val"))
+        if values is not None:
+            for numbers in values.iter(f"{_CX}numDim"):
+                yield name, _labels(values.find(f"{_CX}strDim")), _points(numbers)
+
+
+def _labels(axis: Any) -> _Labels:
+    if axis is None:
+        return {}
+    levels = [_points(level) for level in axis.iter(f"{_C}lvl", f"{_CX}lvl")] or [_points(axis)]
+    labels: _Labels = {}
+    for number in sorted(levels[0]):  # a wider one stands at the first of the narrower ones that it covers
+        wider = ([level[at] for at in sorted(level) if at <= number][-1:] for level in reversed(levels[1:]))
+        labels[number] = (*(text for texts in wider for text in texts), levels[0][number])
+    return labels
+
+
+def _points(values: Any) -> dict[int, str]:
+    numbers = next(values.iter(f"{_C}numCache", f"{_C}numLit"), None)
+    form = None if numbers is None else numbers.findtext(f"{_C}formatCode", "General")
+    if values.tag == f"{_CX}numDim":
+        form = next((level.get("formatCode") for level in values.iter(f"{_CX}lvl")), None) or "General"
+    points = {}
+    for point in values.iter(f"{_C}pt", f"{_CX}pt"):
+        text = point.findtext(f"{_C}v") if point.tag == f"{_C}pt" else point.text
+        points[int(point.get("idx", 0))] = _shown(text or "", form and point.get("formatCode", form))
+    return points
+
+
+def _shown(text: str, form: str | None) -> str:
+    try:
+        if form is None:
+            raise ValueError
+        if not is_date_format(form):
+            return shown_number(float(text), form)
+        time = from_excel(float(text))
+        return shown_time(time) if isinstance(time, datetime.datetime) else str(time)
+    except (ValueError, OverflowError):  # a text, or an error of the sheet, such as #N/A
+        return " ".join(text.split())
+
+
+def _titles(root: Any) -> tuple[list[str], str]:
+    """Return the titles of a chart and of its axes, and apart that of the categories."""
+    own = next(root.iter(f"{_C}title", f"{_CX}title"), None)
+    of_chart = own is not None and own.getparent().tag in (f"{_C}chart", f"{_CX}chart")
+    titles, across = [_words(own)] if of_chart else [], ""
+    for axis in root.iter(*(f"{_C}{kind}" for kind in ("catAx", "dateAx", "serAx", "valAx")), f"{_CX}axis"):
+        title = next((child for child in axis if child.tag in (f"{_C}title", f"{_CX}title")), None)
+        place = axis.find(f"{_C}axPos")
+        counts = axis.tag == f"{_C}valAx" and (place is None or place.get("val") not in ("b", "t"))
+        if title is None:
+            continue
+        if counts or across or axis.tag == f"{_CX}axis":
+            titles.append(_words(title))
+        else:
+            across = _words(title)
+    return list(filter(None, titles)), across
+
+
+def _words(element: Any) -> str:
+    lines = [paragraph_text(each) for each in element.iter(f"{_A}p")]
+    return " ".join(filter(None, lines or [each.text or "" for each in element.iter(f"{_C}v", f"{_CX}v")]))
+
+
+def _items(root: Any) -> list[str]:
+    """Return the texts of a diagram as a list, what belongs to another text below that."""
+    points = {each.get("modelId"): each for each in root.iter(f"{_DGM}pt") if each.get("type") != "pres"}
+    below: dict[str | None, list[tuple[int, str]]] = defaultdict(list)
+    for link in root.iter(f"{_DGM}cxn"):
+        if link.get("type", "parOf") == "parOf" and link.get("destId") in points:
+            below[link.get("srcId")].append((int(link.get("srcOrd", 0)), link.get("destId")))
+    tops = [id_ for id_, each in points.items() if each.get("type") == "doc"]
+    waiting = [(id_, 0) for id_ in (*reversed(points), *reversed(tops))]
+    items, seen = [], set()
+    while waiting:
+        id_, level = waiting.pop()
+        if id_ in seen:
+            continue
+        seen.add(id_)
+        text = _words(points[id_])
+        if text:
+            items.append(f"{'  ' * level}- {text}")
+        waiting += [(each, level + bool(text)) for _, each in sorted(below[id_], reverse=True)]
+    return items
+
+
+def paragraph_text(paragraph: Any) -> str:
+    """Return the text of a paragraph in a shape, raised and lowered signs as Unicode has them."""
+    pieces = []
+    for part in paragraph:
+        if part.tag == f"{_A14}m":
+            pieces.append(formula_text(part))
+            continue
+        text = " " if part.tag == f"{_A}br" else "".join(each.text or "" for each in part.iter(f"{_A}t"))
+        properties = part.find(f"{_A}rPr")
+        shift = "0" if properties is None else properties.get("baseline", "0")
+        pieces.append(text if shift == "0" else lowered(text) if shift.startswith("-") else raised(text))
+    return " ".join("".join(pieces).split())
+
+
+def formula_text(element: Any) -> str:
+    """Return a formula as text: raised and lowered signs as Unicode has them, fractions with a stroke."""
+    name = element.tag.removeprefix(_M)
+    if name == "t":
+        return element.text or ""
+    parts = [formula_text(child) for child in element if isinstance(child.tag, str)]
+    if name in _SCRIPTS:
+        return _SCRIPTS[name]("".join(parts))
+    return "/".join(filter(None, parts)) if name == "f" else "".join(parts)
