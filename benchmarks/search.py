@@ -5,9 +5,9 @@
 
 Each model writes each collection into an index, a language model twice, with `best` and with `fast`, and answers every
 question by words, by meaning and by both; `best` also re-ranked by the model. `--indexes` keeps the indexes. In the
-collections of `--data` a document is found by its best passage. The files of `--documents` are read as `eddy-demo
-ingest` reads them; a passage answers a question, a row {"text", "needle", "kind"}, if the regular expression `needle`
-is found in it.
+collections of `--data` a document is found by its best passage. The files of `--documents` are read and written as
+`eddy-demo ingest` does it; a passage answers a question, a row {"text", "needle", "kind"}, if the regular expression
+`needle` is found in it.
 
 Scores and paired intervals are added to `results/search.json` as they come; what is there is not measured again. Then
 the README's table and that of docs/search.md are written, also without `--model`. A model is a name, a file or a
@@ -33,6 +33,7 @@ from output import RESULTS, ROOT, put, say
 
 from chroma_eddy import Document, Hit, open_index
 from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
+from eddy_demo.library.index import to_index_document
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
 from eddy_embed.analysis.evaluate.metrics import ndcg, reciprocal_rank
@@ -140,7 +141,7 @@ def of_files(documents: Path, questions: Path) -> Collection:
     sets: dict[str, list[int]] = {}
     for at, row in enumerate(rows):
         sets.setdefault(KINDS[row["kind"]], []).append(at)
-    given = [Document(document.name, document.text) for document in read_documents([documents]).documents]
+    given = [to_index_document(document) for document in read_documents([documents]).documents]
 
     def judge(at: int, hits: list[Hit]) -> float:
         return float(reciprocal_rank(np.array([float(bool(needles[at].search(hit.text))) for hit in hits[:10]])))

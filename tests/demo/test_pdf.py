@@ -25,6 +25,7 @@ from eddy_demo.library.index import open_stored
 from eddy_demo.readers.pdf import read_pdf
 from eddy_demo.readers.pdf.page_headers import split_page_headers
 from eddy_demo.readers.pdf.paragraphs import Line, reflow
+from eddy_embed import Embedder
 
 TOP, PITCH, SIZE = 780.0, 14.0, 11.0
 Drawn = Sequence[str | tuple[str, float]]
@@ -279,6 +280,16 @@ PARAGRAPHS = [
 @pytest.mark.parametrize(("drawn", "text"), PARAGRAPHS, ids=range(len(PARAGRAPHS)))
 def test_paragraphs(drawn: list[str], text: str) -> None:
     assert reflow([line for line in lines(0, *drawn) if line.text], 1) == (text, (0,))
+
+
+def test_a_remark_of_a_program_is_no_heading() -> None:
+    """No heading of a PDF file begins with a sign of Markdown."""
+    text = read_pdf(
+        make([[("4.1 The axes", 16), "", "# Name the axis", "", LONG, "and ends.", "", "## Draw it", "", LONG]])
+    ).text
+    assert text == f"4.1 The axes\n\n    # Name the axis\n\n{LONG} and ends.\n\n    ## Draw it\n\n{LONG}"
+    found = Embedder("eddy-tiny").encode_long(text, passage_size=12, parts=("passages",)).passages
+    assert {passage.headings for passage in found} == {("4.1 The axes",)}
 
 
 def test_columns_sizes_indents_and_stamps() -> None:

@@ -15,6 +15,7 @@ LEADER = re.compile(r"(?:\.[ \xa0]?){4,}\s*[\divxlc]+$|(?:\u2026[ \xa0]?){2,}\s*
 """Dots that lead to a page number, at the end of a line of a table of contents."""
 
 _STOP = re.compile(r"[.!?:…。！？：][\"'”’»)\]]*$")
+_REMARK = re.compile(r"#{1,6}(?:\s|$)")
 _BULLET = re.compile(r"[•‣◦▪■●○·\uf0b7\uf0a7]")
 _ITEM = re.compile(r"(?:[-–—*]|\(?(?:\d{1,3}|[a-zA-Z])[.)]|\[\d{1,3}\]|\w{1,2}(?:\.\d{1,3})+\.?)\s")
 _BROKEN = re.compile(rf"([^\W\d_]+)[-\u2010{SOFT_HYPHEN}]$")
@@ -66,8 +67,9 @@ def reflow(lines: Sequence[Line], n_pages: int) -> tuple[str, tuple[int, ...]]:
     starts: list[int] = []
     length = 0
     for before, line in zip([None, *lines], lines, strict=False):
+        goes_on = before is not None and layout.continues(before, line)
         if before is not None:
-            if layout.continues(before, line):
+            if goes_on:
                 kept, glue = vocabulary.join(before.text, line.text)
                 cut = len(before.text) - len(kept)
                 if cut:
@@ -77,8 +79,10 @@ def reflow(lines: Sequence[Line], n_pages: int) -> tuple[str, tuple[int, ...]]:
             parts.append(glue)
             length += len(glue) - cut
         starts += [length] * (line.page + 1 - len(starts))
-        parts.append(line.text)
-        length += len(line.text)
+        # A remark of a program begins as a heading of Markdown does, and no heading of a PDF file does: it is code.
+        text = f"    {line.text}" if not goes_on and _REMARK.match(line.text) else line.text
+        parts.append(text)
+        length += len(text)
     return "".join(parts), (*starts, *([length] * (n_pages - len(starts))))
 
 
