@@ -28,8 +28,11 @@ from transformers import (
     Gemma2Config,
     Gemma3TextConfig,
     Glm4Config,
+    GptOssConfig,
     GraniteConfig,
     LlamaConfig,
+    Ministral3Config,
+    MistralConfig,
     Olmo2Config,
     Phi3Config,
     PreTrainedConfig,
@@ -222,6 +225,16 @@ def llama3_factors(head_dim: int, theta: float = 500_000.0) -> list[float]:
 _LONG = {"short_factor": [1.0 + 0.05 * i for i in range(8)], "long_factor": [1.5 + 0.5 * i for i in range(8)]}
 _PARTIAL_LONG = {name: factors[:6] for name, factors in _LONG.items()}
 
+_BETAS = {"factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0, "beta_slow": 2.0}
+_MINISTRAL = _BETAS | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
+_YARN = {
+    "rope.scaling.type": "yarn",
+    "rope.scaling.factor": 4.0,
+    "rope.scaling.original_context_length": 64,
+    "rope.scaling.yarn_beta_fast": 16.0,
+    "rope.scaling.yarn_beta_slow": 2.0,
+}
+
 FAMILIES: dict[str, Recipe] = {
     "llama": Recipe("llama", lambda: LlamaConfig(**_shape()), "llama"),
     "qwen2": Recipe("qwen2", lambda: Qwen2Config(**_shape()), "qwen2"),
@@ -259,6 +272,31 @@ FAMILIES: dict[str, Recipe] = {
         ),
         "llama-bpe",
     ),
+    "mistral3": Recipe(
+        "mistral3",
+        lambda: Ministral3Config(**_shape(head_dim=32, rope_parameters=_rope("yarn", 1e6, **_MINISTRAL))),
+        "llama-bpe",
+        {
+            **_YARN,
+            "rope.scaling.yarn_log_multiplier": 1.0,
+            "attention.temperature_scale": 0.1,
+        },
+    ),
+    "gpt-oss": Recipe(
+        "gpt-oss",
+        lambda: GptOssConfig(
+            **_shape(
+                head_dim=32,
+                num_local_experts=6,
+                num_experts_per_tok=3,
+                sliding_window=SLIDING,
+                tie_word_embeddings=False,
+                rope_parameters=_rope("yarn", 150_000.0, **_BETAS, truncate=False),
+            )
+        ),
+        "llama-bpe",
+        _YARN,
+    ),
     "command-r": Recipe(
         "command-r",
         lambda: CohereConfig(**_shape(logit_scale=0.5, layer_norm_eps=1e-4)),
@@ -269,6 +307,7 @@ FAMILIES: dict[str, Recipe] = {
 """One of each architecture."""
 
 VARIANTS: dict[str, Recipe] = {
+    "mistral3, small": Recipe("mistral3", lambda: MistralConfig(**_shape(head_dim=32, sliding_window=None)), "llama"),
     "command-r, normed keys": Recipe(
         "command-r",
         lambda: CohereConfig(**_shape(use_qk_norm=True)),
@@ -372,6 +411,7 @@ _NAMES = {
     "mlp.gate_up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
     "mlp.gate": "ffn_gate_inp",
+    "mlp.router": "ffn_gate_inp",
     "input_layernorm": "attn_norm",
     "post_attention_layernorm": "ffn_norm",
 }
@@ -384,18 +424,19 @@ _GEMMAS_NAMES = _NAMES | {
 
 _OTHER_NAMES = {
     **dict.fromkeys(("gemma2", "gemma3", "olmo2"), _GEMMAS_NAMES),
+    "gpt-oss": _NAMES | {"post_attention_layernorm": "post_attention_norm"},
     "glm4": _NAMES | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
 }
-_PAIRED = ("llama", "granite", "smollm3")
+_PAIRED = ("llama", "granite", "smollm3", "mistral3")
 """Architectures whose queries and keys llama.cpp sorts for angles that turn neighbours."""
 
 
 def name_of(parameter: str, architecture: str) -> str:
     """GGUF's name of a parameter of transformers."""
-    module, _, kind = parameter.rpartition(".")
+    module, _, kind = parameter.replace("self_attn.sinks", "attn_sinks.weight").rpartition(".")
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", module)
     names = _OTHER_NAMES.get(architecture, _NAMES)
-    return f"blk.{layer[1]}.{names[layer[2]]}.{kind}" if layer else f"{names[module]}.{kind}"
+    return f"blk.{layer[1]}.{names.get(layer[2], layer[2])}.{kind}" if layer else f"{names[module]}.{kind}"
 
 
 # --- quantised blocks, read by the layouts in llama.cpp's ggml-common.h
@@ -410,7 +451,7 @@ def decode(blocks: np.ndarray, kind: str) -> np.ndarray:
     rows = len(blocks)
     if kind == "F16":
         return _halves(blocks)
-    size, read = {"Q8_0": (34, _q8_0), "Q4_1": (20, _q4_1), "Q4_K": (144, _q4_k)}[kind]
+    size, read = {"Q8_0": (34, _q8_0), "Q4_1": (20, _q4_1), "Q4_K": (144, _q4_k), "MXFP4": (17, _mxfp4)}[kind]
     return np.stack(read(blocks.reshape(-1, size)), axis=1).astype(np.float32).reshape(rows, -1)
 
 
@@ -423,6 +464,14 @@ def _q4_1(blocks: np.ndarray) -> list[np.ndarray]:
     scale, least = _halves(blocks[:, :4]).T
     low = [scale * (blocks[:, 4 + place] & 15) + least for place in range(16)]
     return low + [scale * (blocks[:, 4 + place] >> 4) + least for place in range(16)]
+
+
+def _mxfp4(blocks: np.ndarray) -> list[np.ndarray]:
+    values = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    values = np.concatenate([values, -values])
+    scale = 2.0 ** (blocks[:, 0].astype(int) - 127)
+    low = [scale * values[blocks[:, 1 + place] & 15] for place in range(16)]
+    return low + [scale * values[blocks[:, 1 + place] >> 4] for place in range(16)]
 
 
 def _q4_k(blocks: np.ndarray) -> list[np.ndarray]:
@@ -478,10 +527,11 @@ def settings_of(recipe: Recipe, config: Any) -> dict[str, Any]:
         or head_dim * config.num_attention_heads != config.hidden_size
     ):
         settings |= {"attention.key_length": head_dim, "attention.value_length": head_dim}
-    if recipe.architecture == "qwen3moe":
+    if recipe.architecture in ("qwen3moe", "gpt-oss"):
         settings |= {"expert_count": config.num_experts, "expert_used_count": config.num_experts_per_tok}
-        settings |= {"expert_feed_forward_length": config.moe_intermediate_size}
-    if getattr(config, "sliding_window", None) and recipe.architecture in ("gemma2", "gemma3", "phi3"):
+        inner = config.moe_intermediate_size if recipe.architecture == "qwen3moe" else config.intermediate_size
+        settings |= {"expert_feed_forward_length": inner}
+    if getattr(config, "sliding_window", None) and recipe.architecture in ("gemma2", "gemma3", "phi3", "gpt-oss"):
         settings |= {"attention.sliding_window": config.sliding_window}
     return {key: value for key, value in (settings | recipe.settings).items() if value is not None}
 
@@ -515,10 +565,19 @@ def _write_experts(
     weight: torch.Tensor,
     kind: str,
     random: np.random.Generator,
+    architecture: str,
 ) -> None:
-    """Stacked matrices of experts, of which the model joins two kinds and the file none."""
-    kinds, layer = ("gate", "up") if parameter.endswith("gate_up_proj") else ("down",), parameter.split(".")[2]
-    for part, values in zip(kinds, weight.chunk(len(kinds), dim=1), strict=True):
+    """Stacked matrices of experts, or their biases, of which the model joins two kinds and the file none."""
+    kinds, layer = ("gate", "up") if "gate_up_proj" in parameter else ("down",), parameter.split(".")[2]
+    if architecture == "gpt-oss":  # rows of two kinds in turn, and matrices on the other side of their product
+        weight = weight.transpose(1, -1)
+        parts = [weight[:, start :: len(kinds)] for start in range(len(kinds))]
+    else:
+        parts = [*weight.chunk(len(kinds), dim=1)]
+    for part, values in zip(kinds, parts, strict=True):
+        if values.ndim == 2:
+            tensors[f"blk.{layer}.ffn_{part}_exps.bias"] = (values.numpy().copy(), "F32")
+            continue
         rows = values.numpy().reshape(-1, values.shape[-1])
         stored = rows if kind == "F32" else encode(rows, kind, random)
         held = stored if kind == "F32" else decode(stored, kind)
@@ -533,7 +592,7 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
     Args:
         path: The file.
         recipe: What it holds.
-        kind: F32, F16, Q8_0, Q4_1 or Q4_K, of all matrices; Q4_K needs rows of multiples of 256.
+        kind: F32, F16, Q8_0, Q4_1, MXFP4 or Q4_K, of all matrices; Q4_K needs rows of multiples of 256.
         own: `metadata` by whole key, None for a key to leave out; `tensors` to add, None for one to leave out;
             `endianess` for files of other processors.
     """
@@ -542,8 +601,8 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
     random = np.random.default_rng(len(kind))
     tensors: dict[str, tuple[np.ndarray, str]] = {}
     for parameter, weight in model.named_parameters():
-        if weight.ndim == 3:
-            _write_experts(tensors, parameter, weight, kind, random)
+        if ".experts." in parameter:
+            _write_experts(tensors, parameter, weight, kind, random, recipe.architecture)
             continue
         name = name_of(parameter, recipe.architecture)
         values = weight.numpy()

@@ -128,11 +128,16 @@ class PackedExperts(nn.Module):
     """Experts of a mixture, whose packed matrices are stacked, one expert's rows after the other's."""
 
     def __init__(
-        self, experts: int, activation: Callable[..., Tensor], gate: PackedLinear, up: PackedLinear, down: PackedLinear
+        self,
+        experts: int,
+        gating: Callable[[Tensor, Tensor], Tensor],
+        gate: PackedLinear,
+        up: PackedLinear,
+        down: PackedLinear,
     ) -> None:
         super().__init__()
         self.gate, self.up, self.down = gate, up, down
-        self.experts, self.act_fn = experts, activation
+        self.experts, self.gating = experts, gating
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
         """What a token's experts give, times their weights.
@@ -147,7 +152,7 @@ class PackedExperts(nn.Module):
         for expert in sorted(set(top_k_index.flatten().tolist())):
             token, place = torch.where(top_k_index == expert)
             states, inside = hidden_states[token], (expert * wide, (expert + 1) * wide)
-            states = self.act_fn(self.gate.multiply(states, *inside)) * self.up.multiply(states, *inside)
+            states = self.gating(self.gate.multiply(states, *inside), self.up.multiply(states, *inside))
             states = self.down.multiply(states, expert * narrow, (expert + 1) * narrow)
             out.index_add_(0, token, (states * top_k_weights[token, place, None]).to(out.dtype))
         return out

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 NUMBER = (int, float)
+YARN = {"yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
+"""Settings of `rope.scaling`, and what transformers calls them."""
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,31 @@ ARCHITECTURES = {
     "smollm3": Architecture("SmolLM3Config", fixed={"no_rope_layer_interval": 4}, pairs=True),
     "olmo2": Architecture("Olmo2Config"),
     "glm4": Architecture("Glm4Config", partial=True),
+    "mistral3": Architecture(
+        "Ministral3Config",
+        settings={"attention.temperature_scale": NUMBER, "rope.scaling.yarn_log_multiplier": NUMBER},
+        pairs=True,
+    ),
+    "gpt-oss": Architecture(
+        "GptOssConfig",
+        carried={
+            "attention.sliding_window": (int, "sliding_window"),
+            "expert_count": (int, "num_local_experts"),
+            "expert_used_count": (int, "num_experts_per_tok"),
+            "expert_feed_forward_length": (int, "intermediate_size"),
+        },
+    ),
     "command-r": Architecture(
         "CohereConfig",
         carried={"logit_scale": (NUMBER, "logit_scale"), "attention.layer_norm_epsilon": (NUMBER, "layer_norm_eps")},
     ),
 }
 """By GGUF's names."""
+_RUNS_ON = "which would run on from one text of a pass into the next"
+REFUSED = {
+    "llama4": "its layers hide keys beyond 8192 tokens by a mask that they do not announce",
+    "gemma3n": "its layers hand on four streams of states (AltUp), of which none is the token's state",
+    **dict.fromkeys(("qwen35", "qwen35moe", "qwen3next"), f"most of its layers are linear attention, {_RUNS_ON}"),
+    **dict.fromkeys(("lfm2", "lfm2moe"), f"most of its layers are convolutions, {_RUNS_ON}"),
+}
+"""Architectures that the engine does not run exactly, by GGUF's names, and why."""

@@ -10,7 +10,7 @@ import transformers
 from transformers import PreTrainedConfig
 
 from eddy_embed.errors import UnsupportedModel
-from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES
+from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES, YARN
 from eddy_embed.model.loading.gguf.header import GgufFile
 
 _SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
@@ -56,13 +56,14 @@ def config_of(file: GgufFile) -> PreTrainedConfig:
     }
     if not head_dim or int(file.get("attention.value_length", head_dim)) != head_dim:
         raise UnsupportedModel(f"{file.path}: keys and values of different widths; name the model's Hugging Face id")
-    kind: type[PreTrainedConfig] = getattr(transformers, known.config)
+    own = _OWN.get(file.architecture, _usual)(file, head_dim)
+    kind: type[PreTrainedConfig] = getattr(transformers, own.pop("config", known.config))
     if epsilon := file.get("attention.layer_norm_rms_epsilon"):
         settings["rms_norm_eps"] = float(epsilon)
     biases = {"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias", "use_qk_norm": "attn_q_norm.weight"}
     settings |= {key: f"blk.0.{name}" in shapes for key, name in biases.items() if hasattr(kind(), key)}
     settings |= {name: file.get(key) for key, (_, name) in known.carried.items() if file.get(key) is not None}
-    settings |= known.fixed | _OWN.get(file.architecture, _usual)(file, head_dim)
+    settings |= known.fixed | own
     try:
         return kind(**settings)
     except Exception as error:  # also of a class of huggingface_hub's that transformers does not name
@@ -101,8 +102,27 @@ def _gemma(file: GgufFile, head_dim: int) -> dict[str, Any]:
     return settings
 
 
-_OWN: dict[str, Callable[[GgufFile, int], dict[str, Any]]] = {"gemma2": _gemma, "gemma3": _gemma, "phi3": _phi}
-"""What gives the settings of architectures that need more than names."""
+def _mistral(file: GgufFile, head_dim: int) -> dict[str, Any]:
+    """Ministral 3 has queries that grow with their positions; Mistral Small 3 is Mistral."""
+    settings = {**_usual(file, head_dim), "sliding_window": None}
+    rope, beta = settings["rope_parameters"], file.get("attention.temperature_scale")
+    if not beta:
+        return {**settings, "config": "MistralConfig"}
+    if "original_max_position_embeddings" not in rope:
+        raise UnsupportedModel(f"{file.path}: attention.temperature_scale without rope.scaling's original context")
+    if all_dimensions := file.get("rope.scaling.yarn_log_multiplier"):
+        rope |= {"mscale": 1.0, "mscale_all_dim": float(all_dimensions)}
+    return {**settings, "rope_parameters": rope | {"llama_4_scaling_beta": float(beta)}}
+
+
+def _gpt_oss(file: GgufFile, head_dim: int) -> dict[str, Any]:
+    return {"head_dim": head_dim, "rope_parameters": _rope(file, head_dim) | {"truncate": False}}
+
+
+_OWN: dict[str, Callable[[GgufFile, int], dict[str, Any]]] = {
+    **{"gemma2": _gemma, "gemma3": _gemma, "phi3": _phi, "mistral3": _mistral, "gpt-oss": _gpt_oss}
+}
+"""What gives the settings of architectures that need more than names; `config` names a class other than the table's."""
 
 
 def _window(file: GgufFile, default: int | None = None) -> int | None:
@@ -145,6 +165,7 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
         rope |= {"rope_type": "linear", "factor": float(factor)}
     elif scaling == "yarn" and factor and original:
         rope |= {"rope_type": "yarn", "factor": float(factor), "original_max_position_embeddings": int(original)}
+        rope |= {name: float(told) for key, name in YARN.items() if (told := file.get(f"rope.scaling.{key}"))}
     elif scaling not in ("none", "longrope"):
         raise UnsupportedModel(
             f"{file.path}: rope.scaling.type={scaling!r}, factor {factor}; name the model's Hugging Face id or folder"

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
-from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES, NUMBER
+from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES, NUMBER, REFUSED, YARN
 from eddy_embed.model.loading.names import check_fetched
 
 VERSIONS = (2, 3)
@@ -43,7 +43,7 @@ _SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("rope.dimension_count", "rope.scaling.original_context_length", "pooling_type"), int),
     **dict.fromkeys(("expert_count", "expert_used_count"), int),
     **dict.fromkeys(("attention.layer_norm_rms_epsilon", "rope.freq_base"), NUMBER),
-    **dict.fromkeys(("rope.scaling.factor", "rope.scaling.attn_factor"), NUMBER),
+    **dict.fromkeys((f"rope.scaling.{each}" for each in ("factor", "attn_factor", *YARN)), NUMBER),
     **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), bool),
     "rope.scaling.type": str,
 }
@@ -153,6 +153,8 @@ class GgufFile:
                 f"an embedding model ({kind}), whose pooling and prompts GGUF does not hold in full; name its Hugging "
                 "Face id or folder, where Eddy reads them"
             )
+        if kind in REFUSED:
+            return f"architecture {kind!r} cannot be run exactly ({REFUSED[kind]}); name another model"
         if kind not in ARCHITECTURES:
             return (
                 f"architecture {kind!r} is not among those that Eddy opens from GGUF ({', '.join(ARCHITECTURES)}); "

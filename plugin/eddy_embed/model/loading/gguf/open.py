@@ -133,18 +133,25 @@ class _Filling:
 
     def _experts(self, module: Any, layer: int) -> PackedExperts:
         """Experts, whose matrices the file stacks by their kind."""
-        parts = []
-        wide, narrow = module.intermediate_dim, module.hidden_dim
+        parts, count, biased = [], module.num_experts, "down_proj_bias" in module._parameters
+        narrow, wide = module.down_proj.shape[1:]
+        if biased:  # gpt-oss, whose matrices are on the other side of their product
+            narrow, wide = wide, narrow
         for part, shape in (("gate", (wide, narrow)), ("up", (wide, narrow)), ("down", (narrow, wide))):
-            name = f"blk.{layer}.ffn_{part}_exps.weight"
-            tensor = self._checked(name, self.tensors.get(name), (module.num_experts, *shape))
-            raw = self._bytes(tensor).view(module.num_experts * shape[0], -1)
-            parts.append(PackedLinear(FORMATS[tensor.kind.name], raw, self.dtype, file=self.mapped[tensor.path]))
-        return PackedExperts(module.num_experts, module.act_fn, *parts)
+            name, bias = f"blk.{layer}.ffn_{part}_exps", None
+            if biased:
+                added = self._checked(f"{name}.bias", self.tensors.get(f"{name}.bias"), (count, shape[0]))
+                bias = self._values(added).view(-1).to(self.dtype)
+            tensor = self._checked(f"{name}.weight", self.tensors.get(f"{name}.weight"), (count, *shape))
+            raw, source = self._bytes(tensor).view(count * shape[0], -1), self.mapped[tensor.path]
+            parts.append(PackedLinear(FORMATS[tensor.kind.name], raw, self.dtype, bias, file=source))
+        return PackedExperts(count, _gating(module, biased), *parts)
 
     def _tensor(self, name: str, parameter: nn.Parameter) -> TensorInfo:
         """The file's tensor for a parameter, or that of the parameter whose weights it shares."""
         own = self.names.get_name(name, _ENDS) or ""
+        if own and not own.endswith(_ENDS):  # a parameter that is no weight of a module's
+            own += ".weight"
         tensor = self.tensors.get(own) or self.tied.get(id(parameter))
         found = self._checked(own or name, tensor, tuple(parameter.shape))
         self.tied[id(parameter)] = found
@@ -188,6 +195,13 @@ class _Filling:
         for name in self.tensors.keys() - self.used - set(above):
             if layer_of(name) < layers:
                 raise UnsupportedModel(f"{self.file.path} holds {name}, which {self.kind} has no place for; {HUB}")
+
+
+def _gating(experts: Any, in_turn: bool) -> Callable[[Tensor, Tensor], Tensor]:
+    """How experts join what two of their matrices give; `in_turn`: they have a row of each in turn."""
+    if in_turn:
+        return lambda gate, up: experts._apply_gate(torch.stack([gate, up], -1).flatten(-2))
+    return lambda gate, up: experts.act_fn(gate) * up
 
 
 class _WithoutMemory(TorchFunctionMode):
