@@ -1,4 +1,4 @@
-"""`eddy-demo ingest --watch`, as a process of its own beside which files change."""
+"""Watched folders: `eddy-demo ingest --watch` as a process of its own, and what becomes of changes and errors."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from eddy_demo.errors import NothingToRead
+from eddy_demo.library.index import read_entries
+from eddy_demo.library.ingest import changed_documents, ingest
+from eddy_demo.library.settings import LibrarySettings
+from eddy_demo.library.watching import WatchedFolder
+from eddy_demo.readers.documents import SourceDocument, list_skipped
+from eddy_embed import Embedder
+from eddy_embed.errors import NotFinite
 
 Run = Callable[..., Any]
 WAIT = 60
@@ -23,9 +34,9 @@ def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: 
     with said.open("wb") as told:
         process = subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, arguments)], stderr=told)
 
-    def wait_for(words: str) -> None:
+    def wait_for(words: str, times: int = 1) -> None:
         end = time.monotonic() + WAIT
-        while words not in " ".join(said.read_text("utf-8").split()):
+        while " ".join(said.read_text("utf-8").split()).count(words) < times:
             assert process.poll() is None and time.monotonic() < end, said.read_text("utf-8")
             time.sleep(0.05)
 
@@ -44,6 +55,13 @@ def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: 
         (documents / "zinc.txt").unlink()
         wait_for("Taken out, because no longer there: zinc.txt.")
         assert names() == before
+        documents.rename(tmp_path / "away")
+        wait_for("is not there any more; it is read again when it is.")
+        assert names() == before
+        (tmp_path / "away" / "tin.txt").write_text("Tin is a metal that keeps cans from rust.", encoding="utf-8")
+        (tmp_path / "away").rename(documents)
+        wait_for("1 document written", times=2)
+        assert names() == {*before, "tin.txt"}
         process.send_signal(signal.SIGINT)
         assert process.wait(WAIT) == 0
         assert said.read_text("utf-8").splitlines()[-1] == "Watching ended; the library is complete."
@@ -56,3 +74,83 @@ def test_a_file_cannot_be_watched(documents: Path, tmp_path: Path, run: Run) -> 
     refused = run("ingest", file, "--library", tmp_path / "library", "--watch")
     assert refused.code == 1 and "is no folder, and --watch takes folders" in " ".join(refused.err.split())
     assert not (tmp_path / "library").exists()
+
+
+class Followed:
+    """A folder, a library and what is written to it."""
+
+    def __init__(self, folder: Path, library: Path) -> None:
+        self.folder, self.library = WatchedFolder(folder), library
+        self.settings = LibrarySettings("eddy-tiny", "plain:exit=0")
+        self.embedder = Embedder("eddy-tiny", method="plain:exit=0")
+
+    def write(self, documents: Sequence[SourceDocument]) -> None:
+        if any("poison" in document.text for document in documents):
+            raise NotFinite("the vector of 'poison' holds NaN")
+        changed = changed_documents(self.library, documents)
+        ingest(self.library, self.settings, self.embedder, changed, lambda *_: None)
+
+    def read(self, **options: Any) -> list[str]:
+        """Names of what was taken out."""
+        return self.folder.keep_alike(self.library, self.folder.read(self.library, **options), self.write)
+
+    @property
+    def names(self) -> set[str]:
+        return {str(entry.metadata["name"]) for entry in read_entries(self.library).values()}
+
+    @property
+    def errors(self) -> list[str]:
+        return list_skipped([each for file in self.folder.skipped.values() for each in file])
+
+
+@pytest.fixture
+def followed(tmp_path: Path) -> Followed:
+    (tmp_path / "folder").mkdir()
+    for name in ("tin", "zinc", "lead"):
+        (tmp_path / "folder" / f"{name}.txt").write_text(f"The metal is {name}.", encoding="utf-8")
+    return Followed(tmp_path / "folder", tmp_path / "library")
+
+
+def test_an_error_stays_until_its_file_is_read_or_removed_and_stops_no_other(followed: Followed) -> None:
+    folder = followed.folder.path
+    (folder / "bad.txt").write_text("It is poison.", encoding="utf-8")
+    (folder / "rows.jsonl").write_text('{"id": "a#b", "text": "poison"}\n{"id": 2}\n', encoding="utf-8")
+    (folder / "worse.pdf").write_bytes(b"no PDF")
+    followed.read()
+    assert followed.names == {"tin.txt", "zinc.txt", "lead.txt"}
+    told = followed.errors
+    assert [line.split(":")[0] for line in told] == ["bad.txt", "a#b", "worse.pdf", "rows.jsonl, line 2"]
+    assert told[0] == "bad.txt: it cannot be embedded: the vector of 'poison' holds NaN"
+    (folder / "iron.txt").write_text("Iron rusts.", encoding="utf-8")
+    followed.read()
+    assert followed.errors == told and "iron.txt" in followed.names
+    (folder / "bad.txt").write_text("It is sound.", encoding="utf-8")
+    (folder / "worse.pdf").unlink()
+    followed.read()
+    assert followed.errors == [told[1], told[3]] and "bad.txt" in followed.names
+
+
+def test_a_few_files_are_read_at_a_time(followed: Followed) -> None:
+    for count in (2, 3):
+        assert followed.read(is_enough=lambda result: len(result.documents) >= 2) == []
+        assert len(followed.names) == count
+    assert followed.folder.read(followed.library).documents == []
+
+
+def test_a_disk_that_is_not_there_takes_nothing_out(followed: Followed) -> None:
+    """Its folder is empty, and another one; one in which nothing is left is the same as before."""
+    folder = followed.folder.path
+    followed.read()
+    folder.rename(folder.with_name("disk"))
+    with pytest.raises(NothingToRead):
+        followed.read()
+    folder.mkdir()
+    assert followed.read() == [] and len(followed.names) == 3
+    folder.rmdir()
+    folder.with_name("disk").rename(folder)
+    assert followed.read() == []
+    (folder / "tin.txt").unlink()
+    assert followed.read() == ["tin.txt"]
+    for file in folder.iterdir():
+        file.unlink()
+    assert sorted(followed.read()) == ["lead.txt", "zinc.txt"]

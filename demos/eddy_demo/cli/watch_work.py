@@ -1,54 +1,72 @@
-"""Keep a library like folders: what changes in them is read, what is removed from them leaves it."""
+"""`eddy-demo ingest --watch`: keep a library like folders until the process is interrupted."""
 
 from __future__ import annotations
 
-import os
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-import watchfiles
 from rich.text import Text
 
 from chroma_eddy import IndexInUse
+from eddy_demo.cli import console
 from eddy_demo.cli.embedding_work import deepen
 from eddy_demo.cli.lock import lock_for_command
 from eddy_demo.cli.options import err
-from eddy_demo.cli.work import Choices, handle_missing, ingest_read
+from eddy_demo.cli.work import Choices, ingest_read
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, NothingToRead
-from eddy_demo.readers.documents import FileVersion, read_changed
+from eddy_demo.library.watching import WatchedFolder
+from eddy_demo.library.watching import watch as watch_folders
+from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError
 from eddy_embed.integrations import Interrupted
 
-_TICK_MS = 1000
-"""Time after which a library that another process wrote to is tried again."""
-_QUIET_MS = 200
-"""Time without a change after which the changes are read, since a file may be written in pieces."""
 
+class _Watched:
+    """Folders, and the library that is kept like them."""
 
-class _Folders:
-    """Folders, the library that is kept like them, and the versions of the files that it has."""
-
-    def __init__(self, paths: list[Path], library: Path, choices: Choices, device: str | None) -> None:
-        self._paths, self._library, self._choices, self._device = paths, library, choices, device
-        self._versions: dict[str, FileVersion] = {}
-        self._was_read = False
+    def __init__(self, paths: list[Path], library: Path, choices: Choices, device: str | None, rebuild: bool) -> None:
+        self._folders = {path: WatchedFolder(path) for path in paths}
+        self._library, self._choices, self._device, self._rebuild = library, choices, device, rebuild
         self._embedder: Embedder | None = None  # kept: its model need not be loaded for each change
+        self._waiting: set[Path] = set()
+        self._is_used = False  # by another process, for which the changes wait
 
-    def read(self, rebuild: bool = False) -> None:
-        """Read what has changed since the last time."""
+    def read(self, changed: set[Path], is_first: bool) -> None:
+        """Read changed folders, and those that wait; an error is told, but raised the first time."""
+        self._waiting |= changed
+        for path in [path for path in self._folders if path in self._waiting]:
+            try:
+                self._read(self._folders[path])
+            except NothingToRead:  # the next look says that it has gone
+                pass
+            except (DemoError, EddyError, OSError) as error:
+                if is_first:
+                    raise
+                before, self._is_used = self._is_used, isinstance(error, IndexInUse)
+                if not (before and self._is_used):
+                    _tell(f"Error: {error}")
+                if self._is_used:
+                    return
+            self._waiting.discard(path)
+        self._is_used = False
+
+    def _read(self, folder: WatchedFolder) -> None:
         with lock_for_command(self._library):
-            result = read_changed(self._paths, self._versions, without=self._library)
-            if self._was_read:
-                result.other_types.clear()  # told already
-            if result.documents or result.skipped or result.other_types:
-                _, embedder = ingest_read(self._library, result, self._choices, self._device, rebuild)
-                self._embedder = embedder or self._embedder
-            if self._was_read or result.documents:  # a disk that is not there looks like an empty folder
-                handle_missing(self._library, self._paths, result, sync=True)
-            self._versions, self._was_read = result.versions, True
+            result = folder.read(self._library)
+            others = result.other_types if result.other_types != folder.other_types else Counter[str]()
+            console.print_skipped(err, result.skipped, others)
+
+            def write(documents: list[SourceDocument]) -> None:
+                read = ReadResult(documents)
+                _, embedder = ingest_read(self._library, read, self._choices, self._device, self._rebuild)
+                self._embedder, self._rebuild = embedder or self._embedder, False
+
+            console.print_missing(err, folder.keep_alike(self._library, result, write), removed=True)
             deepen(self._library, self._device)
 
 
@@ -56,50 +74,27 @@ def watch(paths: list[Path], library: Path, choices: Choices, device: str | None
     """Embed the documents of folders, and what changes in them, until the process is interrupted.
 
     Raises:
-        NothingToRead: A path is no folder, or a folder is not there any more.
+        NothingToRead: A path is no folder.
     """
     for path in paths:
         if not path.is_dir():
             raise NothingToRead(f"{path} is no folder, and --watch takes folders; give the folder that holds it")
-    folders, waits, is_first = _Folders(paths, library, choices, device), False, True
-    for changed in _changes(paths, library):
-        if not (changed or waits or is_first):
-            continue
-        try:
-            folders.read(rebuild and is_first)
-            waits = False
-        except NothingToRead:
-            raise
-        except (DemoError, EddyError, OSError) as error:
-            if is_first:
-                raise
-            if not waits:
-                err.print(Text(f"Error: {printable(str(error))}", "yellow"), soft_wrap=True)
-            waits = isinstance(error, IndexInUse)
+    watched, away, is_first = _Watched(paths, library, choices, device, rebuild), set[Path](), True
+    for changed, gone in _changes(paths, library):
+        for path in sorted(gone - away):
+            _tell(f"{path} is not there any more; it is read again when it is.")
+        away = gone
+        watched.read(changed, is_first)
         if is_first:
-            where = ", ".join(map(str, paths))
-            err.print(Text(f"Watching {printable(where)}. Ctrl-C ends it."))
+            err.print(Text(f"Watching {printable(', '.join(map(str, paths)))}. Ctrl-C ends it."))
         is_first = False
     err.print("Watching ended; the library is complete.")
 
 
-def _changes(paths: list[Path], library: Path) -> Iterator[bool]:
-    """Yield whether files have changed, after each change and each second, until the process is interrupted."""
-    roots, own = [Path(os.path.realpath(path)) for path in paths], Path(os.path.realpath(library))
-
-    def counts(_: watchfiles.Change, changed: str) -> bool:
-        path = Path(changed)
-        below = (path.relative_to(root).parts for root in roots if path.is_relative_to(root))
-        return not path.is_relative_to(own) and any(not part.startswith(".") for parts in below for part in parts[-1:])
-
+def _changes(paths: list[Path], library: Path) -> Iterator[tuple[set[Path], set[Path]]]:
     with suppress(KeyboardInterrupt, Interrupted):
-        for found in watchfiles.watch(
-            *roots,
-            watch_filter=counts,
-            step=_QUIET_MS,
-            rust_timeout=_TICK_MS,
-            yield_on_timeout=True,
-            raise_interrupt=False,
-            ignore_permission_denied=True,
-        ):
-            yield bool(found)
+        yield from watch_folders(lambda: paths, library, threading.Event())
+
+
+def _tell(problem: str) -> None:
+    err.print(Text(printable(problem), "yellow"), soft_wrap=True)

@@ -63,6 +63,7 @@ class SkippedFile:
     name: str
     reason: str
     is_row: bool = False
+    origin: str = ""  # absolute path of the file, "" for a folder
 
 
 FileVersion = tuple[int, ...]
@@ -77,6 +78,7 @@ class ReadResult:
     skipped: list[SkippedFile] = field(default_factory=list)
     versions: dict[str, FileVersion] = field(default_factory=dict)  # of the files found, by absolute path
     unchanged: set[str] = field(default_factory=set)  # paths of files that were not read again
+    left: set[str] = field(default_factory=set)  # paths of changed files that another call is to read
     other_types: Counter[str] = field(default_factory=Counter)  # files in folders that are not read, by suffix or ""
 
 
@@ -99,22 +101,26 @@ def read_changed(
     known: Mapping[str, FileVersion],
     limits: ReadingLimits | None = None,
     without: Path | None = None,
+    check: Callable[[], None] = lambda: None,
+    is_enough: Callable[[ReadResult], bool] = lambda _: False,
 ) -> ReadResult:
     """Read what `read_documents` reads, but files whose version is not the known one; there may be no document.
+
+    An exception from `check`, called regularly, ends the reading; once it `is_enough`, files are left to another call.
 
     Raises:
         NothingToRead: A path is missing, or a given file is of another type.
     """
     result = ReadResult()
-    with ReaderProcess(limits or ReadingLimits()) as process:
+    with ReaderProcess(limits or ReadingLimits(), check) as process:
         for path in paths:
             if not os.path.lexists(path):
                 raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
             if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
                 for file in _walk(path, result, os.path.realpath(without) if without else None):
-                    _read_file(process, file, file.relative_to(path).as_posix(), known, result)
+                    _read_file(process, file, file.relative_to(path).as_posix(), known, result, is_enough)
             elif suffix_of(path.name):
-                _read_file(process, path, path.name, known, result)
+                _read_file(process, path, path.name, known, result, is_enough)
             else:
                 raise NothingToRead(
                     f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
@@ -191,7 +197,12 @@ def _walk(folder: Path, result: ReadResult, without: str | None) -> Iterator[Pat
 
 
 def _read_file(
-    process: ReaderProcess, path: Path, name: str, known: Mapping[str, FileVersion], result: ReadResult
+    process: ReaderProcess,
+    path: Path,
+    name: str,
+    known: Mapping[str, FileVersion],
+    result: ReadResult,
+    is_enough: Callable[[ReadResult], bool],
 ) -> None:
     origin = Path(os.path.realpath(path)).as_posix()
     try:
@@ -199,22 +210,26 @@ def _read_file(
         status = path.stat()
         _check_regular(status.st_mode)
         version = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        result.versions[origin] = version
         if known.get(origin) == version:
             result.unchanged.add(origin)
+        elif is_enough(result):
+            result.left.add(origin)
+            return
+        result.versions[origin] = version
+        if origin in result.unchanged:
             return
         for found in process.read(path, suffix_of(name) or ""):
             if isinstance(found, Content):
                 digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""
                 result.documents.append(replace(_document(origin, name, found), file_digest=digest))
             elif found.content is None:
-                result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, is_row=True))
+                result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, True, origin))
             else:
                 result.documents.append(_document(f"{origin}#{found.id}", found.id, found.content))
     except Unreadable as error:
-        result.skipped.append(SkippedFile(name, str(error)))
+        result.skipped.append(SkippedFile(name, str(error), origin=origin))
     except OSError as error:
-        result.skipped.append(SkippedFile(name, error.strerror or str(error)))
+        result.skipped.append(SkippedFile(name, error.strerror or str(error), origin=origin))
 
 
 def _check_regular(mode: int) -> None:
