@@ -6,9 +6,7 @@ import copy
 import os
 import shutil
 import struct
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -26,6 +24,7 @@ from tests import gguf_files
 from tests.comparison import CORE, TEXTS
 from tests.gguf_files import FAMILIES, VARIANTS, Recipe, vocabulary, wide, write
 from tests.mixed_texts import mixed_texts
+from tests.processes import UNPRIVILEGED, run_code
 from tests.selection import each_once, each_pair
 
 from eddy_embed import Embedder
@@ -261,13 +260,10 @@ def test_a_file_that_changes_during_a_pass_is_noticed(change: str, tiny: Path) -
         model.model(IDS)
 
 
-OPEN_UNPRIVILEGED = """
-import os, sys
+OPENS = """
+import sys
 from eddy_embed import Embedder
 from eddy_embed.errors import ModelNotFound
-Embedder("eddy-tiny", method="plain")  # imports all that opening takes: the packages may be their owner's alone
-if os.geteuid() == 0:
-    os.setuid(65534)
 for path in sys.argv[1:]:
     try:
         Embedder(path, method="plain")
@@ -276,26 +272,20 @@ for path in sys.argv[1:]:
 """
 
 
-@pytest.mark.skipif(os.name == "nt", reason="files there have no permissions of this kind")
-def test_files_that_may_not_be_read_are_named(tiny: Path) -> None:
-    with tempfile.TemporaryDirectory() as name:  # pytest's own folders are their owner's alone
-        top = Path(name)
-        top.chmod(0o755)
-        of_model = shutil.copytree(BUNDLED["eddy-tiny"], top / "of model")
-        (top / "folder").mkdir()
-        for path in ("x.gguf", "unnamed", "folder/x.gguf"):
-            shutil.copy(tiny, top / path)
-        locked = [top / "x.gguf", top / "unnamed", top / "folder", of_model / "model.safetensors"]
-        for path in locked:
-            path.chmod(0)
-        named = [*locked[:3], top / "folder" / "x.gguf", of_model]
-        done = subprocess.run(
-            [sys.executable, "-c", OPEN_UNPRIVILEGED, *map(str, named)], capture_output=True, text=True, check=True
-        )
-        (top / "folder").chmod(0o755)
-        found = [locked[0], locked[1], top / "folder" / "config.json", named[3], locked[3]]
-        for path, said in zip(found, done.stdout.splitlines(), strict=True):
-            assert said.startswith(f"{path} may not be read by this user; give it the permission, "), said
+@pytest.mark.skipif(sys.platform != "linux", reason="root has no such rights to give up elsewhere")
+def test_files_that_may_not_be_read_are_named(tiny: Path, tmp_path: Path) -> None:
+    of_model, folder = tmp_path / "of model", tmp_path / "folder"
+    shutil.copytree(BUNDLED["eddy-tiny"], of_model)
+    folder.mkdir()
+    for path in (tmp_path / "unnamed", folder / "x.gguf"):
+        shutil.copy(tiny, path)
+    locked = [tiny, tmp_path / "unnamed", folder, of_model / "model.safetensors"]
+    for path in locked:
+        path.chmod(0)
+    said = run_code(UNPRIVILEGED + OPENS, tiny, locked[1], folder, folder / "x.gguf", of_model).stdout.splitlines()
+    folder.chmod(0o755)
+    for path, line in zip([*locked[:2], folder / "config.json", folder / "x.gguf", locked[3]], said, strict=True):
+        assert line.startswith(f"{path} may not be read by this user; give it the permission, "), line
 
 
 def test_a_file_that_is_replaced_stays_as_it_was(tiny: Path, tmp_path: Path) -> None:
@@ -453,6 +443,8 @@ def small_file() -> bytes:
     """A file of which the header is most."""
     small = LLAMA.config().to_dict() | {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8}
     small |= {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 600}
+    import tempfile
+
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder, "x"), replace(LLAMA, config=lambda: type(LLAMA.config())(**small)))
         return Path(folder, "x").read_bytes()

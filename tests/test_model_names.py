@@ -404,14 +404,19 @@ def test_the_list_measures_what_opens(tiny: bytes, home: Path, capsys, monkeypat
     put(home / ".lmstudio/models/a/b/b.gguf", tiny)
     put(home / ".lmstudio/models/a/c/c.gguf", tiny[:-100])
     hub(home, "a/model", {"config.json": json.dumps({"model_type": "llama"}), "model.safetensors": "weights"})
-    code, out, err = run(capsys, monkeypatch, "models", "--measure", "--json")
+    giant = hub(home, "a/giant", {"config.json": json.dumps({"model_type": "llama"}), "model.safetensors": "weights"})
+    os.truncate(giant / "model.safetensors", 2**42)
+    code, out, _ = run(capsys, monkeypatch, "models", "--measure", "--json")
     rows = {row["name"]: row for row in json.loads(out)["models"]}
     assert code == 0 and rows["eddy-tiny"]["tokens_per_s"] > 1 and rows["lmstudio:a/b/b.gguf"]["tokens_per_s"] > 1
     assert rows["lmstudio:a/c/c.gguf"]["tokens_per_s"] is None and rows["a/model"]["tokens_per_s"] is None
-    assert "a/model cannot be measured: " in err
+    assert "could not be " in rows["a/model"]["not_measured"]
+    too_large = "it needs 4.4 TB of memory, and "
+    assert rows["a/giant"]["tokens_per_s"] is None and rows["a/giant"]["not_measured"].startswith(too_large)
     assert rows["lmstudio:a/c/c.gguf"]["memory"] is None
     code, out, _ = run(capsys, monkeypatch, "models", "--measure")
-    assert "tokens/s" in out and "memory" in out
+    assert "tokens/s" in out and "memory" in out and "not measured" in out
+    assert f"\na/giant was not measured: {too_large}" in out
 
 
 def test_a_licence_of_ollama_counts_where_the_file_names_none(tiny: bytes, home: Path) -> None:

@@ -40,7 +40,7 @@ def models(
     rates = {each.path: _measured(each) for each in found} if measure else {}
     if as_json:
         held = {"folder": str(cache_folder()), "converted": len(old), "bytes": size}
-        rows = [vars(each) | {"tokens_per_s": rates[each.path]} if measure else vars(each) for each in found]
+        rows = [vars(each) | (_told(rates[each.path]) if measure else {}) for each in found]
         typer.echo(json.dumps({"models": rows, "cache": held}, ensure_ascii=False))
         return
     _show(found, rates)
@@ -89,13 +89,18 @@ def prune(
     typer.echo(f"{len(removed)} removed, {_size(sum(each.bytes for each in removed))}")
 
 
-def _measured(found: FoundModel) -> float | None:
-    """Tokens per second of passages through all layers, in the batch that first takes a second; None: it cannot be."""
+def _measured(found: FoundModel) -> float | str | None:
+    """Tokens per second of passages through all layers, in the batch that first takes a second.
+
+    Or why it was not measured; None where the model cannot be opened at all.
+    """
     from eddy_embed.embedder import Embedder
     from eddy_embed.text.general import general_text
 
     if found.problem is not None:
         return None
+    if reason := _too_large(found):
+        return reason
     passages, number = general_text().passages, 1
     try:
         with Embedder(found.name, method="plain:exit=-1", check=False) as embedder:
@@ -109,11 +114,31 @@ def _measured(found: FoundModel) -> float | None:
                     return sum(embedder.count_tokens(texts)) / taken
                 number *= 2
     except (EddyError, MemoryError) as error:
-        typer.echo(f"{_typed(found.name)} cannot be measured: {error}", err=True)
-        return None
+        return str(error)
 
 
-def _show(found: list[FoundModel], rates: dict[str, float | None]) -> None:
+def _too_large(found: FoundModel) -> str:
+    """Why a model does not fit into the memory that is free; nothing if it does, or runs on another device."""
+    from eddy_embed.model.speed.numbers import best_device
+    from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
+    from eddy_embed.utils.memory import free_memory
+
+    widened = found.dtype in ("bfloat16", "float16") and not multiplies_bfloat16()
+    needed, free = (found.memory or 0) * (2 if widened else 1), free_memory()
+    if free is None or needed <= free or best_device() != "cpu":
+        return ""
+    return (
+        f"it needs {_size(needed)} of memory, and {_size(free)} are free; close other programs, or take a smaller "
+        "model or quantisation"
+    )
+
+
+def _told(rate: float | str | None) -> dict[str, float | str | None]:
+    """A rate, or the reason why there is none, as JSON has it."""
+    return {"tokens_per_s": None, "not_measured": rate} if isinstance(rate, str) else {"tokens_per_s": rate}
+
+
+def _show(found: list[FoundModel], rates: dict[str, float | str | None]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
@@ -125,7 +150,8 @@ def _show(found: list[FoundModel], rates: dict[str, float | None]) -> None:
         table.add_column(head, justify="right" if head in numbers else "left", no_wrap=True)
     for each in found:
         sizes = [_size(each.bytes), each.memory and _size(each.memory)]
-        rate = [(told := rates[each.path]) and f"{told:,.0f}"] if rates else []
+        told = rates.get(each.path)
+        rate = [f"{told:,.0f}" if isinstance(told, float) else told and "not measured"] if rates else []
         window = each.window and f"{each.window:,}"
         said = [each.program, *sizes, *rate, window, each.family, each.dtype, each.licence, each.methods]
         table.add_row(Text(_typed(each.name), style="bold"), *(Text(str(cell or "–")) for cell in said))
@@ -136,6 +162,8 @@ def _show(found: list[FoundModel], rates: dict[str, float | None]) -> None:
     for each in found:
         if each.problem is not None:
             typer.echo(f"{_typed(each.name)} cannot be opened: {each.problem}")
+        if isinstance(told := rates.get(each.path), str):
+            typer.echo(f"{_typed(each.name)} was not measured: {told}")
 
 
 def _typed(name: str) -> str:
