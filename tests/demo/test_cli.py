@@ -243,6 +243,7 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
     both, meaning, bm25 = json.loads(run("evaluate", *options, "--json").out)
     assert [each["system"] for each in (both, meaning, bm25)] == ["htp:exit=2 and BM25", "htp:exit=2", "BM25"]
+    assert both["answered"] == both["quoted"] == 1.0 and meaning["answered"] is meaning["quoted"] is None
     assert both["passages"] == meaning["passages"] == bm25["passages"] == len(rows(library)[""])
     assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
     for system, depth, alpha in ((both, 1, ALPHA), (both, 5, ALPHA), (meaning, 1, 1), (bm25, 1, 0)):
@@ -253,6 +254,24 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, run: Run) 
     page = run("evaluate", *options).out
     assert "2 questions" in page
     assert "hit@5" in page
+
+
+def test_needles_say_which_passages_and_quotes_answer(library: Path, tmp_path: Path, run: Run) -> None:
+    rows = [
+        {"text": "flour water salt dough", "needle": "FLOUR,\\s"},
+        {"text": "pendulum swings", "needle": "not in any document"},
+        {"text": "Zürich glacier quantum", "needle": "pendulum"},
+    ]
+    (tmp_path / "q.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+    options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--rerank", "--json")
+    outcome = run("evaluate", *options)
+    both, judged, _, words = json.loads(outcome.out)
+    first = json.loads(run("ask", rows[0]["text"], "-l", library, "-k", 1, "--json").out)[0]
+    assert "flour, " in first["text"].lower() and words["mrr_at_10"] == pytest.approx(1 / 3)
+    assert both["answered"] == pytest.approx(2 / 3) and both["quoted"] == pytest.approx(1 / 3)
+    assert judged["system"].endswith("re-ranked") and judged["hit_at_5"] >= 1 / 3
+    (tmp_path / "q.jsonl").write_text(json.dumps({"text": "x", "needle": "("}))
+    refused(run("evaluate", *options), "cannot read", "needle")
 
 
 # --- Methods with post-processing

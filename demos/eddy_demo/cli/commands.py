@@ -100,8 +100,16 @@ def demo(
 
 
 def evaluate(
-    queries: Annotated[Path, typer.Option(help='Rows {"id", "text"} (.jsonl).')],
-    qrels: Annotated[Path, typer.Option(help="Table: query-id, doc-id, score, separated by tabs.")],
+    queries: Annotated[
+        Path,
+        typer.Option(
+            help='Rows {"text", "needle"} (.jsonl): a regular expression that what answers holds; with --qrels, rows '
+            '{"id", "text"}.'
+        ),
+    ],
+    qrels: Annotated[
+        Path | None, typer.Option(help="Table: query-id, doc-id, score, separated by tabs: documents that answer.")
+    ] = None,
     library: Annotated[
         list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
     ] = None,
@@ -109,7 +117,7 @@ def evaluate(
     device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the scores as JSON.")] = False,
 ) -> None:
-    """Measure how often the search finds the right document.
+    """Measure how often the search finds what answers, and how often the page quotes it.
 
     Compares the search of `ask` with meaning alone and words alone.
     """

@@ -19,7 +19,7 @@ from chroma_eddy import DocumentRow
 from eddy_demo.ask import FoundPassage
 from eddy_demo.cli.options import DEFAULT_LIBRARY
 from eddy_demo.display_text import duration, printable, unwrapped
-from eddy_demo.evaluate import HitRates
+from eddy_demo.evaluate import SearchScores
 from eddy_demo.library.rebuild import RebuildProgress, next_settings
 from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_other_types, list_skipped
@@ -127,16 +127,16 @@ def print_default_method(console: Console, settings: LibrarySettings) -> None:
         )
 
 
-def print_scores(console: Console, rows: Sequence[HitRates], questions: int) -> None:
-    """Print hit@1 and hit@5."""
-    table = Table(
-        title=f"{pluralize(questions, 'question')}; a hit: a passage of the relevant document", title_justify="left"
-    )
+def print_scores(console: Console, rows: Sequence[SearchScores], questions: int) -> None:
+    """Print a table of scores, a row for each way to search."""
+    table = Table(title=f"{pluralize(questions, 'question')}, shares of them", title_justify="left")
     table.add_column("searched with")
-    for column in ("passages", "hit@1", "hit@5"):
+    for column in ("passages", "hit@1", "hit@5", "MRR@10", "page answers", "rightly"):
         table.add_column(column, justify="right")
     for row in rows:
-        table.add_row(row.system, str(row.passages), f"{row.hit_at_1:.3f}", f"{row.hit_at_5:.3f}")
+        shares = (row.hit_at_1, row.hit_at_5, row.mrr_at_10, row.answered, row.quoted)
+        shown = ("" if share is None else f"{share:.3f}" for share in shares)
+        table.add_row(row.system, str(row.passages), *shown)
     console.print(table)
 
 

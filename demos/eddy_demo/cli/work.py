@@ -126,9 +126,9 @@ def _print_next_steps(library: Path, settings: LibrarySettings, handbook_is_aske
 
 
 def evaluate(
-    queries: Path, qrels: Path, libraries: list[Path], rerank: bool, device: str | None, as_json: bool
+    queries: Path, qrels: Path | None, libraries: list[Path], rerank: bool, device: str | None, as_json: bool
 ) -> None:
-    """Print how often the search finds the right document."""
+    """Print how often the search finds what answers."""
     questions = read_questions(queries, qrels)
     scores = []
     for folder in libraries:
