@@ -79,6 +79,14 @@ class Site:
     def upload(self, name: str, data: bytes | str) -> httpx.Response:
         return self.client.post(f"/api/uploads?name={quote(name)}", content=data)
 
+    def watch(self, folder: Path | str) -> httpx.Response:
+        return self.client.post("/api/folders", params={"path": str(folder)})
+
+    def watched(self, met: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+        """What is told of the only watched folder, once that meets a condition."""
+        told: dict[str, Any] = self.until(lambda p: p["folders"] and met(p["folders"][0]))["folders"][0]
+        return told
+
     def progress(self) -> Iterator[dict[str, Any]]:
         until = time.monotonic() + 5 * PATIENCE
         with self.client.stream("GET", "/api/events") as response:

@@ -565,6 +565,41 @@ def drop(page: Page, selector: str, *names: str) -> None:
     page.dispatch_event(selector, "drop", {"dataTransfer": data})
 
 
+def test_folders_are_watched_until_that_is_stopped(tmp_path: Path, visit: Visit) -> None:
+    """What is told of them outlives a reload; a folder that is not there is refused, and one that goes is said to."""
+    notes, more = tmp_path / "notes", tmp_path / "more <b>"
+    for folder in (notes, more):
+        folder.mkdir()
+        (folder / f"{folder.name[:4]}.txt").write_text(f"This is {folder.name}.", encoding="utf-8")
+    (notes / "broken.pdf").write_bytes(b"no PDF")
+    with serving(tmp_path / "library") as site:
+        page = visit(f"{site.url}/library", refused=404)
+        expect(page.locator("#drop-note")).to_contain_text(".txt .md .markdown .html .htm .pdf .docx .pptx .xlsx")
+        for path in (tmp_path / "none", notes, more):
+            page.get_by_label("Folder on this machine").fill(str(path))
+            page.get_by_role("button", name="Watch this folder").click()
+            if path.name == "none":
+                expect(page.locator("#folder-status")).to_have_text(f"There is no folder {path} on this machine.")
+        rows = page.locator("#folders > li")
+        expect(rows).to_have_count(2)
+        expect(rows.nth(0)).to_contain_text("Watched: 2 files.")
+        expect(rows.nth(0).locator("li")).to_contain_text("broken.pdf: damaged, or no PDF file")
+        expect(page.locator("#folder-status")).to_have_text("")
+        page.reload()
+        expect(rows.nth(0).locator("li")).to_have_count(1)
+        expect(rows.nth(1)).to_contain_text(str(more))
+        expect(page.locator(".document-row")).to_have_count(2)
+        (notes / "broken.pdf").unlink()
+        (notes / "new.txt").write_text("This is new.", encoding="utf-8")
+        expect(page.locator(".document-row")).to_have_count(3)
+        expect(rows.nth(0).locator("li")).to_have_count(0)
+        more.rename(tmp_path / "elsewhere")
+        expect(rows.nth(1)).to_contain_text("This folder is not there.")
+        page.get_by_role("button", name=f"Stop watching {notes}").click()
+        expect(rows).to_have_count(1)
+        expect(page.locator(".document-row")).to_have_count(3)
+
+
 def test_back_to_the_beginning_leaves_no_old_answer(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/")
     page.locator("#question").fill(QUESTION)

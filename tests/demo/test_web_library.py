@@ -26,6 +26,7 @@ from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import addresses, bind
 from eddy_demo.web.uploads import library_writer
+from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.library_writer import LibraryWriter
 from eddy_demo.web.uploads.stored_uploads import StoredUploads
@@ -70,7 +71,8 @@ def test_a_model_that_fails_in_any_way_says_why(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(LibraryReader, "load", failing)
     reader = LibraryReader(LibraryOptions(tmp_path), ChangeSignal())
-    LibraryWriter(JobQueue(tmp_path, 1, ChangeSignal()), reader, Limits())._run()
+    jobs, limits = JobQueue(tmp_path, 1, ChangeSignal()), Limits()
+    LibraryWriter(jobs, reader, limits, FolderWatcher(jobs, reader, limits))._run()
     with pytest.raises(DemoError, match=r"^RuntimeError: the device has no memory left$"):
         reader.wait()
     assert not reader.ready

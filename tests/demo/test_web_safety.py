@@ -18,6 +18,7 @@ from tests.demo.site import PATIENCE, Site, read_events, serving, two_pages
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads.folder_watcher import BATCH
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon "quoted" \'so\' {{ 7*7 }}.'
 
@@ -104,7 +105,7 @@ def test_other_pages_change_nothing(site: Site, headers: dict[str, str]) -> None
     client = httpx.Client(base_url=site.url, headers=own(site) | headers)
     assert client.delete(f"/api/documents/{key}").status_code == 403
     assert client.post("/api/uploads?name=a.txt", content=b"text").status_code == 403
-    for path in ("/api/handbook", "/api/rebuild", "/api/jobs/clear"):
+    for path in ("/api/handbook", "/api/rebuild", "/api/jobs/clear", "/api/folders?path=/"):
         assert client.post(path).status_code == 403
     assert [row["id"] for row in site.documents()] == [key]
 
@@ -238,6 +239,7 @@ def test_the_handbook_knows_the_limits() -> None:
     assert told["drawing a page"].startswith(f"{own.page_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory")
     assert told["pages to draw at a time"] == f"{own.waiting_pages}, of which 1 is drawn"
     assert told["files that come in, wait or failed"] == f"{own.queued_files}"
+    assert told["watched folders"] == f"{own.watched_folders}, of which {BATCH} files are read at a time"
     assert told["a question"] == f"{own.question_characters:,} characters"
     assert told["questions at a time"] == f"{own.questions}, of which {own.concurrent_searches} are looked up"
     assert told["pages that are open and seen"] == f"{own.listeners}"

@@ -28,8 +28,10 @@ ORIGINALS_FOLDER = "originals"
 """Folder of uploaded PDF files, whose pages the web page shows."""
 QUESTIONS_FILE = "questions.json"
 """File with the questions that were asked last on the web page."""
+FOLDERS_FILE = "folders.json"
+"""File with the folders that the web page watches."""
 _LIBRARY_FILES = {
-    *(LOCK, WRITER, NEXT_SETTINGS, QUESTIONS_FILE),
+    *(LOCK, WRITER, NEXT_SETTINGS, QUESTIONS_FILE, FOLDERS_FILE),
     *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
 }
 

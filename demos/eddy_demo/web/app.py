@@ -17,12 +17,13 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
-from eddy_demo.web.http.security import SecurityMiddleware
+from eddy_demo.web.http.security import LOOPBACK, SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.routes.api import api
 from eddy_demo.web.routes.pages import pages, render
 from eddy_demo.web.routes.state import ServerState
+from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.library_writer import LibraryWriter
 from eddy_embed.errors import EddyError
@@ -41,18 +42,24 @@ def create_app(
 ) -> SecurityMiddleware:
     """Create the application, whose streams end with the signal of `changes`.
 
-    Everybody who reaches it must know the access token, if there is one.
+    Everybody who reaches it must know the access token, if there is one. Folders are watched only without a token and
+    without further `hosts`, where nobody but the users of this machine can name them.
     """
-    limits, changes = limits or Limits(), changes or ChangeSignal()
+    limits, changes, hosts = limits or Limits(), changes or ChangeSignal(), set(hosts)
     reader = LibraryReader(options, changes)
     jobs = JobQueue(options.folder, limits.queued_files, changes)
-    writer = LibraryWriter(jobs, reader, limits)
+    folders = FolderWatcher(jobs, reader, limits)
+    writer = LibraryWriter(jobs, reader, limits, folders)
+    is_local = access_token is None and LOOPBACK.issuperset(hosts)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         changes.start()
         writer.start()
+        if is_local:
+            folders.start()
         yield
+        folders.stop()
         writer.stop()
 
     # Without FastAPI's pages of documentation, which load scripts from other servers.
@@ -63,6 +70,7 @@ def create_app(
         reader=reader,
         jobs=jobs,
         writer=writer,
+        folders=folders if is_local else None,
         searches=BoundedWork(limits.concurrent_searches, limits.questions, "questions"),
         drawing=BoundedWork(1, limits.waiting_pages, "pages"),
         answers=BoundedWork(1, limits.questions, "answers to be written"),

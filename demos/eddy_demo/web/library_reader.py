@@ -179,6 +179,11 @@ class LibraryReader:
             if before is not None or self.index is not None:
                 self.mark_changed()
 
+    def open_new(self) -> None:
+        """Open a new library as soon as it exists."""
+        if self.index is None and holds_library(self.folder):
+            self.open()
+
     def _open(self, settings: LibrarySettings) -> None:
         generator = self._generator_of(settings)
         embedder = self._embedder_of(settings, generator)

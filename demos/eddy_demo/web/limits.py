@@ -12,6 +12,7 @@ class Limits(ReadingLimits):
     """Limits of one server, also of the files that it receives."""
 
     queued_files: int = 500  # that are being received, wait, or failed
+    watched_folders: int = 20
     body_bytes: int = 64 * 2**10  # of any other request body
     question_characters: int = 2_000
     questions: int = 200  # that run or wait for an answer

@@ -16,7 +16,7 @@ from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.access import AccessToken
 from eddy_demo.web.limits import Limits
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
+LOOPBACK = frozenset(("127.0.0.1", "localhost", "::1"))
 TOKEN_HEADER = "x-eddy-token"
 UPLOAD_PATH = "/api/uploads"
 """The only path that accepts large bodies."""

@@ -24,8 +24,9 @@ from eddy_demo.web.answers.follow_up import with_context
 from eddy_demo.web.answers.judging import judged_answer
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
-from eddy_demo.web.http.security import UPLOAD_PATH
+from eddy_demo.web.http.security import LOOPBACK, UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
+from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.originals import draw_original, find_original
 from eddy_demo.web.uploads.stored_uploads import Upload, clean_name
 from eddy_embed.integrations import inventory
@@ -215,10 +216,39 @@ def remove(request: Request, key: str) -> dict[str, Any]:
     state = server_state(request)
     if state.reader.entry(checked_key(key)) is None:
         raise RequestRefused(404, "the document is not in the library any more")
-    if not os.access(state.reader.folder, os.W_OK):
-        raise RequestRefused(409, "the library cannot be written to, so it can be asked but not changed")
+    _check_writable(state)
     state.jobs.remove(key)
     return {}
+
+
+def _check_writable(state: ServerState) -> None:
+    folder = state.reader.folder
+    if folder.exists() and not os.access(folder, os.W_OK):
+        raise RequestRefused(409, "the library cannot be written to, so it can be asked but not changed")
+
+
+@api.post("/folders")
+def watch_folder(request: Request, path: str) -> dict[str, Any]:
+    """Keep the library like a folder of this machine."""
+    folders = _own_folders(request)
+    _check_writable(server_state(request))
+    folders.add(path)
+    return {}
+
+
+@api.delete("/folders")
+def stop_watching(request: Request, path: str) -> dict[str, Any]:
+    """Watch a folder no more; its documents stay in the library."""
+    _own_folders(request).remove(path)
+    return {}
+
+
+def _own_folders(request: Request) -> FolderWatcher:
+    """Return what watches folders, if the request comes from this machine."""
+    folders, client = server_state(request).folders, request.client
+    if folders is None or client is None or client.host not in LOOPBACK:
+        raise RequestRefused(403, "folders are watched only for a page that this machine alone can reach")
+    return folders
 
 
 @api.get("/models")

@@ -58,6 +58,7 @@ def ask_page(request: Request, q: str = "", document: Annotated[str, Query(alias
         limit=state.limits.question_characters,
         within=within,
         recent=state.history.recent(),
+        types=DOCUMENT_SUFFIXES,
     )
 
 
@@ -68,8 +69,9 @@ def library_page(request: Request) -> Response:
     return render(
         request,
         "library.html",
-        accept=",".join(DOCUMENT_SUFFIXES),
+        types=DOCUMENT_SUFFIXES,
         megabytes=state.limits.file_bytes // 2**20,
+        watches=state.folders is not None,
     )
 
 

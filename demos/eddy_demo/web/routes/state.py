@@ -12,6 +12,7 @@ from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.library_writer import LibraryWriter
 
@@ -31,6 +32,7 @@ class ServerState:
     drawing: BoundedWork  # of pages
     answers: BoundedWork  # that the model writes
     history: QuestionHistory
+    folders: FolderWatcher | None  # None where more than this machine can reach the page
     listeners: int = 0  # open pages that receive progress events
 
 

@@ -1,4 +1,4 @@
-"""Work for the writing thread: files to add, documents to remove, a rebuild of the library."""
+"""Work for the writing thread: files to add, documents to remove, folders to read, a rebuild of the library."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class JobQueue:
         self._jobs: dict[str, UploadJob] = {}
         self._receiving = 0
         self._removals: set[str] = set()
+        self._folders: dict[Path, None] = {}  # in the order of asking
         self._changed = threading.Condition(threading.RLock())
 
     # --- For the routes
@@ -122,6 +123,12 @@ class JobQueue:
         with self._changed:
             return set(self._removals)
 
+    def read_folder(self, path: Path) -> None:
+        """Request that the changes in a folder are read."""
+        with self._changed:
+            self._folders[path] = None
+            self.notify()
+
     def rebuild(self, model: str | None = None) -> None:
         """Request a rebuild of the library with the method recommended for a model; None: finish an interrupted one."""
         self.rebuild_requested, self.rebuild_model = True, model
@@ -153,7 +160,11 @@ class JobQueue:
             return self._has_work()
 
     def _has_work(self) -> bool:
-        return not self.stopping and bool(self._removals or self.rebuild_requested or self.waiting())
+        return not self.stopping and bool(self._removals or self.rebuild_requested or self.is_reading_due())
+
+    def is_reading_due(self) -> bool:
+        """Whether a file or a folder waits to be read."""
+        return bool(self._folders or self.waiting(1))
 
     def waiting(self, limit: int | None = None) -> list[UploadJob]:
         """Return the first files that wait; all without a limit."""
@@ -164,6 +175,14 @@ class JobQueue:
         """Record that documents are removed."""
         with self._changed:
             self._removals -= keys
+
+    def next_folder(self) -> Path | None:
+        """Take the folder that is to be read next, None without one; what changes from now on is another request."""
+        with self._changed:
+            path = next(iter(self._folders), None)
+            if path is not None:
+                del self._folders[path]
+            return path
 
     def begin(self, job: UploadJob, state: str, **values: Any) -> None:
         """Go on with a file: to "reading", or to "embedding" with what was read."""

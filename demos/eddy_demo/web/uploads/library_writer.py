@@ -1,4 +1,4 @@
-"""The only thread that writes: it adds uploads to the library, removes documents, and rebuilds the library."""
+"""The only thread that writes: it adds uploads and watched folders, removes documents, and rebuilds the library."""
 
 from __future__ import annotations
 
@@ -13,29 +13,23 @@ from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import RebuildProgress, awaits_rebuild, next_settings, read_state, rebuild_library
-from eddy_demo.library.settings import holds_library
 from eddy_demo.readers.documents import SourceDocument, read_document
 from eddy_demo.web.errors import error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads.folder_watcher import BATCH, FolderWatcher, Interruption
 from eddy_demo.web.uploads.job_queue import JobQueue, known_as
 from eddy_demo.web.uploads.upload_job import UploadJob
 
-BATCH = 64
-"""Maximum number of files written together."""
 _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""
-
-
-class _Interrupted(Exception):
-    """The work in progress was put back for something more urgent."""
 
 
 class LibraryWriter:
     """Carries out what a `JobQueue` holds."""
 
-    def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits) -> None:
-        self.jobs, self.reader, self.limits = jobs, reader, limits
+    def __init__(self, jobs: JobQueue, reader: LibraryReader, limits: Limits, folders: FolderWatcher) -> None:
+        self.jobs, self.reader, self.limits, self.folders = jobs, reader, limits, folders
         self.busy = ""  # why the work cannot go on
         self.rebuilding: RebuildProgress | None = None
         self.deepening = False  # whether that is for the layers of the library's own model
@@ -61,6 +55,7 @@ class LibraryWriter:
         left = [job["left"] for job in jobs if job["left"] is not None]
         return {
             "jobs": jobs,
+            "folders": self.folders.snapshot(),
             "left": max(left, default=None),
             "busy": self.busy,
             "rebuilding": None if self.rebuilding is None else rebuild_data(self.rebuilding, self.deepening),
@@ -86,7 +81,7 @@ class LibraryWriter:
                     self._next()
                 except IndexInUse as error:
                     self._follow(error)
-            except _Interrupted:
+            except Interruption:
                 continue
             except Exception as error:  # the disk is full, a device fails
                 self._pause(error_message(error))
@@ -102,7 +97,7 @@ class LibraryWriter:
         self.deepening = reader.settings.plan == "deepen"
         self._follows, self.rebuilding = True, read_state(reader.folder).progress
         what = "reading the library more closely" if self.deepening else "making the library anew"
-        waits = self.jobs.waiting(1) or self.jobs.pending_removals()
+        waits = self.jobs.is_reading_due() or self.jobs.pending_removals()
         self._pause(f"Another process is {what}. What waits here is done after that." if waits else "")
 
     def _pause(self, reason: str) -> None:
@@ -128,6 +123,9 @@ class LibraryWriter:
         elif batch := self.jobs.waiting(BATCH):
             self._ingest(batch)
             self._request_due_rebuild()
+        elif path := self.jobs.next_folder():
+            self.folders.read(path, self.check, self._locked)
+            self._request_due_rebuild()
         else:
             self._rebuild()
         self.jobs.notify()
@@ -142,7 +140,8 @@ class LibraryWriter:
         """Lock the library; start over if another process has replaced it."""
         with lock_library(self.reader.folder):
             if self.reader.check_for_changes():
-                raise _Interrupted
+                self.folders.read_all_again()
+                raise Interruption
             if self._follows:
                 self._follows, self.rebuilding = False, None
             yield
@@ -151,7 +150,8 @@ class LibraryWriter:
         """Notice what other processes have written, and report if the library cannot be read."""
         problem = ""
         try:
-            self.reader.check_for_changes()
+            if self.reader.check_for_changes():
+                self.folders.read_all_again()
         except Exception as error:
             problem = error_message(error)
         if problem != self._read_error:
@@ -167,8 +167,8 @@ class LibraryWriter:
             self.rebuilding = progress
             self.jobs.notify()
             self.check()
-            if self.jobs.waiting(1) or self.jobs.rebuild_model != model:
-                raise _Interrupted
+            if self.jobs.is_reading_due() or self.jobs.rebuild_model != model:
+                raise Interruption
 
         try:
             with self._locked():
@@ -182,7 +182,7 @@ class LibraryWriter:
                     rebuild_library(reader.folder, settings, embedder, report_progress, state)
             if settings is not None:
                 reader.open()
-        except (_Interrupted, IndexInUse):
+        except IndexInUse:
             raise
         except Exception as error:
             what = "read more closely" if self.deepening else "made anew"
@@ -209,7 +209,7 @@ class LibraryWriter:
                 reader = self.reader
                 documents = [job.content for job in ready if job.content is not None]
                 ingest(reader.folder, reader.settings, reader.embedder, documents, report_progress)
-        except (_Interrupted, IndexInUse):
+        except (Interruption, IndexInUse):
             self.jobs.put_back()
             raise
         except Exception as error:
@@ -219,7 +219,7 @@ class LibraryWriter:
                     self.jobs.end(job, "failed", reason)
             return
         finally:
-            self._open_new_library()
+            self.reader.open_new()
         self.reader.open()
         self._mark_written(ready)
 
@@ -258,8 +258,6 @@ class LibraryWriter:
             try:
                 file = self.jobs.uploads.content_path(upload.id)
                 job.content = read_document(file, upload.name, upload.origin, self.limits, self.check)
-            except _Interrupted:
-                raise
             except Exception as error:
                 self.jobs.end(job, "failed", error_message(error))
                 return None
@@ -278,21 +276,16 @@ class LibraryWriter:
 
     def _mark_written(self, jobs: Sequence[UploadJob]) -> None:
         """Record that files are in the library."""
-        self._open_new_library()
+        self.reader.open_new()
         for job in jobs:
             if job.state != "done":
                 self.jobs.end(job, "done")
                 self.reader.mark_changed()
 
-    def _open_new_library(self) -> None:
-        """Open a new library as soon as it exists."""
-        if self.reader.index is None and holds_library(self.reader.folder):
-            self.reader.open()
-
     def check(self) -> None:
         """Interrupt the work in progress if something more urgent waits."""
         if self.jobs.put_back_if_interrupted():
-            raise _Interrupted
+            raise Interruption
 
 
 def rebuild_data(progress: RebuildProgress, deepening: bool) -> dict[str, Any]:

@@ -1,0 +1,203 @@
+"""Folders that the page watches: read, kept alike, and told of; only where nobody else can name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.demo.site import Site, long_text, serving, two_pages, wait
+from tests.demo.test_web_library import elsewhere
+
+from eddy_demo.library.library_lock import lock_library
+from eddy_demo.web.app import create_app
+from eddy_demo.web.library_reader import LibraryOptions
+from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads import folder_watcher
+from eddy_embed.errors import NotFinite
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "notes"
+    (made / "sub").mkdir(parents=True)
+    (made / "tin.txt").write_text("Tin keeps cans from rust.", encoding="utf-8")
+    (made / "sub" / "two.pdf").write_bytes(two_pages())
+    (made / "picture.png").write_bytes(b"\x89PNG")
+    return made
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with serving(tmp_path / "library", Limits(watched_folders=2), method="plain:exit=0") as site:
+        yield site
+
+
+def is_read(folder: dict[str, Any]) -> bool:
+    return bool(folder["state"] == "watching")
+
+
+def test_a_watched_folder_and_the_library_stay_alike(site: Site, folder: Path) -> None:
+    assert site.watch(f"{folder}/").status_code == 200
+    told = site.watched(is_read)
+    assert (told["path"], told["files"], told["problem"], told["skipped"]) == (str(folder), 2, "", [])
+    assert told["others"] == "1 file of other types (.png 1)"
+    assert site.names() == ["sub/two.pdf", "tin.txt"]
+    (folder / "zinc.txt").write_text("Zinc keeps iron from rust.", encoding="utf-8")
+    (folder / "broken.pdf").write_bytes(b"no PDF")
+    told = site.watched(lambda own: own["skipped"])
+    assert [line.split(":")[0] for line in told["skipped"]] == ["broken.pdf"]
+    wait(lambda: "zinc.txt" in site.names())
+    assert site.ask("What keeps iron from rust?")[1][1]["name"] == "zinc.txt"
+    (folder / "zinc.txt").unlink()
+    wait(lambda: site.names() == ["sub/two.pdf", "tin.txt"])
+    assert site.watched(is_read)["skipped"] == told["skipped"]
+    (folder / "broken.pdf").unlink()
+    site.watched(lambda own: not own["skipped"])
+    assert site.client.delete("/api/folders", params={"path": str(folder)}).status_code == 200
+    site.until(lambda progress: progress["folders"] == [])
+    (folder / "lead.txt").write_text("Lead is heavy.", encoding="utf-8")
+    site.upload("gold.txt", "Gold does not rust.")
+    site.settled()
+    assert site.names() == ["gold.txt", "sub/two.pdf", "tin.txt"]
+
+
+def test_a_folder_that_went_is_told_so_and_read_again_when_it_is_back(site: Site, folder: Path) -> None:
+    site.watch(folder)
+    site.watched(is_read)
+    folder.rename(folder.with_name("away"))
+    site.watched(lambda own: own["state"] == "gone")
+    assert len(site.names()) == 2
+    (folder.with_name("away") / "zinc.txt").write_text("Zinc keeps iron from rust.", encoding="utf-8")
+    folder.with_name("away").rename(folder)
+    wait(lambda: "zinc.txt" in site.names())
+    assert is_read(site.watched(is_read))
+
+
+def test_the_next_server_goes_on(tmp_path: Path, folder: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    with serving(tmp_path / "library", method="plain:exit=0") as site:
+        for each in (folder, other):
+            site.watch(each)
+        site.until(lambda progress: all(map(is_read, progress["folders"])) and len(progress["folders"]) == 2)
+    (folder / "tin.txt").unlink()
+    (other / "zinc.txt").write_text("Zinc keeps iron from rust.", encoding="utf-8")
+    with serving(tmp_path / "library", method="plain:exit=0") as site:
+        wait(lambda: site.state.reader.ready and site.names() == ["sub/two.pdf", "zinc.txt"])
+
+
+@pytest.mark.parametrize("error", [NotFinite("NaN"), RuntimeError("out of memory"), OSError("the disk is full")])
+def test_an_error_while_embedding_stops_no_later_change(
+    site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """One of a text stays with it, and the others are written; one of the machine ends when it does."""
+    embed, fails = folder_watcher.ingest, True
+
+    def failing(library: Path, settings: Any, embedder: Any, documents: list[Any], progress: Any) -> Any:
+        if fails and any("Tin" in document.text for document in documents):
+            raise error
+        return embed(library, settings, embedder, documents, progress)
+
+    monkeypatch.setattr(folder_watcher, "ingest", failing)
+    site.watch(folder)
+    if isinstance(error, OSError):
+        assert site.watched(lambda own: own["problem"])["problem"] == "the disk is full"
+        fails = False
+    else:
+        told = site.watched(lambda own: own["skipped"])
+        assert told["skipped"] == [f"tin.txt: it cannot be embedded: {error}"]
+        assert site.names() == ["sub/two.pdf"]
+    (folder / "zinc.txt").write_text("Zinc keeps iron from rust.", encoding="utf-8")
+    wait(lambda: "zinc.txt" in site.names())
+    assert site.watched(is_read)["problem"] == ""
+    assert ("tin.txt" in site.names()) == isinstance(error, OSError)
+
+
+def test_what_is_more_urgent_comes_between(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder is read a few files at a time; uploads are read between two steps, and a removal interrupts one."""
+    monkeypatch.setattr(folder_watcher, "BATCH", 2)
+    for number in range(6):
+        (folder / f"{number}.txt").write_text(long_text(20, seed=number), encoding="utf-8")
+    with lock_library(site.folder):
+        site.watch(folder)
+        site.watched(lambda own: own["state"] == "waiting" and own["left"])
+        site.upload("gold.txt", "Gold does not rust.")
+    wait(lambda: "gold.txt" in site.names())
+    (row,) = (row for row in site.documents() if row["name"] == "gold.txt")
+    site.client.delete(f"/api/documents/{row['id']}")
+    told = site.watched(lambda own: is_read(own) and not own["left"])
+    assert told["files"] == 8 and len(site.names()) == 8
+
+
+def test_another_library_in_place_of_this_one_gets_the_documents_too(site: Site, folder: Path) -> None:
+    site.watch(folder)
+    site.watched(is_read)
+    other = folder.with_name("lead.txt")
+    other.write_text("Lead is heavy.", encoding="utf-8")
+    elsewhere("ingest", other, "--library", site.folder, "--rebuild", "--method", "plain:exit=0")
+    wait(lambda: site.names() == ["lead.txt", "sub/two.pdf", "tin.txt"])
+
+
+def test_what_is_not_watched(site: Site, folder: Path) -> None:
+    site.folder.mkdir()
+    (folder / "file.txt").write_text("A file.", encoding="utf-8")
+    for path, status, told in (
+        ("notes", 400, "type the whole path, such as "),
+        ("", 400, "type the whole path"),
+        (folder / "none", 404, f"there is no folder {folder / 'none'} on this machine"),
+        (folder / "file.txt", 404, "there is no folder"),
+        ("/", 400, "is all of this machine"),
+        (site.folder, 400, "belongs to the library itself"),
+    ):
+        answer = site.watch(path)
+        assert (answer.status_code, told in answer.json()["error"]) == (status, True), answer.text
+    assert site.watch(folder).status_code == 200
+    assert "is watched already, with" in site.watch(folder / "sub").json()["error"]
+    (folder.with_name("b")).mkdir()
+    assert site.watch(folder.with_name("b")).status_code == 200
+    (folder.with_name("c")).mkdir()
+    assert "2 folders are watched already" in site.watch(folder.with_name("c")).json()["error"]
+    assert site.client.delete("/api/folders", params={"path": "/nowhere"}).status_code == 404
+
+
+def test_another_site_or_a_page_without_its_key_names_no_folder(site: Site, folder: Path) -> None:
+    for headers in ({"x-eddy-token": "guessed"}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}):
+        for method in ("POST", "DELETE"):
+            answer = site.client.request(method, "/api/folders", params={"path": str(folder)}, headers=headers)
+            assert answer.status_code == 403
+    assert site.state.folders is not None and site.state.folders.snapshot() == []
+
+
+@pytest.mark.parametrize(
+    ("options", "client", "offered"),
+    [
+        ({}, "127.0.0.1", True),
+        ({}, "::1", True),
+        ({}, "10.0.0.7", False),  # a proxy on this machine names its client
+        ({"hosts": ["127.0.0.1", "localhost"]}, "127.0.0.1", True),
+        ({"hosts": ["library.example"]}, "127.0.0.1", False),
+        ({"access_token": "secret"}, "127.0.0.1", False),
+    ],
+)
+async def test_only_a_page_of_this_machine_alone_watches(
+    tmp_path: Path, folder: Path, options: dict[str, Any], client: str, offered: bool
+) -> None:
+    guard = create_app(LibraryOptions(tmp_path / "library"), **options)
+    headers = {"x-eddy-token": guard.token, "authorization": "Bearer secret"}
+    transport = httpx.ASGITransport(guard, client=(client, 1))
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost:9", headers=headers) as asking:
+        for method in ("POST", "DELETE"):
+            answer = await asking.request(method, "/api/folders", params={"path": str(folder)})
+            assert answer.status_code == (200 if offered else 403), answer.text
+        is_local = "access_token" not in options and "library.example" not in options.get("hosts", ())
+        assert ("Watch this folder" in (await asking.get("/library")).text) == is_local
+
+
+def test_a_read_only_library_watches_nothing(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.upload("gold.txt", "Gold does not rust.")
+    site.settled()
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert site.watch(folder).status_code == 409
