@@ -217,6 +217,22 @@ def test_matrices_stay_in_the_file_and_are_shared(tiny: Path, own_cache: Path) -
     assert not own_cache.exists()
 
 
+def test_opening_multiplies_by_the_layers_of_each_kind_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "x.gguf", FAMILIES["gemma2"])  # whose layers are of two kinds
+    read: list[int] = []
+    usual = PackedLinear._unpacked
+
+    def counted(module: PackedLinear, *given: Any) -> torch.Tensor:
+        read.append(module.raw.data_ptr())
+        return usual(module, *given)
+
+    monkeypatch.setattr(PackedLinear, "_unpacked", counted)
+    with Embedder(tmp_path / "x.gguf", method="plain:exit=-1", check=False) as embedder:
+        assert len(set(read)) == 2 * 7
+        embedder.encode_document(TEXTS)
+        assert len(set(read)) == LLAMA.config().num_hidden_layers * 7
+
+
 def test_layers_above_the_exit_are_not_made(tiny: Path) -> None:
     model, _, backbone = open_gguf(str(tiny), device="cpu", exit_of=lambda _: 2)
     assert backbone.layers == LLAMA.config().num_hidden_layers and len(model.layers) == 2

@@ -60,8 +60,7 @@ class Host:
             UnsupportedModel: The view would not give the model's own hidden states.
             NotFinite: The model gives NaN or infinity.
         """
-        self.exit_layer = exit_layer
-        self.layers = layers
+        self.exit_layer, self.layers = exit_layer, layers
         self.kept = max(exit_layer, 1)  # h[0] is read on the way into the first layer
         self.first_position = 0  # where the model's own positions begin
         self.own = False  # whether the model computes attention itself, out of our reach
@@ -231,8 +230,7 @@ class Host:
             placed = to_device(packed.placeholders, self.device)
             call.placeholders = (placed[:, 0], values[placed[:, 1]])
         if len(packed.edges):
-            call.edges = to_device(packed.edges, self.device)
-            call.rewired = rewired
+            call.edges, call.rewired = to_device(packed.edges, self.device), rewired
         self._forward(packed, call)
         copies = sum(call.last is None or index < call.last for index in call.rewired)
         expected = dict.fromkeys(RUNS, 0) | {"embedding": 1, "copy": copies} | inside
@@ -305,8 +303,8 @@ class Host:
         """Compare the view with the model's own attention, and packed sequences with the same ones run alone.
 
         This finds architectures that bypass the attention registry, mix neighbouring tokens in other ways, or treat
-        positions differently, whatever their class is called. One pass runs to the exit; the compared ones end once
-        every kind of layer has run, since large models, and packed weights above all, make passes long.
+        positions differently, whatever their class is called. One pass runs to the exit, above `depth` without products
+        of packed weights; the compared ones end there, once every kind of layer has run: large models make passes long.
         """
         # Two sequences of equal length in a row take another path through attention than others.
         texts = [*np.split(self._trial_ids(TRIED - 2), 2), self._trial_ids(TRIED - 2), self._trial_ids(TRIED)]
@@ -329,7 +327,8 @@ class Host:
             by_distance(self._view)
             self._view.set_attn_implementation(ATTENTION)
         call = PassState(group(together.offsets), captures=frozenset({self.exit_layer}))
-        after = modules_after_layers(self._parent, self._stack, lambda: self._forward(together, call))
+        with self_check.without_products(self._stack[depth:]):
+            after = modules_after_layers(self._parent, self._stack, lambda: self._forward(together, call))
         self.specs = tuple(call.declared_specs)
         self_check.check_reached(self.name, len(self.specs), self.kept)
         self._kernels[None, False] = tuple(call.chosen_kernels)  # what `kernels` would choose in one more pass

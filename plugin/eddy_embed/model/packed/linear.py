@@ -25,7 +25,7 @@ class PackedWeight(nn.Module):
 
     Its buffer `raw` holds the bytes, such as a part of a mapped file, and moves to a device as that of any module;
     `order` says which row of them each row is, None as they come. Each time that they are read, their file must be the
-    one that was opened, else ModelNotFound is raised.
+    one that was opened, else ModelNotFound is raised. While `left_out` is set, products are zeros.
     """
 
     raw: Tensor
@@ -52,7 +52,7 @@ class PackedWeight(nn.Module):
             file: Where the bytes are mapped from.
         """
         super().__init__()
-        self.kind, self.file = kind, file
+        self.kind, self.file, self.left_out = kind, file, False
         self.rows, self.width = len(raw), raw.shape[1] // kind.bytes * kind.values
         self.register_buffer("raw", raw)
         self.register_buffer("order", order)
@@ -72,6 +72,8 @@ class PackedWeight(nn.Module):
     def multiply(self, states: Tensor, begin: int = 0, end: int | None = None) -> Tensor:
         """Products of states (tokens, width) with the rows from `begin` to `end`, shape (tokens, rows)."""
         end = self.rows if end is None else end
+        if self.left_out:
+            return states.new_zeros((len(states), end - begin))
         step = max((TILE if self.raw.device.type == "cpu" else DEVICE_TILE) // self.width, 1)
         bias = None if self.bias is None else self.bias.to(states.dtype)
         out = states.new_empty((len(states), end - begin))
