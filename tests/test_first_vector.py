@@ -56,6 +56,30 @@ warnings.warn("of the program's own")
 """
 
 
+WAYS_IN = [
+    "import eddy_embed.embedder",
+    "from llama_index.embeddings.eddy import EddyEmbedding; EddyEmbedding('eddy-tiny', method='plain')",
+    "from langchain_eddy import EddyEmbeddings; EddyEmbeddings(model='eddy-tiny', method='plain').embed_query('a')",
+    "app('evaluate eddy-tiny -m plain:exit=0 --collapse')",
+    "app('layers eddy-tiny --sample docs/methods.md --sentences 100')",
+]
+EACH = """
+import os, sys, torch
+def app(line):
+    from eddy_embed.cli import app
+    app(line.split(), standalone_mode=False)
+for way in sys.argv[1:]:
+    print("way in:", way, file=sys.stderr, flush=True)
+    if child := os.fork():
+        assert os.waitpid(child, 0)[1] == 0, way
+        continue
+    exec(way)
+    assert "torchao" in sys.modules
+    sys.stderr.flush()
+    os._exit(0)
+"""
+
+
 def test_what_is_installed_beside_it_says_nothing(tmp_path: Path) -> None:
     """transformers imports torchao where it is; one that does not fit the installed torch complains."""
     module = tmp_path / "torchao" / "prototype" / "safetensors"
@@ -65,12 +89,18 @@ def test_what_is_installed_beside_it_says_nothing(tmp_path: Path) -> None:
     )
     (module / "safetensors_support.py").write_text("flatten_tensor_state_dict = None\n")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, "-c"]
-    loud = subprocess.run([*command, "import torchao"], capture_output=True, text=True, env=environ)
-    assert "another torch" in loud.stderr and "no kernels" in loud.stderr
-    child = subprocess.run([*command, QUIET], capture_output=True, text=True, env=environ, check=True)
-    said = child.stderr.splitlines()
-    assert len(said) == 1 and "of the program's own" in said[0], child.stderr
+
+    def said(code: str, *arguments: str) -> list[str]:
+        command = [sys.executable, "-c", code, *arguments]
+        child = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ)
+        assert child.returncode == 0, child.stderr
+        return child.stderr.splitlines()
+
+    loud = " ".join(said("import torchao"))
+    assert "another torch" in loud and "no kernels" in loud
+    heard = said(QUIET)
+    assert len(heard) == 1 and "of the program's own" in heard[0], heard
+    assert said(EACH, *WAYS_IN) == [f"way in: {way}" for way in WAYS_IN]
 
 
 def test_the_collector_runs_again_unless_it_was_off() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.utils.extras import quiet_imports
 from eddy_embed.utils.garbage import collector_paused
 from eddy_embed.utils.version import __version__
 
@@ -47,7 +46,7 @@ def __getattr__(name: str) -> Any:
     # Importing the package must not import torch: a command line that prints its help should not wait for it.
     if name not in _HOMES:
         raise AttributeError(f"module 'eddy_embed' has no attribute {name!r}")
-    with collector_paused(), quiet_imports():
+    with collector_paused():
         value = globals()[name] = getattr(import_module(f"eddy_embed.{_HOMES[name]}"), name)
     return value
 

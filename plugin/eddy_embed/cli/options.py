@@ -12,7 +12,6 @@ import typer
 
 from eddy_embed.analysis.text_files import decoded
 from eddy_embed.errors import InvalidText
-from eddy_embed.utils.extras import quiet_imports
 from eddy_embed.utils.garbage import collector_paused
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON."
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
     """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
-    with collector_paused(), quiet_imports():
+    with collector_paused():
         from eddy_embed.embedder import Embedder
         from eddy_embed.model.speed.numbers import check_numbers
 
@@ -69,8 +68,7 @@ def method_in_full(model: str, method: str, **options: Any) -> str:
     asked = registry.parse(method)
     if asked.recommended is None:
         return method
-    with quiet_imports():
-        from eddy_embed.model.loading.pretrained import read_backbone
+    from eddy_embed.model.loading.pretrained import read_backbone
 
     text = str(registry.resolve(asked, read_backbone(model, **options)))
     typer.echo(f"Method {text}: recommended for {asked.recommended.use} on {model}", err=True)

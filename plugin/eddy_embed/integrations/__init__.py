@@ -8,8 +8,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.utils.extras import quiet_imports
-
 if TYPE_CHECKING:
     from eddy_embed.encoding.build import open_model as open_model
     from eddy_embed.encoding.document import *
@@ -83,8 +81,7 @@ _HOMES = {**_MODULES, **{name: home for home, names in _NAMES.items() for name i
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    with quiet_imports():
-        home = import_module(f"eddy_embed.{_HOMES[name]}")
+    home = import_module(f"eddy_embed.{_HOMES[name]}")
     value = globals()[name] = home if name in _MODULES else getattr(home, name)
     return value
 

@@ -20,7 +20,6 @@ from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.settings import ENGINE_SETTINGS, PROCESS_SETTINGS, EmbedderSettings
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.diff import contrast
-from eddy_embed.utils.extras import quiet_imports
 
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
@@ -44,8 +43,7 @@ def open_embedder(settings: EmbedderSettings, live: tuple[Any, Any] | None = Non
 
     `live` is a loaded model and its tokenizer, to be used instead; such an embedder is not kept for others.
     """
-    with quiet_imports():
-        from eddy_embed.embedder import Embedder
+    from eddy_embed.embedder import Embedder
 
     if live is not None:
         return Embedder(live[0], tokenizer=live[1], **settings.arguments())

@@ -16,7 +16,6 @@ from eddy_embed.encoding.validation import check_count, check_seconds, torch_nam
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.shared_embedders import live_error
 from eddy_embed.utils.arrays import Floats
-from eddy_embed.utils.extras import quiet_imports
 
 if TYPE_CHECKING:
     from eddy_embed.reranker import Reranker
@@ -35,8 +34,7 @@ def open_reranker(model: Any, **settings: Any) -> Reranker:
     Raises:
         InvalidParameter: There are arguments to a reranker that is made already.
     """
-    with quiet_imports():
-        from eddy_embed.reranker import Reranker
+    from eddy_embed.reranker import Reranker
 
     if isinstance(model, Reranker):
         if settings:

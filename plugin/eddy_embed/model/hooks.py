@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model.attention import (
@@ -26,6 +25,11 @@ from eddy_embed.model.attention import (
 from eddy_embed.model.view import DECODER
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.copy_edges import copy_states
+from eddy_embed.utils.extras import quiet_imports
+
+# All that makes vectors imports this file, and nothing before it what transformers looks for beside itself.
+with quiet_imports():
+    from transformers import AttentionInterface, AttentionMaskInterface
 
 ATTENTION = "eddy"
 """Name under which transformers' models find our attention; only views use it."""
