@@ -26,8 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _REQUIRED_MODULES = (
-    "bs4 chromadb lxml mammoth markdown_it markdownify mdit_py_plugins openpyxl pptx pypdfium2 tantivy watchfiles "
-    "webencodings yaml"
+    "bs4 chromadb lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 tantivy watchfiles webencodings yaml"
 ).split()
 
 

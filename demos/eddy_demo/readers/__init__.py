@@ -2,5 +2,5 @@
 
 from eddy_embed.integrations import check_installed
 
-_NEEDED = "bs4 lxml mammoth markdown_it markdownify mdit_py_plugins openpyxl pptx pypdfium2 webencodings yaml"
+_NEEDED = "bs4 lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 webencodings yaml"
 check_installed("demo", *_NEEDED.split())

@@ -65,7 +65,7 @@ _NAMES = {
     "model.view": "check_size",
     "parts.layout": "TextRole",
     "parts.postprocess": "Fitted",
-    "text.sentences": "Segmenter",
+    "text.sentences": "Segmenter headings",
     "text.tokenizer": "raise_on_surrogates",
     "utils.arrays": "Doubles Floats",
     "utils.atomic_files": "atomic_write sync sync_tree",

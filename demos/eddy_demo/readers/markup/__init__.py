@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import chain, pairwise
+from itertools import chain
 from typing import Any
 
 import yaml
@@ -11,13 +11,13 @@ from bs4 import BeautifulSoup
 from bs4.element import NavigableString, PreformattedString, Tag
 from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
-from mdit_py_plugins.front_matter import front_matter_plugin
 
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.content import MAX_TITLE, Content, choose_title
 from eddy_demo.readers.markup.merged import fill_merged
 from eddy_demo.readers.markup.unseen import is_title, leave_out_unseen
 from eddy_demo.readers.scripts import lowered, raised
+from eddy_embed.integrations import headings
 
 _HIDDEN = (
     "script style template noscript head title svg iframe object audio video canvas img input select annotation "
@@ -34,7 +34,7 @@ _LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
 _TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
 _HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _SPACE = re.compile(r"[ \t\r\n\f]+")
-_LINE_END = re.compile(r"\r\n?|\n")
+_FRONT_MATTER = re.compile(r"---[ \t]*(?:\r\n?|\n)(.*?)(?<=[\r\n])---[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL)
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
 _SEARCHED_CHARACTERS = 100_000
 """Length of the beginning of a Markdown file that is searched for front matter and a title."""
@@ -60,36 +60,30 @@ def read_html(markup: str) -> Content:
 
 def read_markdown(text: str) -> Content:
     """Find the title and remove the front matter in YAML; the rest of the text is unchanged."""
-    parser = MarkdownIt("commonmark").use(front_matter_plugin)
-    parser.core.ruler.disable("inline")  # only blocks are needed
-    tokens = parser.parse(text[:_SEARCHED_CHARACTERS])
     titles: list[str] = []
     notes: tuple[str, ...] = ()
-    if tokens and tokens[0].type == "front_matter" and tokens[0].map:
+    begun = 0
+    if matter := _FRONT_MATTER.match(text, 0, _SEARCHED_CHARACTERS):
+        begun = matter.end()
         try:
             # Nodes only: values of nodes that aliases repeat would grow without bounds.
-            matter = yaml.compose(tokens[0].content, Loader=yaml.SafeLoader)
+            node = yaml.compose(matter[1], Loader=yaml.SafeLoader)
         except yaml.YAMLError:
-            matter = None
+            node = None
         except RecursionError:
-            matter, notes = None, ("its front matter stays in the text: it is nested hundreds of levels deep",)
-        if isinstance(matter, yaml.MappingNode):
+            node, notes = None, ("its front matter stays in the text: it is nested hundreds of levels deep",)
+        if isinstance(node, yaml.MappingNode):
             titles = [
                 value.value.strip()
-                for key, value in matter.value
+                for key, value in node.value
                 if key.value == "title" and isinstance(value, yaml.ScalarNode) and value.tag != _YAML_NULL
             ]
-            text = _from_line(text, tokens[0].map[1])
-    headings = (after.content for token, after in pairwise(tokens) if token.type == "heading_open")
+            text, begun = text[begun:], 0
     # A heading that is too long is counted as it is written: to parse it may take long.
-    plain = (_plain(heading) if len(heading) <= MAX_TITLE else heading for heading in headings)
+    own = headings(text[begun:_SEARCHED_CHARACTERS])
+    plain = (_plain(heading) if len(heading) <= MAX_TITLE else heading for heading in own)
     title, too_long = choose_title(chain(titles, plain))
     return Content(title, text, notes=notes + too_long)
-
-
-def _from_line(text: str, number: int) -> str:
-    ends = [match.end() for match in _LINE_END.finditer(text)]
-    return text[ends[number - 1] :] if number <= len(ends) else ""
 
 
 def _plain(heading: str) -> str:

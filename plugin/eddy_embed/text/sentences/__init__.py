@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.text.sentences.blocks import CONTINUED, blocks
+from eddy_embed.text.sentences.blocks import CONTINUED, blocks, headings
 from eddy_embed.text.sentences.clauses import cut
 from eddy_embed.text.sentences.patterns import SURROGATE, VISIBLE
 from eddy_embed.text.sentences.sentence_rules import get_pipeline, languages
 
-__all__ = ["RULES", "Segmenter", "Sentence", "languages"]
+__all__ = ["RULES", "Segmenter", "Sentence", "headings", "languages"]
 
-RULES = "spacy-rules-2"
+RULES = "spacy-rules-3"
 """Name of the rules in force; the number rises whenever any text could be segmented otherwise than before."""
 
 
@@ -65,7 +65,7 @@ class Segmenter:
 
     @property
     def fingerprint(self) -> str:
-        """Rules, language and limit in one line, such as ``spacy-rules-2:en:1000``; equal means equal sentences."""
+        """Rules, language and limit in one line, such as ``spacy-rules-3:en:1000``; equal means equal sentences."""
         return f"{RULES}:{self.language}:{self.max_chars}"
 
     def sentences(self, text: str) -> list[Sentence]:

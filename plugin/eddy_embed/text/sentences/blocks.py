@@ -15,6 +15,8 @@ _WRAP_WORDS = 20
 _CAPITALS_WIDTH = 80
 _LABEL_WIDTH = 40
 _TABS = 2
+_TITLE_LINES = 3
+"""Most lines above `===` that are one heading; above `---`, which also is a rule, it is one line."""
 
 _INVISIBLE_LEAD = " \t\u200b\u200e\u200f\u2060\ufeff\xa0\u3000"
 _FENCE = re.compile(r"(`{3,}|~{3,})")
@@ -31,6 +33,7 @@ _ITEM = re.compile(
     r"|(?P<letter>\(?(?:[A-Za-z]|[ivx]{1,5}|[IVXLC]{1,6})[.)]\s|\d+(?:\.\d+)+[.)]?\s)"
 )
 _ENDED = re.compile(r"[.!?:;…。！？：；][\"'”’»)\]*_]*$")
+_SENTENCE_ENDED = re.compile(r"[.;…。；][\"'”’»)\]*_]*$")
 _STOP = re.compile(r"[.!?:;,…。！？：；，、]")
 _LABEL = re.compile(
     r"\s*[-*>]*\s*(?:"
@@ -45,6 +48,13 @@ def blocks(text: str) -> Iterator[Block]:
     return _Reader(text).read()
 
 
+def headings(text: str) -> Iterator[str]:
+    """Yield the wordings of the headings that Markdown marks, with the marks inside them."""
+    for start, end, is_prose, level in blocks(text):
+        if level and not is_prose:
+            yield title_of(text[start:end])
+
+
 class _Reader:
     """Reads lines and keeps the paragraph that is still open."""
 
@@ -55,6 +65,8 @@ class _Reader:
         self.fence = ""
         self.in_table = False
         self.last_fence: dict[str, int] = {}
+        self.in_comment = False
+        self.last_comment = text.rfind("-->")
         self.in_capitals = text.isupper()
 
     def read(self) -> Iterator[Block]:
@@ -70,8 +82,10 @@ class _Reader:
                 yield from self._close()
                 self.in_table = False
                 continue
-            # As in Markdown, an indented "# comment" is a line of code.
-            remark = bare_line[0] == "#" and line.startswith(("    ", "\t"))
+            # As in Markdown, an indented "# comment" is a line of code; one in a comment of HTML is no heading either.
+            remark = bare_line[0] == "#" and (self.in_comment or line.startswith(("    ", "\t")))
+            if self.last_comment >= start and not self.fence:
+                self._track_comment(start, line)
             if self._is_code(bare_line, number) or remark:
                 yield from self._close()
                 yield start, offset, False, 0
@@ -80,6 +94,13 @@ class _Reader:
             if line.endswith("\u2029"):
                 yield from self._close()
         yield from self._close()
+
+    def _track_comment(self, start: int, line: str) -> None:
+        opened, closed = line.rfind("<!--"), line.rfind("-->")
+        if opened > closed:
+            self.in_comment = start + opened < self.last_comment
+        elif closed >= 0:
+            self.in_comment = False
 
     def _is_code(self, line: str, number: int) -> bool:
         """Track fences; an opening fence that nothing closes is an ordinary line, or it would swallow the rest."""
@@ -107,8 +128,9 @@ class _Reader:
         elif _HEADING.match(line):
             yield from self._close()
             yield *span, False, level_of(line)
-        elif _UNDERLINE.match(line) and len(self.open) == 1 and not self.kind and not self._ended():
-            yield self.open.pop()[0], span[1], False, level_of(line)
+        elif _UNDERLINE.match(line) and self._is_title(line):
+            lines, self.open = self.open, []
+            yield lines[0][0], span[1], False, level_of(line)
         elif _RULE.match(line):
             yield from self._close()
             yield *span, False, 0
@@ -121,6 +143,12 @@ class _Reader:
                 yield from self._close()
                 self.kind = kind
             self.open.append(span)
+
+    def _is_title(self, underline: str) -> bool:
+        """Whether the lines that are open are a heading: few, and no sentence above a rule or an e-mail's signature."""
+        most = _TITLE_LINES if underline[0] == "=" else 1
+        ended = _ENDED if underline == "--" else _SENTENCE_ENDED
+        return 0 < len(self.open) <= most and not self.kind and not self._ended(ended)
 
     def _item(self, line: str) -> str:
         """Return the kind of list item that a line opens, or an empty string.
@@ -135,9 +163,9 @@ class _Reader:
         sure = kind == "bullet" or match["number"] == "1" or not self.open or self.kind == kind
         return kind if sure or self._ended() else ""
 
-    def _ended(self) -> bool:
+    def _ended(self, mark: re.Pattern[str] = _ENDED) -> bool:
         start, end = self.open[-1]
-        return bool(_ENDED.search(self.text[max(start, end - 40) : end].rstrip()))
+        return bool(mark.search(self.text[max(start, end - 40) : end].rstrip()))
 
     def _close(self) -> Iterator[Block]:
         lines, self.open, self.kind = self.open, [], ""
