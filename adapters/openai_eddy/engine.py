@@ -106,11 +106,13 @@ class Engine:
         return prepared
 
     def _to_judge(self, request: RerankRequest) -> PreparedRequest:
-        texts = request.documents
+        texts, reranker = request.documents, self.required_reranker()
         if request.max_tokens_per_doc is not None:
-            texts = self.required_reranker().truncate(texts, request.max_tokens_per_doc)
+            texts = reranker.truncate(texts, request.max_tokens_per_doc)
         try:
-            counts = self.required_reranker().count_tokens(request.query, texts)
+            if (most := request.truncate_prompt_tokens) is not None:
+                texts = reranker.truncate(texts, None if most == -1 else most, query=request.query)
+            counts = reranker.count_tokens(request.query, texts)
         except TextTooLong as error:
             raise invalid_request(f"'query': {error}.", "query", "context_length_exceeded") from None
         return PreparedRequest(Question(request.query), texts, counts)

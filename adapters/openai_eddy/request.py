@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
 
 import anyio
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -102,6 +103,13 @@ def _text_of_document(value: Any) -> Any:
     return value["text"]
 
 
+def _not_zero(value: int) -> int:
+    if value == 0:
+        raise PydanticCustomError("nothing", "0 leaves nothing to read; send -1 or more")
+    return value
+
+
+Truncation = Annotated[int, Field(ge=-1), AfterValidator(_not_zero)]
 Document = Annotated[str, BeforeValidator(_text_of_document, json_schema_input_type=str | dict[Literal["text"], str])]
 
 
@@ -149,7 +157,7 @@ class EmbeddingRequest(ApiRequest):
     user: Any = Field(None, description="Ignored.")
     input_type: InputType | None = Field(None, description="As `role`, in the words of Cohere, Voyage and NVIDIA.")
     task: Task | None = Field(None, description="As `role`, in the words of Jina.")
-    truncate_prompt_tokens: Annotated[int, Field(ge=-1)] | None = Field(
+    truncate_prompt_tokens: Truncation | None = Field(
         None, description="As vLLM: read so many of an input's first tokens; -1: as many as one pass takes."
     )
     role: TextRole = Field(
@@ -183,10 +191,6 @@ class EmbeddingRequest(ApiRequest):
         named = [name for name in ("role", "input_type", "task") if name in self.model_fields_set]
         if len(named) > 1:
             raise invalid_request(f"'{named[0]}' and '{named[1]}' say the same in two ways; send one.", named[1])
-        if self.truncate_prompt_tokens == 0:
-            raise invalid_request(
-                "'truncate_prompt_tokens': 0 leaves nothing to read; send -1 or more.", "truncate_prompt_tokens"
-            )
         if self.unit != "document" and self.text_role == "query":
             raise invalid_request("A query has one vector for each input; use unit document.", "unit")
         if self.unit != "passage" and "passage_size" in self.model_fields_set:
@@ -206,6 +210,9 @@ class RerankRequest(ApiRequest):
     return_documents: bool = Field(True, description="Whether the response repeats the documents' texts.")
     max_tokens_per_doc: PositiveInt | None = Field(
         None, description="Read so many of a document's first tokens; left out: all, in windows where it is long."
+    )
+    truncate_prompt_tokens: Truncation | None = Field(
+        None, description="As vLLM: read so many tokens of query and document together; -1: as many as one pass takes."
     )
 
     @property

@@ -207,15 +207,26 @@ class Reranker:
         question, given = _checked(query, texts)
         return [sum(len(ids) for ids, _ in self._likelihood.windows(question, text)) for text in given]
 
-    def truncate(self, texts: str | Iterable[str], max_tokens: int) -> list[str]:
+    def truncate(
+        self, texts: str | Iterable[str], max_tokens: int | None = None, *, query: str | None = None
+    ) -> list[str]:
         """Cut each text after so many of its tokens.
 
+        Args:
+            texts: The texts.
+            max_tokens: Most tokens of a text, and of the question if there is one; None: what one pass takes beside it.
+            query: The question.
+
         Raises:
-            InvalidText: A text is blank, no string, or not valid Unicode.
-            InvalidParameter: `max_tokens` is no positive integer.
+            InvalidText: The question or a text is blank, no string, or not valid Unicode.
+            InvalidParameter: `max_tokens` is no positive integer, or None without a question.
+            TextTooLong: The question leaves no room for a text.
         """
-        check_count("max_tokens", max_tokens)
-        return [self._likelihood.tokenizer.first(text, max_tokens) for text in checked_texts(texts)]
+        check_count("max_tokens", max_tokens, optional=query is not None)
+        if query is None:
+            return [self._likelihood.tokenizer.first(text, max_tokens or 0) for text in checked_texts(texts)]
+        question, given = _checked(query, texts)
+        return [self._likelihood.first(question, text, max_tokens) for text in given]
 
     def __repr__(self) -> str:
         host = self._likelihood.host

@@ -9,6 +9,7 @@ import json
 import random
 import subprocess
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -22,6 +23,7 @@ from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from tests.adapters.serving import NAME, Served, serving
 
 from eddy_embed import Embedder
+from eddy_embed.encoding.calibration import calibrated
 from eddy_embed.errors import InvalidParameter, InvalidText, UnknownMethod
 from eddy_embed.integrations import TextRole, first_tokens
 from openai_eddy import create_app
@@ -117,6 +119,19 @@ def test_inputs_are_cut_where_a_client_says(role: TextRole, served: Served, usua
     assert LONG.startswith(kept) and usual.count_tokens(kept, role=role) <= usual.max_length
     assert usual.count_tokens(more, role=role) > usual.max_length
     np.testing.assert_allclose([row["embedding"] for row in whole["data"]], encode([kept, TEXTS[0]]), **IN_COMPANY)
+
+
+def test_a_server_is_calibrated_before_its_first_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
+    fits: list[object] = []
+    monkeypatch.setattr("eddy_embed.embedder.calibrated", lambda *given: fits.append(given) or calibrated(*given))
+    embedders = open_models("eddy-tiny", ["plain:exit=0+centre", "plain:exit=1+whiten"])[0]
+    assert not fits
+    with serving(embedders) as served:
+        assert len(fits) == len(list(tmp_path.glob("calibrations/*.npz"))) == 2
+        for method, more in product(embedders, ({"role": "query"}, {"unit": "passage"})):
+            assert served.post({"model": NAME, "input": TEXTS, "method": method, **more}).status_code == 200
+    assert len(fits) == 2
 
 
 def test_slashes_too_many(served: Served) -> None:

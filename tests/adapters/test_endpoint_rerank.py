@@ -134,6 +134,28 @@ def test_long_documents_are_read_to_their_end_unless_cut(served: Served, reranke
     assert reranker.truncate([TEXTS[0]], 500) == [TEXTS[0]]
 
 
+def test_question_and_document_are_cut_where_a_client_says(served: Served, reranker: Reranker) -> None:
+    def asked(most: int) -> tuple[float, int]:
+        got = ask(served, documents=[LONG], truncate_prompt_tokens=most, return_documents=False).json()
+        return got["results"][0]["relevance_score"], got["usage"]["total_tokens"]
+
+    question = len(reranker._likelihood.tokenizer([QUESTION])[0].ids)
+    (start,) = reranker.truncate(LONG, 20)
+    assert reranker.truncate([LONG, TEXTS[0]], 20 + question, query=QUESTION) == [start, TEXTS[0]]
+    (whole,) = reranker.truncate(LONG, query=QUESTION)
+    more = LONG[: len(whole) + len(LONG[len(whole) :].split(maxsplit=1)[0]) + 1]
+    (in_one_pass,) = reranker.count_tokens(QUESTION, whole)
+    assert start < whole < LONG and in_one_pass <= reranker.max_length < reranker.count_tokens(QUESTION, more)[0]
+    for most, text in ((20 + question, start), (-1, whole), (5000, LONG)):
+        (score,) = reranker.scores(QUESTION, text)
+        expected = pytest.approx(np.exp(score), rel=1e-4), reranker.count_tokens(QUESTION, text)[0]
+        assert asked(most) == expected, most
+    for body in ({"truncate_prompt_tokens": question}, {"query": "Why? " * 80, "truncate_prompt_tokens": -1}):
+        error = ask(served, documents=[LONG], **body).json()["error"]
+        assert (error["param"], error["code"]) == ("query", "context_length_exceeded")
+        assert "leaves no room for a text" in error["message"]
+
+
 WRONG: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "no question": ({"query": None}, "query", "You must provide 'query'"),
     "blank question": ({"query": " "}, "query", "'query' is blank"),
@@ -150,6 +172,8 @@ WRONG: dict[str, tuple[dict[str, Any], str | None, str]] = {
     "top_n": ({"top_n": 0}, "top_n", "greater than 0, not 0"),
     "return_documents": ({"return_documents": 1}, "return_documents", "a valid boolean, not 1"),
     "max_tokens_per_doc": ({"max_tokens_per_doc": "9"}, "max_tokens_per_doc", "a valid integer"),
+    "nothing to read": ({"truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "0 leaves nothing to read"),
+    "less than nothing": ({"truncate_prompt_tokens": -2}, "truncate_prompt_tokens", "equal to -1, not -2"),
     "many": ({"documents": ["a"] * 41}, "documents", "41 inputs, more than 40"),
     "characters": ({"documents": ["a" * 4001]}, "documents", "'documents[0]' has 4001 characters"),
     "characters of the question": ({"query": "a" * 4001}, "query", "'query' has 4001 characters"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
@@ -83,22 +84,44 @@ class Likelihood:
 
     def windows(self, question: str, text: str) -> list[tuple[Ints, int]]:
         """Ids of each window of a text, and the number of the question's tokens at its end."""
-        (tokens,) = self.tokenizer([f"{self.prompt.before}{text}{self.prompt.between}{question}"])
-        begin = len(self.prompt.before) + len(text) + len(self.prompt.between)
-        ids, count = np.concatenate([self.prefix, tokens.ids]), int((tokens.ends > begin).sum())
-        if not 0 < count < len(ids):
-            raise InvalidText(f"the tokenizer makes no token of the question {question!r:.60} by itself; reword it")
+        ids, count = self._laid(question, text)
         if len(ids) <= self.max_length:
             return [(ids, count)]
         (own,) = self.tokenizer([text])
         half, lap = len(own.ids) // 2, len(own.ids) // SHARED // 2
         if half < FEWEST:
-            raise TextTooLong(
-                f"the question takes {len(ids) - len(own.ids)} tokens with the wording around it, which leaves no room "
-                f"for a text among {self.max_length}; shorten the question {question!r:.60}"
-            )
+            raise _no_room(question, len(ids) - len(own.ids), self.max_length)
         first, second = text[: own.starts[half + lap]], text[own.starts[half - lap] :]
         return [*self.windows(question, first), *self.windows(question, second)]
+
+    def first(self, question: str, text: str, most: int | None) -> str:
+        """The beginning of a text that has so many tokens with the question; None: that one pass takes beside it.
+
+        Raises:
+            TextTooLong: The question leaves no room for it.
+        """
+        if most is not None:
+            taken = len(self.tokenizer([question])[0].ids)
+            if taken >= most:
+                raise _no_room(question, taken, most)
+            return self.tokenizer.first(text, most - taken)
+
+        def length(size: int) -> int:
+            return len(self._laid(question, self.tokenizer.first(start, size))[0])
+
+        start = self.tokenizer.first(text, self.max_length)
+        size = bisect_right(range(1, self.max_length + 1), self.max_length, key=length)
+        if size == 0:
+            raise _no_room(question, length(1) - 1, self.max_length)
+        return self.tokenizer.first(start, size)
+
+    def _laid(self, question: str, text: str) -> tuple[Ints, int]:
+        (tokens,) = self.tokenizer([f"{self.prompt.before}{text}{self.prompt.between}{question}"])
+        begin = len(self.prompt.before) + len(text) + len(self.prompt.between)
+        ids, count = np.concatenate([self.prefix, tokens.ids]), int((tokens.ends > begin).sum())
+        if not 0 < count < len(ids):
+            raise InvalidText(f"the tokenizer makes no token of the question {question!r:.60} by itself; reword it")
+        return ids, count
 
     def _pass(self, laid: list[tuple[Ints, int]]) -> list[float]:
         packed = pack([without_placeholders(ids) for ids, _ in laid])
@@ -109,3 +132,10 @@ class Likelihood:
             states = self.host.run(packed, range(0), None, rows=torch.from_numpy(rows - 1))
             told = self.head.log_probabilities(states, torch.from_numpy(packed.ids[rows])).double().cpu().numpy()
         return [float(part.mean()) for part in np.split(told, np.cumsum([count for _, count in laid])[:-1])]
+
+
+def _no_room(question: str, taken: int, most: int) -> TextTooLong:
+    return TextTooLong(
+        f"the question takes {taken} tokens with what stands around it, which leaves no room for a text among {most}; "
+        f"shorten the question {question!r:.60}"
+    )
