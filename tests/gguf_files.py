@@ -7,6 +7,7 @@ neither transformers' reader of GGUF nor the package `gguf` decides what is righ
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Callable
@@ -27,6 +28,7 @@ from transformers import (
     CohereConfig,
     Gemma2Config,
     Gemma3TextConfig,
+    Gemma4TextConfig,
     Glm4Config,
     GptOssConfig,
     GraniteConfig,
@@ -140,8 +142,11 @@ def _merges(pieces: list[str], scores: list[float]) -> list[tuple[str, str]]:
 
 @cache
 def sentencepiece(kind: str) -> Vocabulary:
-    """Pieces over `▁` with bytes for what they lack, as of Llama 2 and Phi 3 ("llama"), or of Gemma ("gemma")."""
-    gemma = kind == "gemma"
+    """Pieces over `▁` with bytes for what they lack, as of Llama 2 and Phi 3 ("llama"), or of Gemma.
+
+    Files of "gemma4" list the merges, which do not cross the ends of lines; those of "gemma" do not.
+    """
+    gemma = kind.startswith("gemma")
     special = ["<pad>", "<eos>", "<bos>", "<unk>"] if gemma else ["<unk>", "<s>", "</s>"]
     whole = ["  ", "   ", "\n", "\n\n", "<b>"] if gemma else ["<|user|>"]
     pieces, scores = _pieces([*special, *whole], [] if gemma else ["▁▁", "▁▁▁▁", "▁▁▁"])
@@ -152,13 +157,17 @@ def sentencepiece(kind: str) -> Vocabulary:
     backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
     names = {"bos": special[2 if gemma else 1], "eos": special[1 if gemma else 2], "unknown": "<unk>"}
     metadata: dict[str, Any] = {"model": "llama", "pre": "default"}
+    if kind == "gemma4":
+        metadata = {"model": "gemma4"}
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"\n+"), behavior="isolated")
     metadata |= {f"{name}_token_id": numbers[token] for name, token in names.items()}
     if gemma:
         metadata |= {"padding_token_id": 0, "add_space_prefix": False}
     known = {**dict.fromkeys(special, CONTROL), "<unk>": UNKNOWN, **dict.fromkeys(whole, USER_DEFINED)}
     kinds = [BYTE if re.fullmatch("<0x..>", piece) else known.get(piece, NORMAL) for piece in pieces]
     tokenizer = _fast(backend, True, bos_token=names["bos"], eos_token=names["eos"], unk_token="<unk>")
-    return Vocabulary(tokenizer, metadata, tuple(pieces), tuple(kinds), tuple(scores))
+    merges = [" ".join(pair) for pair in _merges(pieces, scores)] if kind == "gemma4" else []
+    return Vocabulary(tokenizer, metadata, tuple(pieces), tuple(kinds), tuple(scores), tuple(merges))
 
 
 def vocabulary(name: str) -> Vocabulary:
@@ -225,6 +234,28 @@ def llama3_factors(head_dim: int, theta: float = 500_000.0) -> list[float]:
 _LONG = {"short_factor": [1.0 + 0.05 * i for i in range(8)], "long_factor": [1.5 + 0.5 * i for i in range(8)]}
 _PARTIAL_LONG = {name: factors[:6] for name, factors in _LONG.items()}
 
+_GEMMA4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "hidden_size_per_layer_input": 0,
+    "num_kv_shared_layers": 0,
+    "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2),
+    "sliding_window": SLIDING,
+}
+_GEMMA4_SAID = {
+    "attention.key_length": 32,
+    "attention.value_length": 32,
+    "attention.key_length_swa": 16,
+    "attention.value_length_swa": 16,
+    "attention.sliding_window": SLIDING,
+    "attention.sliding_window_pattern": [True, False] * (LAYERS // 2),
+    "attention.shared_kv_layers": 0,
+    "embedding_length_per_layer_input": 0,
+    "rope.dimension_count": 32,
+    "rope.dimension_count_swa": 16,
+    "rope.freq_base": 1e6,
+    "rope.freq_base_swa": 10_000.0,
+}
 _BETAS = {"factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0, "beta_slow": 2.0}
 _MINISTRAL = _BETAS | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 _YARN = {
@@ -307,6 +338,22 @@ FAMILIES: dict[str, Recipe] = {
 """One of each architecture."""
 
 VARIANTS: dict[str, Recipe] = {
+    "gemma4": Recipe(
+        "gemma4",
+        lambda: Gemma4TextConfig(**_shape(**_GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1)),
+        "gemma4",
+        {**_GEMMA4_SAID, "attention.head_count_kv": [2, 1] * (LAYERS // 2)},
+        {"rope_freqs.weight": [1.0] * 4 + [1e30] * 12},
+    ),
+    "gemma4, experts": Recipe(
+        "gemma4",
+        lambda: Gemma4TextConfig(
+            **_shape(**_GEMMA4, enable_moe_block=True, num_experts=6, top_k_experts=3, moe_intermediate_size=32)
+        ),
+        "gemma4",
+        {**_GEMMA4_SAID, "expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 32},
+        {"rope_freqs.weight": [1.0] * 4 + [1e30] * 12},
+    ),
     "mistral3, small": Recipe("mistral3", lambda: MistralConfig(**_shape(head_dim=32, sliding_window=None)), "llama"),
     "command-r, normed keys": Recipe(
         "command-r",
@@ -424,16 +471,31 @@ _GEMMAS_NAMES = _NAMES | {
 
 _OTHER_NAMES = {
     **dict.fromkeys(("gemma2", "gemma3", "olmo2"), _GEMMAS_NAMES),
+    "gemma4": _GEMMAS_NAMES
+    | {
+        "router.proj": "ffn_gate_inp",
+        "router": "ffn_gate_inp",
+        **{f"{place}_feedforward_layernorm_{n}": f"{place}_ffw_norm_{n}" for place, n in (("post", 1), ("post", 2))},
+        "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
+    },
     "gpt-oss": _NAMES | {"post_attention_layernorm": "post_attention_norm"},
     "glm4": _NAMES | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
 }
+_PARAMETERS = {
+    "self_attn.sinks": "attn_sinks.weight",
+    "router.per_expert_scale": "ffn_down_exps.scale",
+    "layer_scalar": "layer_output_scale.weight",
+}
+"""Those that are no weight or bias of a module."""
 _PAIRED = ("llama", "granite", "smollm3", "mistral3")
 """Architectures whose queries and keys llama.cpp sorts for angles that turn neighbours."""
 
 
 def name_of(parameter: str, architecture: str) -> str:
     """GGUF's name of a parameter of transformers."""
-    module, _, kind = parameter.replace("self_attn.sinks", "attn_sinks.weight").rpartition(".")
+    for own, name in _PARAMETERS.items():
+        parameter = parameter.replace(own, name)
+    module, _, kind = parameter.rpartition(".")
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", module)
     names = _OTHER_NAMES.get(architecture, _NAMES)
     return f"blk.{layer[1]}.{names.get(layer[2], layer[2])}.{kind}" if layer else f"{names[module]}.{kind}"
@@ -509,6 +571,8 @@ def encode(weight: np.ndarray, kind: str, random: np.random.Generator) -> np.nda
 
 def settings_of(recipe: Recipe, config: Any) -> dict[str, Any]:
     """The metadata of a file's architecture, without its name in front."""
+    config = copy.deepcopy(config)
+    config.allow_global_per_layer_attribute_access = True  # what differs between layers is the recipe's to say
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     settings = {
@@ -536,13 +600,18 @@ def settings_of(recipe: Recipe, config: Any) -> dict[str, Any]:
     return {key: value for key, value in (settings | recipe.settings).items() if value is not None}
 
 
+def _scalars(model: PreTrainedModel) -> list[tuple[str, torch.Tensor]]:
+    """Buffers that are stored as weights are."""
+    return [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("layer_scalar")]
+
+
 def model_of(recipe: Recipe) -> PreTrainedModel:
     """A model with random weights (float32, evaluation mode), every one of which shows in the result."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(77)
         model = AutoModelForCausalLM.from_config(recipe.config(), dtype=torch.float32)
         with torch.no_grad():
-            for name, weight in model.named_parameters():
+            for name, weight in [*model.named_parameters(), *_scalars(model)]:
                 if weight.ndim == 1:
                     weight.add_(0.1 * torch.randn_like(weight))
                 elif "q_proj" in name:
@@ -569,6 +638,8 @@ def _write_experts(
 ) -> None:
     """Stacked matrices of experts, or their biases, of which the model joins two kinds and the file none."""
     kinds, layer = ("gate", "up") if "gate_up_proj" in parameter else ("down",), parameter.split(".")[2]
+    if architecture == "gemma4" and len(kinds) == 2 and int(layer) % 2:  # as the model has them
+        kinds = ("gate_up",)
     if architecture == "gpt-oss":  # rows of two kinds in turn, and matrices on the other side of their product
         weight = weight.transpose(1, -1)
         parts = [weight[:, start :: len(kinds)] for start in range(len(kinds))]
@@ -600,17 +671,19 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
     config: Any = model.config
     random = np.random.default_rng(len(kind))
     tensors: dict[str, tuple[np.ndarray, str]] = {}
-    for parameter, weight in model.named_parameters():
+    for parameter, weight in [*model.named_parameters(), *_scalars(model)]:
         if ".experts." in parameter:
             _write_experts(tensors, parameter, weight, kind, random, recipe.architecture)
             continue
         name = name_of(parameter, recipe.architecture)
         values = weight.numpy()
-        heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
-        turned = heads if recipe.architecture in _PAIRED else None
+        turned = None
+        if recipe.architecture in _PAIRED:
+            heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
+            turned = heads.get(name.split(".")[-2])
         stored = _heads_halves_joined(values, turned) if turned else values
         if weight.ndim == 1 or name.endswith("norm.weight") or kind == "F32":
-            offset = np.float32(recipe.architecture.startswith("gemma") and name.endswith("norm.weight"))
+            offset = np.float32(recipe.architecture in ("gemma2", "gemma3") and name.endswith("norm.weight"))
             tensors[name] = (stored + offset, "F32")
             held = stored + offset - offset
         else:
@@ -632,7 +705,7 @@ def tokens_of(words: str, rows: int) -> dict[str, Any]:
     metadata["tokenizer.ggml.token_type"] = [*found.kinds, *(UNUSED for _ in spare)]
     if found.scores:
         metadata["tokenizer.ggml.scores"] = [*found.scores, *(-10_000.0 for _ in spare)]
-    else:
+    if found.merges:
         metadata["tokenizer.ggml.merges"] = list(found.merges)
     return metadata
 

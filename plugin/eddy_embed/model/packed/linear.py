@@ -53,7 +53,8 @@ class PackedWeight(nn.Module):
         """
         super().__init__()
         self.kind, self.file, self.left_out = kind, file, False
-        self.rows, self.width = len(raw), raw.shape[1] // kind.bytes * kind.values
+        self.rows = len(raw if order is None else order)
+        self.width = raw.shape[1] // kind.bytes * kind.values
         self.register_buffer("raw", raw)
         self.register_buffer("order", order)
         # Its dtype follows `module.to`, as that of a weight would.

@@ -22,6 +22,7 @@ class Architecture:
         pairs: Whether the rows of queries and keys are sorted for angles that turn neighbours.
         partial: Whether angles may turn a part of each head alone.
         norm_offset: What norms have more in the file than in the model.
+        names: Tensors of a layer that `gguf` has no names for, by those of transformers.
     """
 
     config: str
@@ -31,6 +32,7 @@ class Architecture:
     pairs: bool = False
     partial: bool = False
     norm_offset: float = 0.0
+    names: dict[str, str] = field(default_factory=dict)
 
     @property
     def known(self) -> dict[str, Any]:
@@ -69,6 +71,26 @@ ARCHITECTURES = {
     "smollm3": Architecture("SmolLM3Config", fixed={"no_rope_layer_interval": 4}, pairs=True),
     "olmo2": Architecture("Olmo2Config"),
     "glm4": Architecture("Glm4Config", partial=True),
+    "gemma4": Architecture(
+        "Gemma4TextConfig",
+        carried={
+            "expert_count": (int, "num_experts"),
+            "expert_used_count": (int, "top_k_experts"),
+            "expert_feed_forward_length": (int, "moe_intermediate_size"),
+            "final_logit_softcapping": (NUMBER, "final_logit_softcapping"),
+            "attention.sliding_window": (int, "sliding_window"),
+        },
+        settings={
+            "attention.head_count_kv": (int, list),
+            "attention.sliding_window_pattern": (int, list),
+            "rope.freq_base_swa": NUMBER,
+            **dict.fromkeys(
+                ("attention.key_length_swa", "attention.value_length_swa", "rope.dimension_count_swa"), int
+            ),
+            **dict.fromkeys(("embedding_length_per_layer_input", "attention.shared_kv_layers"), int),
+        },
+        names={"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"},
+    ),
     "mistral3": Architecture(
         "Ministral3Config",
         settings={"attention.temperature_scale": NUMBER, "rope.scaling.yarn_log_multiplier": NUMBER},

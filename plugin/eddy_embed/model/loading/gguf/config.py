@@ -48,7 +48,7 @@ def config_of(file: GgufFile) -> PreTrainedConfig:
         "intermediate_size": int(file.get("feed_forward_length")),
         "num_hidden_layers": int(file.get("block_count")),
         "num_attention_heads": heads,
-        "num_key_value_heads": int(file.get("attention.head_count_kv")),
+        "num_key_value_heads": file.get("attention.head_count_kv"),
         "max_position_embeddings": int(file.get("context_length")),
         "tie_word_embeddings": "output.weight" not in shapes,
         **{f"{name}_token_id": file.metadata.get(f"tokenizer.ggml.{name}_token_id") for name in ("bos", "eos")},
@@ -115,12 +115,55 @@ def _mistral(file: GgufFile, head_dim: int) -> dict[str, Any]:
     return {**settings, "rope_parameters": rope | {"llama_4_scaling_beta": float(beta)}}
 
 
+def _gemma4(file: GgufFile, head_dim: int) -> dict[str, Any]:
+    """Layers that see all have wider heads, of which a part turns, and may take their keys for values."""
+    if file.get("embedding_length_per_layer_input") or file.get("attention.shared_kv_layers"):
+        raise UnsupportedModel(
+            f"{file.path}: layers with embeddings of their own, or with the keys of earlier ones, as in Gemma 4 E2B "
+            "and E4B, cannot be cut at an exit; name another model"
+        )
+    layers = int(file.get("block_count"))
+    types, heads = _layer_types(file, layers, slides=True), file.get("attention.head_count_kv")
+    heads = heads if isinstance(heads, list) else [heads] * layers
+    of_kind = {kind: {each for each, own in zip(heads, types, strict=False) if own == kind} for kind in set(types)}
+    local = int(file.get("attention.key_length_swa", head_dim))
+    angles, local_base = _factors(file, "freqs", head_dim) or [1.0], float(file.get("rope.freq_base_swa", 10_000.0))
+    turned = sum(each == 1.0 for each in angles)
+    widths = {"attention.value_length_swa": local, "rope.dimension_count": head_dim, "rope.dimension_count_swa": local}
+    odd = [f"{key}={file.get(key)}" for key, width in widths.items() if file.get(key, width) != width]
+    if len(heads) != layers or any(len(each) > 1 for each in of_kind.values()):
+        odd.append(f"attention.head_count_kv={heads}")
+    if odd or any(each < 1e20 for each in angles[turned:]):
+        raise UnsupportedModel(f"{file.path}: {odd[0] if odd else 'rope_freqs'} is none of Gemma 4's; name its hub id")
+    full = [f"blk.{layer}.attn_v.weight" for layer, kind in enumerate(types) if kind == "full_attention"]
+    few = of_kind.get("full_attention", set()) | of_kind.get("sliding_attention", set())
+    return {
+        "head_dim": local,
+        "global_head_dim": head_dim,
+        "num_key_value_heads": next(iter(of_kind.get("sliding_attention", few))),
+        "num_global_key_value_heads": next(iter(of_kind.get("full_attention", few))),
+        "attention_k_eq_v": not {each.name for each in file.tensors} & set(full),
+        "hidden_size_per_layer_input": 0,
+        "enable_moe_block": bool(file.get("expert_count")),
+        "layer_types": types,
+        "rope_parameters": {
+            "sliding_attention": {"rope_type": "default", "rope_theta": local_base},
+            "full_attention": {
+                "rope_type": "proportional",
+                "rope_theta": float(file.get("rope.freq_base", 1e6)),
+                "partial_rotary_factor": turned / len(angles),
+            },
+        },
+    }
+
+
 def _gpt_oss(file: GgufFile, head_dim: int) -> dict[str, Any]:
     return {"head_dim": head_dim, "rope_parameters": _rope(file, head_dim) | {"truncate": False}}
 
 
 _OWN: dict[str, Callable[[GgufFile, int], dict[str, Any]]] = {
-    **{"gemma2": _gemma, "gemma3": _gemma, "phi3": _phi, "mistral3": _mistral, "gpt-oss": _gpt_oss}
+    **{"gemma2": _gemma, "gemma3": _gemma, "phi3": _phi, "mistral3": _mistral, "gpt-oss": _gpt_oss},
+    "gemma4": _gemma4,
 }
 """What gives the settings of architectures that need more than names; `config` names a class other than the table's."""
 

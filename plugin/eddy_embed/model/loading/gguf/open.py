@@ -26,6 +26,7 @@ from eddy_embed.model.speed.numbers import chosen_dtype
 from eddy_embed.model.view import describe, keep_layers, layer_of
 
 _ENDS = (".weight", ".bias")
+_SMALL = 1024
 _SIZED = (torch.empty, torch.ones, torch.zeros, torch.full, torch.rand, torch.randn)
 
 
@@ -92,10 +93,10 @@ class _Filling:
         self.used: set[str] = {f"rope_{name}.weight" for name in ROPE_TENSORS}
         number = next(key for key, name in MODEL_ARCH_NAMES.items() if name == file.architecture)
         self.names = get_tensor_name_map(number, int(file.get("block_count")))
-        heads = (whole.config.num_attention_heads, whole.config.num_key_value_heads)
         known = ARCHITECTURES[file.architecture]
-        self.heads = dict(zip(("attn_q", "attn_k"), heads, strict=True)) if known.pairs else {}
-        self.offset = known.norm_offset
+        heads = {"attn_q": file.get("attention.head_count"), "attn_k": file.get("attention.head_count_kv")}
+        self.heads: dict[str, int] = heads if known.pairs else {}
+        self.offset, self.further = known.norm_offset, known.names
 
     def fill(self, model: nn.Module, name: str, prefix: str, module: nn.Module) -> None:
         """Give a module of a model what the file has for it."""
@@ -126,10 +127,13 @@ class _Filling:
             for kind, tensor in found.items():
                 values = self._values(tensor).view(module.get_parameter(kind).shape).to(self.dtype)
                 setattr(module, kind, nn.Parameter(values, requires_grad=False))
-            if meta := [kind for kind, buffer in module.named_buffers(recurse=False) if buffer.is_meta]:
-                raise UnsupportedModel(
-                    f"{self.file.path}: {self.kind} computes {name}.{meta[0]} in no known way; {HUB}"
-                )
+            for kind, buffer in [*module.named_buffers(recurse=False)]:
+                if kind not in module._non_persistent_buffers_set:
+                    setattr(module, kind, self._values(self._tensor(f"{prefix}{name}.{kind}", buffer)).to(self.dtype))
+                elif buffer.is_meta:
+                    raise UnsupportedModel(
+                        f"{self.file.path}: {self.kind} computes {name}.{kind} in no known way; {HUB}"
+                    )
 
     def _experts(self, module: Any, layer: int) -> PackedExperts:
         """Experts, whose matrices the file stacks by their kind."""
@@ -142,15 +146,22 @@ class _Filling:
             if biased:
                 added = self._checked(f"{name}.bias", self.tensors.get(f"{name}.bias"), (count, shape[0]))
                 bias = self._values(added).view(-1).to(self.dtype)
-            tensor = self._checked(f"{name}.weight", self.tensors.get(f"{name}.weight"), (count, *shape))
-            raw, source = self._bytes(tensor).view(count * shape[0], -1), self.mapped[tensor.path]
-            parts.append(PackedLinear(FORMATS[tensor.kind.name], raw, self.dtype, bias, file=source))
+            joined = self.tensors.get(f"blk.{layer}.ffn_gate_up_exps.weight") if part != "down" else None
+            rows = shape[0] if joined is None else 2 * wide
+            found = joined or self.tensors.get(f"{name}.weight")
+            tensor = self._checked(f"{name}.weight", found, (count, rows, shape[1]))
+            raw, source, order = self._bytes(tensor).view(count * rows, -1), self.mapped[tensor.path], None
+            if joined is not None:  # each expert's rows of one kind, and then of the other
+                order = torch.arange(count * rows).view(count, 2, wide)[:, int(part == "up")].reshape(-1)
+            parts.append(PackedLinear(FORMATS[tensor.kind.name], raw, self.dtype, bias, order, source))
         return PackedExperts(count, _gating(module, biased), *parts)
 
-    def _tensor(self, name: str, parameter: nn.Parameter) -> TensorInfo:
+    def _tensor(self, name: str, parameter: Tensor) -> TensorInfo:
         """The file's tensor for a parameter, or that of the parameter whose weights it shares."""
         own = self.names.get_name(name, _ENDS) or ""
-        if own and not own.endswith(_ENDS):  # a parameter that is no weight of a module's
+        if further := next((told for end, told in self.further.items() if name.endswith(f".{end}")), ""):
+            own = f"blk.{layer_of(name)}.{further}"
+        elif own and not own.endswith(_ENDS):  # a parameter that is no weight of a module's
             own += ".weight"
         tensor = self.tensors.get(own) or self.tied.get(id(parameter))
         found = self._checked(own or name, tensor, tuple(parameter.shape))
@@ -205,11 +216,13 @@ def _gating(experts: Any, in_turn: bool) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 class _WithoutMemory(TorchFunctionMode):
-    """Makes tensors of a given size on the meta device, as weights are, and leaves computed ones, such as angles."""
+    """Makes large tensors of a given size on the meta device, as weights are, and leaves what angles are made of."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Put what is made for its size on the meta device."""
         kwargs = dict(kwargs or {})
         if function in _SIZED and kwargs.get("device") is None:
-            kwargs["device"] = "meta"
+            made = function(*args, **{**kwargs, "device": "meta"})
+            if made.numel() > _SMALL:
+                return made
         return function(*args, **kwargs)

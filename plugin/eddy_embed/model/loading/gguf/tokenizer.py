@@ -81,6 +81,8 @@ def _read(file: GgufFile) -> PreTrainedTokenizerFast:
         backend = _sentencepiece(tokens, listed["scores"], named.get("unk_token"), prefixed)
     elif kind == "gpt2" and "merges" in listed and split in _BY_NAME:
         backend = _byte_level(tokens, listed["merges"], split)
+    elif kind == "gemma4" and "merges" in listed:
+        backend = _of_characters(tokens, listed["merges"], named.get("unk_token"))
     else:
         raise UnsupportedModel(
             f"{file.path}: tokenizer {kind!r} with pre-tokenizer {split!r} is not among those that Eddy reads from "
@@ -91,7 +93,7 @@ def _read(file: GgufFile) -> PreTrainedTokenizerFast:
     whole = [token for token, own in kinds.items() if own == _USER_DEFINED and token not in _ENDS]
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
-    start = said.get("add_bos_token", kind == "llama" or split in _WHOLE_WORDS)
+    start = said.get("add_bos_token", kind in ("llama", "gemma4") or split in _WHOLE_WORDS)
     _bracket(file, backend, named, start=bool(start), end=bool(said.get("add_eos_token", False)))
     make: Any = PreTrainedTokenizerFast  # which has no types
     return make(  # type: ignore[no-any-return]
@@ -132,6 +134,20 @@ def _sentencepiece(tokens: list[str], listed: list[float], unknown: str | None, 
     )
     strip = [decoders.Strip(" ", 1, 0)] if prefixed else []
     backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip])
+    return backend
+
+
+def _of_characters(tokens: list[str], listed: list[str], unknown: str | None) -> Tokenizer:
+    """BPE over characters, with bytes for what the vocabulary lacks; no merge crosses the ends of lines."""
+    numbers = {token: number for number, token in enumerate(tokens)}
+    # A merge may hold line breaks, but no space: those are replaced.
+    merges: Any = [tuple(merge.split(" ", 1)) for merge in listed]
+    backend = Tokenizer(models.BPE(numbers, merges, unk_token=unknown, byte_fallback=True))
+    backend.normalizer = normalizers.Replace(" ", "▁")
+    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), behavior="isolated")
+    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    breaks = [token for token in tokens if token and not token.strip("\n")]
+    backend.add_tokens([AddedToken(token, normalized=False) for token in breaks])
     return backend
 
 
