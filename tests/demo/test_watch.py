@@ -7,16 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chroma_eddy import Document, Index, WriteReport
 from eddy_demo.errors import NothingToRead
 from eddy_demo.library.index import read_entries
-from eddy_demo.library.ingest import changed_documents, ingest
-from eddy_demo.library.settings import LibrarySettings
+from eddy_demo.library.ingest import Failures, changed_documents, ingest
+from eddy_demo.library.settings import LibrarySettings, holds_library
 from eddy_demo.library.watching import WatchedFolder
 from eddy_demo.readers.documents import SourceDocument, list_skipped
 from eddy_embed import Embedder
@@ -84,11 +85,9 @@ class Followed:
         self.settings = LibrarySettings("eddy-tiny", "plain:exit=0")
         self.embedder = Embedder("eddy-tiny", method="plain:exit=0")
 
-    def write(self, documents: Sequence[SourceDocument]) -> None:
-        if any("poison" in document.text for document in documents):
-            raise NotFinite("the vector of 'poison' holds NaN")
+    def write(self, documents: Sequence[SourceDocument]) -> Failures:
         changed = changed_documents(self.library, documents)
-        ingest(self.library, self.settings, self.embedder, changed, lambda *_: None)
+        return ingest(self.library, self.settings, self.embedder, changed, lambda *_: None)[1]
 
     def read(self, **options: Any) -> list[str]:
         """Names of what was taken out."""
@@ -111,6 +110,36 @@ def followed(tmp_path: Path) -> Followed:
     return Followed(tmp_path / "folder", tmp_path / "library")
 
 
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embedding fails on texts with this word."""
+    upsert = Index.upsert
+
+    def failing(index: Index, documents: Iterable[Document], *options: Any) -> WriteReport:
+        given = list(documents)
+        if any("poison" in document.text for document in given):
+            raise NotFinite("the vector of 'poison' holds NaN")
+        return upsert(index, given, *options)
+
+    monkeypatch.setattr(Index, "upsert", failing)
+
+
+@pytest.mark.usefixtures("poison")
+def test_a_text_that_cannot_be_embedded_is_named_and_the_others_are_written(
+    followed: Followed, tmp_path: Path, run: Run
+) -> None:
+    folder, library = followed.folder.path, tmp_path / "other"
+    (folder / "bad.txt").write_text("It is poison.", encoding="utf-8")
+    told = run("ingest", folder, "--library", library, "--method", "plain:exit=0")
+    assert told.code == 1 and "3 documents written" in told.err
+    assert "bad.txt: it cannot be embedded: the vector of 'poison' holds NaN" in " ".join(told.err.split())
+    for file in folder.glob("[!b]*.txt"):
+        file.unlink()
+    assert run("ingest", folder, "--library", tmp_path / "none", "--method", "plain:exit=0").code == 1
+    assert not holds_library(tmp_path / "none")
+
+
+@pytest.mark.usefixtures("poison")
 def test_an_error_stays_until_its_file_is_read_or_removed_and_stops_no_other(followed: Followed) -> None:
     folder = followed.folder.path
     (folder / "bad.txt").write_text("It is poison.", encoding="utf-8")

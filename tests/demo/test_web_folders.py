@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import pytest
 from tests.demo.site import Site, long_text, serving, two_pages, wait
 from tests.demo.test_web_library import elsewhere
 
+from chroma_eddy import Document, Index, WriteReport
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.web.app import create_app
 from eddy_demo.web.library_reader import LibraryOptions
@@ -94,14 +95,15 @@ def test_an_error_while_embedding_stops_no_later_change(
     site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """One of a text stays with it, and the others are written; one of the machine ends when it does."""
-    embed, fails = folder_watcher.ingest, True
+    upsert, fails = Index.upsert, True
 
-    def failing(library: Path, settings: Any, embedder: Any, documents: list[Any], progress: Any) -> Any:
-        if fails and any("Tin" in document.text for document in documents):
+    def failing(index: Index, documents: Iterable[Document], *options: Any) -> WriteReport:
+        given = list(documents)
+        if fails and any("Tin" in document.text for document in given):
             raise error
-        return embed(library, settings, embedder, documents, progress)
+        return upsert(index, given, *options)
 
-    monkeypatch.setattr(folder_watcher, "ingest", failing)
+    monkeypatch.setattr(Index, "upsert", failing)
     site.watch(folder)
     if isinstance(error, OSError):
         assert site.watched(lambda own: own["problem"])["problem"] == "the disk is full"
@@ -109,11 +111,29 @@ def test_an_error_while_embedding_stops_no_later_change(
     else:
         told = site.watched(lambda own: own["skipped"])
         assert told["skipped"] == [f"tin.txt: it cannot be embedded: {error}"]
-        assert site.names() == ["sub/two.pdf"]
+        wait(lambda: site.names() == ["sub/two.pdf"])
     (folder / "zinc.txt").write_text("Zinc keeps iron from rust.", encoding="utf-8")
     wait(lambda: "zinc.txt" in site.names())
     assert site.watched(is_read)["problem"] == ""
     assert ("tin.txt" in site.names()) == isinstance(error, OSError)
+
+
+def test_one_upload_that_cannot_be_embedded_fails_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    upsert = Index.upsert
+
+    def failing(index: Index, documents: Iterable[Document], *options: Any) -> WriteReport:
+        given = list(documents)
+        if any("Tin" in document.text for document in given):
+            raise NotFinite("NaN")
+        return upsert(index, given, *options)
+
+    monkeypatch.setattr(Index, "upsert", failing)
+    with lock_library(site.folder):
+        for name in ("Lead", "Tin", "Zinc"):
+            site.upload(f"{name}.txt", f"{name} is a metal.")
+        site.until(lambda progress: progress["busy"])
+    states = {job["name"]: (job["state"], job["message"]) for job in site.settled()}
+    assert states == {"Lead.txt": ("done", ""), "Tin.txt": ("failed", "NaN"), "Zinc.txt": ("done", "")}
 
 
 def test_what_is_more_urgent_comes_between(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from eddy_demo.cli.options import err
 from eddy_demo.cli.work import Choices, ingest_read
 from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError, NothingToRead
+from eddy_demo.library.ingest import Failures
 from eddy_demo.library.watching import WatchedFolder
 from eddy_demo.library.watching import watch as watch_folders
 from eddy_demo.readers.documents import ReadResult, SourceDocument
@@ -61,10 +62,11 @@ class _Watched:
             others = result.other_types if result.other_types != folder.other_types else Counter[str]()
             console.print_skipped(err, result.skipped, others)
 
-            def write(documents: list[SourceDocument]) -> None:
+            def write(documents: list[SourceDocument]) -> Failures:
                 read = ReadResult(documents)
-                _, embedder = ingest_read(self._library, read, self._choices, self._device, self._rebuild)
+                _, embedder, failed = ingest_read(self._library, read, self._choices, self._device, self._rebuild)
                 self._embedder, self._rebuild = embedder or self._embedder, False
+                return failed
 
             console.print_missing(err, folder.keep_alike(self._library, result, write), removed=True)
             deepen(self._library, self._device)

@@ -6,6 +6,7 @@ import json
 import shlex
 import tempfile
 import time
+from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,11 @@ from eddy_demo.evaluate import read_questions, score_library
 from eddy_demo.library.choices import choose_settings
 from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
 from eddy_demo.library.index import current_settings, open_library
-from eddy_demo.library.ingest import changed_documents, missing_documents, remove_documents
+from eddy_demo.library.ingest import Failures, changed_documents, missing_documents, remove_documents
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.rebuild import change_plan, finish_rebuild
 from eddy_demo.library.settings import LibrarySettings, delete_library, holds_library, read_settings
-from eddy_demo.readers.documents import ReadResult, read_documents
+from eddy_demo.readers.documents import ReadResult, SkippedFile, read_documents
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
 
@@ -50,10 +51,10 @@ def ingest(
     """Embed documents and store them."""
     with lock_for_command(library):
         result = _read(paths, library)
-        ingest_read(library, result, choices, device, rebuild)
+        failed = ingest_read(library, result, choices, device, rebuild)[2]
         handle_missing(library, paths, result, sync)
         deepen(library, device)
-    if result.skipped:
+    if result.skipped or failed:
         raise typer.Exit(1)
 
 
@@ -100,7 +101,7 @@ def demo(
     started = time.monotonic()
     with lock_for_command(library):
         result = _read(paths or [handbook.folder()], library)
-        settings, embedder = ingest_read(library, result, choices, device, rebuild)
+        settings, embedder, _ = ingest_read(library, result, choices, device, rebuild)
         embedder = embedder or load_embedder(settings, device)
         questions = question or list(handbook.QUESTIONS)
         for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
@@ -174,8 +175,12 @@ def _ask(
 
 def ingest_read(
     library: Path, result: ReadResult, choices: Choices, device: str | None, rebuild: bool
-) -> tuple[LibrarySettings, Embedder | None]:
-    """Write new and changed documents and report on them; return the embedder too, None if nothing was to write."""
+) -> tuple[LibrarySettings, Embedder | None, Failures]:
+    """Write new and changed documents, and report on them.
+
+    Returns:
+        The library's settings, the embedder (None if nothing was to write), and the errors of texts.
+    """
     if rebuild:
         _delete_library(library, device, choices)
     finish_rebuild(library)
@@ -188,18 +193,21 @@ def ingest_read(
     same = f"{pluralize(unchanged, 'document')} unchanged" if unchanged else ""
     if not changed:
         err.print(f"{library}: nothing to do{', ' if same else ''}{same}.")
-        return settings, None
+        return settings, None, {}
     console.print_notes(err, changed)
     if not holds_library(library):
         console.print_default_method(err, settings)
     embedder = load_embedder(settings, device)
     started = time.monotonic()
     with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
-        report = ingest_documents(library, settings, embedder, changed, progress)
+        report, failed = ingest_documents(library, settings, embedder, changed, progress)
     seconds = time.monotonic() - started
     written = pluralize(report.written + report.relabelled, "document")
     err.print(
         f"{library}: {written} written ({pluralize(report.passages, 'passage')}, "
         f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
     )
-    return settings, embedder
+    named = {document.key: document.name for document in changed}
+    lost = [SkippedFile(named[key], f"it cannot be embedded: {error}") for key, error in failed.items()]
+    console.print_skipped(err, lost, Counter())
+    return settings, embedder, failed

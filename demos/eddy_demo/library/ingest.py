@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from chroma_eddy import WriteReport
+from chroma_eddy import Index, WriteReport
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import open_library, open_stored, read_entries, to_index_document
 from eddy_demo.library.settings import (
@@ -19,7 +19,12 @@ from eddy_demo.library.settings import (
 )
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
+from eddy_embed.errors import InvalidText, NotFinite, TextTooLong, ZeroVector
 
+_OF_A_TEXT = (InvalidText, NotFinite, TextTooLong, ZeroVector, MemoryError, RuntimeError)
+"""Errors of embedding that another text may not have."""
+Failures = dict[str, Exception]
+"""Why documents could not be embedded, by their ids."""
 Progress = Callable[[float, int], None]
 """Called with the number of characters embedded and of documents written so far."""
 
@@ -67,14 +72,41 @@ def ingest(
     embedder: Embedder,
     documents: Sequence[SourceDocument],
     progress: Progress,
-) -> WriteReport:
-    """Embed documents and write them, each completely or not at all; a failed call begins no library."""
+) -> tuple[WriteReport, Failures]:
+    """Embed documents and write them, each completely or not at all; a failed call begins no library.
+
+    A text that cannot be embedded holds up no other: its error is returned, and those after it are written one by one.
+    """
     with open_library(folder, embedder, settings) as index:
         if not holds_library(folder):
             write_settings(folder, settings)  # before any row: without settings, rows would belong to no library
         try:
-            return index.upsert(map(to_index_document, documents), progress)
+            report, failed = _write(index, documents, progress)
         except BaseException:
             if index.was_absent:  # and nothing has been written since
                 forget_settings(folder)
             raise
+        if index.was_absent:
+            forget_settings(folder)
+        return report, failed
+
+
+def _write(index: Index, documents: Sequence[SourceDocument], progress: Progress) -> tuple[WriteReport, Failures]:
+    try:
+        return index.upsert(map(to_index_document, documents), progress), {}
+    except _OF_A_TEXT as error:
+        if len(documents) == 1:
+            return WriteReport(), {documents[0].key: error}
+    whole, failures, done = WriteReport(), Failures(), 0
+    for document in documents:
+
+        def report(characters: float, _: int, done: int = done) -> None:
+            progress(done + characters, 0)
+
+        own, failed = _write(index, [document], report)
+        failures |= failed
+        done += len(document.text)
+        whole.written += own.written + own.unchanged  # by the call that failed
+        for name in ("relabelled", "passages", "sentences", "tokens", "truncated"):
+            setattr(whole, name, getattr(whole, name) + getattr(own, name))
+    return whole, failures

@@ -12,17 +12,14 @@ from pathlib import Path
 import watchfiles
 
 from eddy_demo.errors import DemoError
-from eddy_demo.library.ingest import missing_documents, remove_documents
+from eddy_demo.library.ingest import Failures, missing_documents, remove_documents
 from eddy_demo.readers.documents import FileVersion, ReadResult, SkippedFile, SourceDocument, read_changed
 from eddy_demo.readers.limits import ReadingLimits
-from eddy_embed.errors import InvalidText, NotFinite, TextTooLong, ZeroVector
 
 _TICK_MS = 1000
 """Time after which folders that were added, or are there again, are noticed."""
 _QUIET_MS = 200
 """Time without a change after which the changes are read, since a file may be written in pieces."""
-_OF_A_TEXT = (InvalidText, NotFinite, TextTooLong, ZeroVector, MemoryError, RuntimeError)
-"""Errors of embedding that another text may not have."""
 
 
 @dataclass
@@ -50,14 +47,14 @@ class WatchedFolder:
         return read_changed([self.path], self.versions, limits, library, check, is_enough)
 
     def keep_alike(
-        self, library: Path, result: ReadResult, write: Callable[[list[SourceDocument]], object]
+        self, library: Path, result: ReadResult, write: Callable[[list[SourceDocument]], Failures]
     ) -> list[str]:
         """Bring a library to what was read; return the names of the documents that have left it.
 
-        `write` embeds and writes those documents that the library lacks. If it fails on some, their files are skipped,
-        and the others are written; the caller must hold the lock of the library.
+        `write` embeds and writes those documents that the library lacks; the files of those that fail count as skipped.
+        The caller must hold the lock of the library.
         """
-        failed = _write_each(result.documents, write) if result.documents else []
+        failed = write(result.documents) if result.documents else {}
         identity = _identity(self.path)
         # A disk that is not there looks like an empty folder, which is another one than before.
         is_other = identity is None or identity != self._identity
@@ -69,25 +66,13 @@ class WatchedFolder:
         skipped = defaultdict(list, kept)
         for each in result.skipped:
             skipped[each.origin].append(each)
-        for document, error in failed:
-            file = next(path for path in result.versions if f"{document.origin}#".startswith(f"{path}#"))
-            skipped[file].append(SkippedFile(document.name, f"it cannot be embedded: {error}", origin=file))
+        for document in result.documents:
+            if error := failed.get(document.key):
+                file = next(path for path in result.versions if f"{document.origin}#".startswith(f"{path}#"))
+                skipped[file].append(SkippedFile(document.name, f"it cannot be embedded: {error}", origin=file))
         self.skipped = dict(sorted(skipped.items()))
         self.versions, self.other_types = result.versions, result.other_types
         return list(missing.values())
-
-
-def _write_each(
-    documents: list[SourceDocument], write: Callable[[list[SourceDocument]], object]
-) -> list[tuple[SourceDocument, Exception]]:
-    """Write documents together, or else one by one; return those that fail, and why."""
-    try:
-        write(documents)
-    except _OF_A_TEXT as error:
-        if len(documents) > 1:
-            return [failed for document in documents for failed in _write_each([document], write)]
-        return [(documents[0], error)]
-    return []
 
 
 def watch(

@@ -15,7 +15,7 @@ from typing import Any
 from chroma_eddy import IndexInUse
 from eddy_demo.display_text import printable
 from eddy_demo.errors import NothingToRead
-from eddy_demo.library.ingest import changed_documents, ingest
+from eddy_demo.library.ingest import Failures, changed_documents, ingest
 from eddy_demo.library.settings import FOLDERS_FILE
 from eddy_demo.library.watching import WatchedFolder, watch
 from eddy_demo.readers.documents import ReadResult, SourceDocument, list_other_types, list_skipped
@@ -175,7 +175,7 @@ class FolderWatcher:
             characters = sum(len(document.text) for document in result.documents)
             return len(result.versions) - len(result.unchanged) >= BATCH or characters >= limits.batch_characters
 
-        def write(documents: Sequence[SourceDocument]) -> None:
+        def write(documents: Sequence[SourceDocument]) -> Failures:
             nonlocal changed_rows
             changed = changed_documents(reader.folder, documents)
             size = sum(len(document.text) for document in changed)
@@ -187,9 +187,10 @@ class FolderWatcher:
                 folder.state, folder.done = "embedding", min(characters / max(size, 1), 1.0)
                 self._jobs.notify()
 
-            if changed:
-                changed_rows = True
-                ingest(reader.folder, reader.settings, reader.embedder, changed, report_progress)
+            if not changed:
+                return {}
+            changed_rows = True
+            return ingest(reader.folder, reader.settings, reader.embedder, changed, report_progress)[1]
 
         folder.state, folder.done = "reading", 0.0
         self._jobs.notify()

@@ -208,7 +208,7 @@ class LibraryWriter:
             with self._locked():
                 reader = self.reader
                 documents = [job.content for job in ready if job.content is not None]
-                ingest(reader.folder, reader.settings, reader.embedder, documents, report_progress)
+                _, failed = ingest(reader.folder, reader.settings, reader.embedder, documents, report_progress)
         except (Interruption, IndexInUse):
             self.jobs.put_back()
             raise
@@ -221,7 +221,10 @@ class LibraryWriter:
         finally:
             self.reader.open_new()
         self.reader.open()
-        self._mark_written(ready)
+        for job in ready:
+            if problem := failed.get(job.document):
+                self.jobs.end(job, "failed", error_message(problem))
+        self._mark_written([job for job in ready if job.document not in failed])
 
     def _prepare(self, batch: Sequence[UploadJob]) -> list[UploadJob]:
         """Read the files of a batch; return those to embed, each text once, up to `Limits.batch_characters`."""
