@@ -15,7 +15,7 @@ from markdownify import MarkdownConverter
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.content import MAX_TITLE, Content, choose_title
 from eddy_demo.readers.markup.merged import fill_merged
-from eddy_demo.readers.markup.unseen import is_title, leave_out_unseen
+from eddy_demo.readers.markup.unseen import HEADINGS, is_title, leave_out_unseen
 from eddy_demo.readers.scripts import lowered, raised
 from eddy_embed.integrations import headings
 
@@ -29,10 +29,9 @@ _MAIN_SHARE = 0.2
 """Least share of a page's text in what it calls its main content; a placeholder has less."""
 _PLAIN = "a abbr b code del em i kbd s samp strong".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main summary details".split()
-_LAYOUT = ["table", "h1", "h2", "h3", "h4", "h5", "h6"]
+_LAYOUT = ["table", *HEADINGS]
 """A table that contains one of these only arranges a page."""
 _TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
-_HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _FRONT_MATTER = re.compile(r"---[ \t]*(?:\r\n?|\n)(.*?)(?<=[\r\n])---[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL)
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
@@ -47,7 +46,7 @@ def read_html(markup: str) -> Content:
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
     soup = BeautifulSoup(markup, "lxml")
     hidden = leave_out_unseen(soup)
-    tags = (soup.find(is_title), soup.find(_HEADINGS))
+    tags = (soup.find(is_title), soup.find(HEADINGS))
     title, notes = choose_title([_SPACE.sub(" ", tag.get_text()).strip() for tag in tags if isinstance(tag, Tag)])
     notes += hidden + _leave_out_surroundings(soup)
     _prepare(soup)

@@ -10,7 +10,7 @@ from bs4.element import NavigableString, Tag, TemplateString
 _EDIT = re.compile(r"[¶#§🔗]|\[\s*(?:edit|bearbeiten|modifier|editar|modifica|править)[^\]]*\]", re.IGNORECASE)
 """What pages put behind their headings, to link or change them."""
 _UNSEEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)", re.IGNORECASE)
-_HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
+HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 
 
 def is_title(tag: Tag) -> bool:
@@ -29,7 +29,7 @@ def leave_out_unseen(soup: BeautifulSoup) -> tuple[str, ...]:
         if not tag.decomposed:
             tag.decompose()
     _write_formulas_once(soup)
-    edits = (tag for heading in soup.find_all(_HEADINGS) for tag in heading.find_all(["a", "span"]))
+    edits = (tag for heading in soup.find_all(HEADINGS) for tag in heading.find_all(["a", "span"]))
     for tag in [tag for tag in edits if _EDIT.fullmatch(tag.get_text(strip=True))]:
         tag.extract()
     for button in soup.find_all("button"):
@@ -63,7 +63,7 @@ def _write_formulas_once(soup: BeautifulSoup) -> None:
 
 def _is_read(button: Tag) -> bool:
     """Whether a button is part of a heading or a sentence, as one that opens an answer is."""
-    if button.parent is None or button.find_parent([*_HEADINGS, "summary", "dt", "legend", "th"]):
+    if button.parent is None or button.find_parent([*HEADINGS, "summary", "dt", "legend", "th"]):
         return button.parent is not None
     strings = (str(each) for each in button.parent.find_all(string=True) if button not in each.parents)
     return button.parent.name in ("p", "li", "td", "dd", "span") and any(map(str.strip, strings))
