@@ -146,7 +146,7 @@ class IndexCore:
     # --- Reading
 
     def read(self, action: Callable[[], T]) -> T:
-        """Read the index; if it has changed underneath, reload it and read once more, while nobody may write.
+        """Read the index; if it has changed meanwhile, reload it and read once more, while nobody may write.
 
         Raises:
             FingerprintMismatch: Another process has replaced it by one of another embedder.
@@ -155,7 +155,11 @@ class IndexCore:
         try:
             if self.store.refresh() != self._identity:
                 raise NotFoundError(f"index {self.name!r} was made anew by another process")
-            return action()
+            before = self._state(self.store.known_metadata)
+            found = action()
+            # Rows that were deleted under a search are missing from what it finds, and nothing else tells.
+            if self._state(self.store.metadata()) == before:
+                return found
         except (NotFoundError, ForeignCollection, StorageError) as error:
             # A search while another process writes fails inside the database, with an InternalError.
             if isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError):
@@ -180,15 +184,23 @@ class IndexCore:
 
     def hidden_versions(self) -> set[str]:
         """Versions whose rows queries leave out: they are being written or removed."""
-        pending = self._pending()
+        return self._hidden(self._pending())
+
+    def _hidden(self, pending: Mapping[str, Sequence[str]]) -> set[str]:
         # A damaged document has no version, as a piece has none.
         found = {digest for digests in pending.values() for digest in digests if digest}
         named = {row.digest for row in self.entries(sorted(pending)).values()} if found else set()
         return found - named
 
-    def _pending(self) -> dict[str, list[str]]:
-        pending: dict[str, list[str]] = json.loads(self.store.known_metadata.get(_PENDING) or "{}")
+    def _pending(self, metadata: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+        known = self.store.known_metadata if metadata is None else metadata
+        pending: dict[str, list[str]] = json.loads(known.get(_PENDING) or "{}")
         return pending
+
+    def _state(self, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
+        """What is the same before and after a read if nothing was changed that it may have missed."""
+        pending = self._pending(metadata)
+        return metadata.get("eddy_written"), pending, self._hidden(pending)
 
     def documents(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
         """Documents that queries find, as they were given, by ids; None: all."""

@@ -6,8 +6,10 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from multiprocessing.synchronize import Barrier, Event
+from multiprocessing.synchronize import Barrier
+from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 from chromadb import Collection
@@ -17,7 +19,8 @@ from tests.processes import context
 
 from chroma_eddy import Document, ForeignCollection, Index, open_index
 from chroma_eddy.storage import collection_pair
-from chroma_eddy.storage.names import WRITER
+from chroma_eddy.storage.names import DOCUMENTS, WRITER
+from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from chroma_eddy.write.writer import Writer
@@ -184,7 +187,7 @@ def check_answers(index: Index) -> None:
         assert len(found) == 5 and all(found.values())
 
 
-def change_until(place: str, begin: Barrier, end: Event) -> None:
+def change_until(place: str, begin: Barrier, end: SharedEvent) -> None:
     with opened(place) as index:
         begin.wait(120)
         while not end.is_set():
@@ -192,7 +195,7 @@ def change_until(place: str, begin: Barrier, end: Event) -> None:
                 index.upsert(documents(5, version=version))
 
 
-def ask_until(place: str, begin: Barrier, end: Event) -> None:
+def ask_until(place: str, begin: Barrier, end: SharedEvent) -> None:
     with opened(place) as index:
         begin.wait(120)
         while not end.is_set():
@@ -221,6 +224,56 @@ def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(second
         assert [process.exitcode for process in others] == [0, 0]
         last = {document.text for document in documents(5, version=2)}
         assert {hit.text for hit in index.query(ASKED, 5, unit="document")} == last and index.check() == {}
+
+
+def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tmp_path, embedder, monkeypatch):
+    """Another process exchanges the versions after a reader has seen which to leave out, and deletes the old rows."""
+    began, exchange, deleted, end = Event(), Event(), Event(), Event()
+    upsert, mark_written, hidden, reload = Store.upsert, Store.mark_written, Index.hidden_versions, Index.reload
+
+    def held_upsert(self: Store, kind: str, rows: Rows) -> object:
+        if kind == DOCUMENTS:
+            began.set()
+            assert exchange.wait(60)
+        return upsert(self, kind, rows)
+
+    def held_mark(self: Store, **values: object) -> None:
+        deleted.set()
+        assert end.wait(60)
+        mark_written(self, **values)
+
+    def seen(self: Index) -> set[str]:
+        found = hidden(self)
+        exchange.set()
+        assert deleted.wait(60)
+        return found
+
+    def reloaded(self: Index) -> None:
+        end.set()
+        reload(self)
+
+    with opened(tmp_path / "db", embedder) as index:
+        index.upsert(documents(2))
+        assert len({hit.document for hit in index.query(ASKED, 100)}) == 2
+        monkeypatch.setattr(Store, "upsert", held_upsert)
+        monkeypatch.setattr(Store, "mark_written", held_mark)
+        with apart():
+            other = opened(tmp_path / "db", embedder)
+        writer = Thread(target=other.upsert, args=(documents(2, version=2),))
+        writer.start()
+        assert began.wait(60)
+        monkeypatch.setattr(Index, "hidden_versions", seen)
+        monkeypatch.setattr(Index, "reload", reloaded)
+        try:
+            hits = index.query(ASKED, 100)
+        finally:
+            end.set()
+            writer.join()
+        texts = {document.id: document.text for document in documents(2, version=2)}
+        assert {hit.document for hit in hits} == set(texts)
+        assert all(texts[hit.document][hit.start : hit.end] == hit.text for hit in hits)
+    with apart():
+        other.close()
 
 
 def test_a_read_is_repeated_once_while_nobody_writes(tmp_path, embedder) -> None:

@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -223,8 +223,9 @@ class StoredVectors:
         found = {}
         for segment in segments:
             for path in sorted(self._database.glob(f"{segment}/*")):
-                state = path.stat()
-                found[path.relative_to(self._database).as_posix()] = state.st_size, state.st_mtime_ns
+                with suppress(FileNotFoundError):  # another process makes them anew
+                    state = path.stat()
+                    found[path.relative_to(self._database).as_posix()] = state.st_size, state.st_mtime_ns
         return found
 
 
