@@ -11,7 +11,7 @@ from pathlib import Path
 
 import openpyxl
 import pytest
-from tests.demo.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, with_chart
+from tests.demo.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, with_charts
 from tests.demo.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, formats, merged_sheet, saved, slides
 
 from eddy_demo.readers.documents import SourceDocument, read_documents
@@ -114,7 +114,7 @@ def test_an_archive_is_measured_before_it_is_unpacked(tmp_path: Path) -> None:
     ("name", "made", "note"),
     [
         ("a.pptx", lambda part: diagram_slide(DIAGRAM, part), "damaged charts or diagrams (1)"),
-        ("a.docx", with_chart, "a damaged chart or diagram"),
+        ("a.docx", with_charts, "a damaged chart or diagram"),
     ],
 )
 def test_a_damaged_chart_costs_only_itself(
@@ -136,7 +136,7 @@ def test_a_damaged_chart_costs_only_itself(
     [
         ("a.pptx", slides(), "ppt/slides/slide1.xml", "Leaves at six"),
         ("a.pptx", diagram_slide(DIAGRAM, NEWER), "ppt/graphic0.xml", "Ferry"),
-        ("a.docx", with_chart(NEWER), "word/chart1.xml", "Costs"),
+        ("a.docx", with_charts(NEWER), "word/chart0.xml", "Costs"),
         ("a.xlsx", formats(), "xl/workbook.xml", "Prices"),
         ("a.xlsx", formats(), "xl/worksheets/sheet1.xml", "shown"),
         ("a.epub", book(), "OPS/book.opf", "The Bay"),

@@ -139,24 +139,31 @@ def diagram_slide(*parts: bytes) -> bytes:
     return saved(file)
 
 
-def with_chart(part: bytes) -> bytes:
-    """A Word file with a chart below a paragraph."""
-    drawing = f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="chart"/></w:drawing></w:r>'
+def with_charts(*parts: bytes) -> bytes:
+    """A Word file with charts below a paragraph."""
+    drawings = (
+        f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="chart{n}"/></w:drawing></w:r>' for n in range(len(parts))
+    )
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(word(drawing))) as source, zipfile.ZipFile(out, "w") as target:
+    with zipfile.ZipFile(io.BytesIO(word(*drawings))) as source, zipfile.ZipFile(out, "w") as target:
         for name in source.namelist():
             body = source.read(name)
             if name == "word/_rels/document.xml.rels":
-                link = b'<Relationship Id="chart" Type="chart" Target="charts/../chart1.xml"/></Relationships>'
-                body = body.replace(b"</Relationships>", link)
+                links = "".join(
+                    f'<Relationship Id="chart{n}" Type="chart" Target="charts/../chart{n}.xml"/>'
+                    for n in range(len(parts))
+                )
+                body = body.replace(b"</Relationships>", f"{links}</Relationships>".encode())
             target.writestr(name, body)
-        target.writestr("word/chart1.xml", part)
+        for n, part in enumerate(parts):
+            target.writestr(f"word/chart{n}.xml", part)
     return out.getvalue()
 
 
-def word_chart() -> bytes:
+def word_charts() -> bytes:
     with zipfile.ZipFile(io.BytesIO(charts())) as archive:
-        return with_chart(archive.read(min(name for name in archive.namelist() if name.startswith("ppt/charts/chart"))))
+        chart = archive.read(min(name for name in archive.namelist() if name.startswith("ppt/charts/chart")))
+    return with_charts(chart, DIAGRAM)
 
 
 def chart_sheet() -> bytes:
@@ -186,6 +193,6 @@ GRAPHIC_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: diagram_slide(DIAGRAM, NEWER),
         "- Ferry\n  - Crew\n  - Sails\n\nCosts\n\n|  | Euro |\n| Fuel | -1,200 |\n| Total | 300 |\n\nSo E=mc²",
     ),
-    "word: a chart": (".docx", word_chart, f"Start\n\n{_SHARES}"),
+    "word: a chart and a diagram": (".docx", word_charts, f"Start\n\n{_SHARES}\n\n- Ferry\n- Crew\n- Sails"),
     "sheets: a chart of cells": (".xlsx", chart_sheet, "# Boats\n\n| Bay | 3 |\n| Cliff | 4 |\n\nBoats at each pier"),
 }

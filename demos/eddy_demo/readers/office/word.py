@@ -74,7 +74,7 @@ def _linked_part(archive: zipfile.ZipFile, name: str, link: str) -> bytes:
 
 def _simplified_part(part: bytes, linked: Callable[[str], bytes], damaged: list[str]) -> bytes:
     root = etree.fromstring(part, XML_PARSER)
-    for drawing in list(root.iter(f"{_W}drawing")):
+    for drawing in reversed(list(root.iter(f"{_W}drawing"))):  # each comes behind its paragraph, before later ones
         paragraph, link = next(drawing.iterancestors(f"{_W}p"), None), graphic_link(drawing)
         if paragraph is None or link is None:
             continue
