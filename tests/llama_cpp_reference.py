@@ -28,6 +28,8 @@ def main() -> None:
         type_k=llama_cpp.GGML_TYPE_F32,
         type_v=llama_cpp.GGML_TYPE_F32,
         flash_attn=False,
+        yarn_beta_fast=-1.0,  # the file's own
+        yarn_beta_slow=-1.0,
         verbose=False,
     )
     ids = [model.tokenize(text.encode(), add_bos=False, special=False) for text in asked["texts"]]

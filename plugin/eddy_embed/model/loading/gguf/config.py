@@ -158,6 +158,7 @@ def _gemma4(file: GgufFile, head_dim: int) -> dict[str, Any]:
 
 
 def _gpt_oss(file: GgufFile, head_dim: int) -> dict[str, Any]:
+    # Of the model's configuration, and not in the file: llama.cpp rounds the ends of the ramp.
     return {"head_dim": head_dim, "rope_parameters": _rope(file, head_dim) | {"truncate": False}}
 
 
