@@ -32,7 +32,8 @@ TEXTS = [text.translate(FOLDED) for text in mixed_texts(1000)]  # which Eddy doe
 EMBEDDED = [text.translate(FOLDED) for text in mixed_texts(400, seed=5) if 40 < len(text) < 200][:20]
 OTHERWISE = ("phi3, sliding", "gpt-oss", "command-r, normed keys")
 """llama.cpp reads Phi 3 without its window (https://github.com/ggml-org/llama.cpp/pull/13676), gpt-oss with the ends of
-YaRN's ramp rounded, where the model's own configuration says `truncate: false`, and no tiny Command R with normed keys."""
+YaRN's ramp rounded, where the model's own configuration says `truncate: false`, and no small Command R
+with normed keys."""
 RECIPES: dict[str, Recipe] = {name: each for name, each in (FAMILIES | VARIANTS).items() if name not in OTHERWISE}
 
 
