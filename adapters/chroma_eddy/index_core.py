@@ -164,10 +164,14 @@ class IndexCore:
             # A search while another process writes fails inside the database, with an InternalError.
             if isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError):
                 raise
-        self.reload()
-        with translated_errors(self.store.place), self.store.connection.row_lock or nullcontext():
-            self.store.connection.reopen()
-            return action()
+        while True:
+            self.reload()
+            with translated_errors(self.store.place), self.store.connection.row_lock or nullcontext():
+                self.store.connection.reopen()
+                main = self.store.find()
+                # Who replaces an index does not hold this lock, and may have done so since the reload.
+                if (None if main is None else main.id) == self._identity:
+                    return action()
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, DocumentRow]:
         """The documents' rows by id; None: of all documents."""
@@ -227,11 +231,11 @@ class IndexCore:
         """
         self.store.connection.check_open()
         self.store.forget()
-        stored, given = self.store.settings(), self._given
+        # The identity first: of an index that is replaced in between, it is one that `read` no longer finds.
+        identity, stored, given = self.store.identity, self.store.settings(), self._given
         if stored is None:  # a swap may be between the two names of the main collection
             wait_for_swap(self.store)
-            stored = self.store.settings()
-        identity = self.store.identity
+            identity, stored = self.store.identity, self.store.settings()
         vectors = self.store.vectors
         if given is not None and not given.is_fitted and vectors is not None and vectors.fit.exists():
             kept = Fitted.load(vectors.fit)

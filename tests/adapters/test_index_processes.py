@@ -25,6 +25,7 @@ from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from chroma_eddy.write.writer import Writer
 from eddy_embed import Embedder
+from eddy_embed.errors import FingerprintMismatch
 
 ASKED = "When do boats with a deep keel leave?"
 
@@ -297,6 +298,32 @@ def test_a_read_is_repeated_once_while_nobody_writes(tmp_path, embedder) -> None
     with pytest.raises(ForeignCollection, match="rows differ"):
         index.read(fail)
     assert len(attempts) == 4
+
+
+def test_an_index_that_is_replaced_before_a_read_is_repeated_is_not_taken_for_the_old_one(
+    tmp_path, embedder, monkeypatch
+):
+    """Vectors of both embedders have the same width, so nothing but the comparison of fingerprints tells them apart."""
+    reload = Index.reload
+
+    def replaced_after(self: Index) -> None:
+        monkeypatch.setattr(Index, "reload", reload)
+        reload(self)
+        with apart(), opened(tmp_path, embedder) as other:
+            other.reindex(Embedder("eddy-tiny", method="plain:exit=-2"))
+
+    with opened(tmp_path, embedder) as index:
+        index.upsert(documents(1))
+        attempts: list[str] = []
+
+        def read() -> None:
+            attempts.append(index.settings.fingerprint)
+            raise ForeignCollection("rows differ")
+
+        monkeypatch.setattr(Index, "reload", replaced_after)
+        with pytest.raises(FingerprintMismatch):
+            index.read(read)
+        assert len(attempts) == 1
 
 
 def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedder):
