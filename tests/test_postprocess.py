@@ -20,7 +20,7 @@ from tests.selection import each_once
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding import calibration
-from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.finalize import VectorFinalizer, unit
 from eddy_embed.errors import (
     FingerprintMismatch,
     IncompatibleMethods,
@@ -28,6 +28,7 @@ from eddy_embed.errors import (
     InvalidText,
     NotFinite,
 )
+from eddy_embed.integrations import unrelated_cosines
 from eddy_embed.parts.postprocess import Fitted, Post, fit
 from eddy_embed.text.general import GeneralText, general_text
 from eddy_embed.utils.moments import RunningCovariance
@@ -239,6 +240,22 @@ def test_types_of_numbers_have_calibrations_of_their_own(tmp_path, monkeypatch) 
     monkeypatch.setattr(calibration, "general_text", lambda: few._replace(name="general:other"))
     calibration.calibrated(e._pipeline, post, e.made_by, "float32", None)
     assert len(list(tmp_path.rglob("*.npz"))) == 3
+
+
+def test_cosines_of_unrelated_texts_are_computed_once_for_what_makes_vectors(tmp_path, monkeypatch) -> None:
+    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
+    (model, tokenizer), text, files = families.build("llama"), general_text(), []
+    for method, options in (("plain:exit=2", {}), ("plain:exit=2", {"normalize": False}), ("plain:exit=2+centre", {})):
+        one, again = (Embedder(model, tokenizer=tokenizer, method=method, **options) for _ in range(2))
+        cosines = unit(one.encode_query(text.questions[::3])) @ unit(one.encode_document(text.passages[::3])).T
+        counted = copy.copy(one.counts)
+        assert unrelated_cosines(one) == pytest.approx((cosines.mean(), cosines.std()), abs=1e-5)
+        assert one.counts == counted
+        with monkeypatch.context() as patch:
+            patch.setattr("eddy_embed.encoding.calibration.general_text", lambda: text._replace(questions=[]))
+            assert unrelated_cosines(again) == unrelated_cosines(one)
+        files.append(len(list(tmp_path.glob("unrelated/*.json"))))
+    assert files == [1, 2, 3]
 
 
 def test_a_calibrated_method_has_the_same_fingerprint_in_every_process(tmp_path) -> None:

@@ -56,7 +56,7 @@ class Index(IndexCore):
             name=self.name,
             fingerprint=self.settings.fingerprint,
             settings=self.settings.embedder,
-            dimension=self._dimension,
+            dimension=self.dimension,
             documents=len(rows),
             passages=self.store.count(MAIN),
             sentences=sum(row.sentences for row in rows),

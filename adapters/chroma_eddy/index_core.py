@@ -111,7 +111,8 @@ class IndexCore:
         return self.settings.sentence_vectors and self.runs_layers and self.store.connection.folder is not None
 
     @property
-    def _dimension(self) -> int:
+    def dimension(self) -> int:
+        """Width of the stored vectors; 0 where neither an embedder nor an index says it."""
         if self._embedder is not None:
             return self._embedder.dimension
         return int(self.store.metadata().get("eddy_dimension", 0))

@@ -198,6 +198,8 @@ class ChromaRows(Chroma):
         conditions = {name: value for name, value in kwargs.items() if value}
         if ids is None and not conditions:
             raise InvalidParameter("delete was given no ids and no where=, and would empty the index; name them")
+        if ids is not None and not ids:
+            return True
         got = get_rows(self.index, ids, **conditions, include=["metadatas"])
         rows = list(zip(got["ids"], got["metadatas"], strict=True))
         whole = Counter(str(row[DOCUMENT]) for _, row in rows if PIECE not in row)

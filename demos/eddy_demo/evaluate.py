@@ -12,6 +12,7 @@ from typing import Any
 
 from chroma_eddy import Hit, Index
 from eddy_demo.errors import DemoError
+from eddy_embed.integrations import unrelated_cosines
 
 _DEPTH = 10
 
@@ -116,7 +117,8 @@ def _score(system: str, index: Index, questions: Sequence[JudgedQuestion], **opt
     def share(depth: int) -> float:
         return sum(rank <= depth for rank in ranks) / len(ranks)
 
-    answers = [_quotes(question, hits) for question, hits in zip(questions, found, strict=True)]
+    unrelated = unrelated_cosines(index.embedder)
+    answers = [_quotes(question, hits, unrelated) for question, hits in zip(questions, found, strict=True)]
     quoted = {
         "answered": sum(right is not None for right in answers) / len(answers),
         "quoted": sum(bool(right) for right in answers) / len(answers),
@@ -132,12 +134,12 @@ def _rank(question: JudgedQuestion, hits: Sequence[Hit]) -> int:
     return next((rank for rank, hit in enumerate(hits, start=1) if question.answered_by(hit)), _DEPTH + 1)
 
 
-def _quotes(question: JudgedQuestion, hits: list[Hit]) -> bool | None:
+def _quotes(question: JudgedQuestion, hits: list[Hit], unrelated: tuple[float, float]) -> bool | None:
     """Whether the sentences that the page quotes from hits answer; None if it quotes none."""
     from eddy_demo.web.answers.answering import extract_sentences
     from eddy_demo.web.answers.support import CANDIDATES
 
-    sentences = extract_sentences(hits[:CANDIDATES])["sentences"]
+    sentences = extract_sentences(hits[:CANDIDATES], unrelated)["sentences"]
     if not sentences:
         return None
     if question.needle is not None:

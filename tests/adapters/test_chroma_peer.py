@@ -104,6 +104,8 @@ def test_rows_are_changed_and_deleted(store: EddyChroma) -> None:
     assert store.get("s1") == {**store.get("s1"), "documents": ["A zeppelin."], "metadatas": [{"n": 99}]}
     with pytest.raises(InvalidParameter, match="no row 'x'"):
         store.update_documents(["s2", "x"], [Document("a"), Document("b")])
+    count = len(store.get()["ids"])
+    assert store.delete([]) and len(store.get()["ids"]) == count
     assert store.delete(where={"n": 99}) and store.get("s1")["ids"] == []
     assert store.delete(["s2", "s3"], where={"shelf": "a"}) and store.get(["s2", "s3"])["ids"] == ["s3"]
     store.ingest([Document(each.text, id=each.id, metadata={"whole": at}) for at, each in enumerate(texts(3))])

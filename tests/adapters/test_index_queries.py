@@ -251,6 +251,14 @@ def test_wrong_conditions_are_quoted(shelf, condition) -> None:
             call()
 
 
+@pytest.mark.parametrize(
+    "wrong", [[0.5, 0.5], [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]], ids=["2", "nan", "inf"]
+)
+def test_vectors_that_no_question_has_are_refused(shelf, wrong) -> None:
+    with pytest.raises(InvalidParameter, match=r"'notes' takes finite ones, 320 wide"):
+        shelf.search(wrong)
+
+
 def test_a_pattern_that_only_the_database_refuses_is_no_failure_of_the_disk(shelf) -> None:
     with pytest.raises(InvalidParameter, match=r"\(\?=a\)"):
         shelf.query(ASKED, where_document={"$regex": "(?=a)"})

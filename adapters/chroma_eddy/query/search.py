@@ -38,9 +38,14 @@ def search(
 
     Raises:
         FingerprintMismatch: Another embedder made the index's vectors.
-        InvalidParameter: The index cannot answer such a query.
+        InvalidParameter: The index cannot answer such a query, or a vector has another width, or NaN or infinity.
     """
     query.check()
+    if vectors.shape[-1] != (width := index.dimension or vectors.shape[-1]) or not np.isfinite(vectors).all():
+        raise InvalidParameter(
+            f"vectors of questions have the shape {vectors.shape}, or hold NaN or infinity; index {index.name!r} takes "
+            f"finite ones, {width} wide, of its own embedder"
+        )
     texts = questions or [""] * len(vectors)
 
     def ask() -> list[list[Hit]]:

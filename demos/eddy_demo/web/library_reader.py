@@ -24,7 +24,7 @@ from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations import Floats, LongDocument
+from eddy_embed.integrations import Floats, LongDocument, unrelated_cosines
 
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4
@@ -190,6 +190,7 @@ class LibraryReader:
         opened = open_library(self.folder, embedder, settings)
         self._write_mark = opened.version()[1]
         if opened.exists:
+            unrelated_cosines(opened.embedder)  # general text is read once for a model: no question shall wait for that
             self.index = opened
         else:  # its first documents are being embedded
             opened.close()

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from eddy_embed import methods
-from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.finalize import VectorFinalizer, unit
 from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.validation import chunks
 from eddy_embed.errors import InvalidParameter
@@ -35,6 +35,8 @@ ALIKE = 1e-5
 """States this near to their mean, relative to its length, are one: what differs is rounding."""
 FEWEST = 100
 """Fewest different sentences or states; at 100 an estimate is off by a tenth, which is what the rule looks for."""
+EVERY = 3
+"""Of so many general passages and questions, one enters the statistics of unrelated ones: thousands of pairs."""
 MEASURED = methods.kv(layers="", exit=-2, pool="last")
 """The prompt of `kv` up to the last layer but one, without re-routing."""
 
@@ -77,6 +79,32 @@ def _moments(pipeline: Pipeline, post: Post, texts: list[str], role: TextRole, b
         for _, chunk in chunks(texts)
     )
     return statistics(post, parts)
+
+
+def unrelated(pipeline: Pipeline, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> tuple[float, float]:
+    """Mean and standard deviation of cosines of questions with passages about other things, all of them general text.
+
+    Read from the cache, else computed and kept there. Arguments are those of `calibrated`, `made_by` with the
+    post-processing, which `pipeline` has.
+    """
+    text = general_text()
+    about = {"made_by": made_by, "dtype": dtype, "general": text.name}
+    file = cache_folder() / "unrelated" / f"{digest(about)}.json"
+    with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew
+        mean, deviation = json.loads(file.read_text(encoding="utf-8"))
+        return float(mean), float(deviation)
+    pipeline = replace(pipeline, counts=Counts())
+
+    def vectors(texts: list[str], role: TextRole) -> Doubles:
+        return unit(np.stack([vector for _, vector in pipeline.vectors(texts[::EVERY], role, bar)]))
+
+    cosines = vectors(text.questions, "query") @ vectors(text.passages, "document").T
+    found = float(cosines.mean()), float(cosines.std())
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_write(file) as out:
+            out.write(json.dumps(found).encode())
+    return found
 
 
 # --- Layers for kv

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from eddy_embed.integrations.settings import *
     from eddy_embed.integrations.shared_embedders import *
     from eddy_embed.integrations.shared_rerankers import *
+    from eddy_embed.integrations.unrelated import *
     from eddy_embed.integrations.whole_documents import *
     from eddy_embed.model.fingerprint import *
     from eddy_embed.model.loading import inventory as inventory
@@ -54,6 +55,7 @@ _NAMES = {
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",
     "integrations.shared_embedders": "EmbedderOwner in_worker live_error name_of open_embedder",
     "integrations.shared_rerankers": "RerankerOwner open_reranker",
+    "integrations.unrelated": "unrelated_cosines",
     "integrations.whole_documents": "filled grouped_by_size warn_of_blank with_text",
     "model.fingerprint": "digest",
     "model.loading.catalog": "CATALOG",

@@ -11,6 +11,7 @@ from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.support import ANSWERS, CANDIDATES, best_support, is_fragment, is_prose, support
 from eddy_demo.web.http.events import Event
 from eddy_demo.web.library_reader import LibraryReader, is_drawn
+from eddy_embed.integrations import unrelated_cosines
 
 MAX_SENTENCES = 3
 """Maximum number of sentences that an answer shows, and that a model writes from."""
@@ -46,8 +47,8 @@ def answer_question(
     result = reader.read(lambda index: None if index is None else _search(index, question, k, documents, judging))
     if result is None:
         return []
-    extract, hits = result
-    ranked = [("hit", {"rank": rank, **hit_data(hit)}) for rank, hit in enumerate(hits, start=1)]
+    extract, hits, unrelated = result
+    ranked = [("hit", {"rank": rank, **hit_data(hit, unrelated)}) for rank, hit in enumerate(hits, start=1)]
     return [("answer", extract), *ranked]
 
 
@@ -58,14 +59,15 @@ def quoted(events: list[Event]) -> list[dict[str, Any]]:
 
 def _search(
     index: Index, question: str, k: int, documents: list[str] | None, judging: dict[str, Any]
-) -> tuple[dict[str, Any], list[Hit]]:
+) -> tuple[dict[str, Any], list[Hit], tuple[float, float]]:
     hits = index.query(question, max(k, CANDIDATES), documents=documents, hybrid=True, sentences=True, **judging)
-    return extract_sentences(hits[:CANDIDATES]), hits[:k]
+    unrelated = unrelated_cosines(index.embedder)
+    return extract_sentences(hits[:CANDIDATES], unrelated), hits[:k], unrelated
 
 
-def extract_sentences(hits: list[Hit]) -> dict[str, Any]:
+def extract_sentences(hits: list[Hit], unrelated: tuple[float, float]) -> dict[str, Any]:
     """Select the sentences of the passages that answer, best first by their own and their passage's score."""
-    supported = [hit for hit in hits if support(hit) >= ANSWERS]
+    supported = [hit for hit in hits if support(hit, unrelated) >= ANSWERS]
     found = [(sentence, hit) for hit in supported for sentence in hit.sentences if is_prose(sentence.text)]
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
@@ -75,8 +77,8 @@ def extract_sentences(hits: list[Hit]) -> dict[str, Any]:
         text = " ".join(printable(sentence.text).split())
         if text not in texts:
             texts.add(text)
-            selected.append({"n": len(selected) + 1, "text": text, **hit_location(hit, sentence)})
-    return {"best": round(best_support(hits), 4), "sentences": selected}
+            selected.append({"n": len(selected) + 1, "text": text, **hit_location(hit, sentence, unrelated)})
+    return {"best": round(best_support(hits, unrelated), 4), "sentences": selected}
 
 
 def _rank(found: tuple[Highlight, Hit]) -> tuple[bool, float]:
@@ -84,7 +86,7 @@ def _rank(found: tuple[Highlight, Hit]) -> tuple[bool, float]:
     return is_fragment(sentence.text), -(sentence.score + hit.score)
 
 
-def hit_location(hit: Hit, sentence: Highlight | None) -> dict[str, Any]:
+def hit_location(hit: Hit, sentence: Highlight | None, unrelated: tuple[float, float]) -> dict[str, Any]:
     """Return where a sentence of a hit is, or else the hit, as the page shows it."""
     place = sentence or hit
     title = hit.metadata.get("title", "")
@@ -96,7 +98,7 @@ def hit_location(hit: Hit, sentence: Highlight | None) -> dict[str, Any]:
         "name": printable(str(hit.metadata.get("name", hit.document))),
         "title": printable(str(title)),
         "cosine": round(place.cosine, 4),
-        "fit": round(min(max(support(hit), 0.0), 1.0), 2),
+        "fit": round(min(max(support(hit, unrelated), 0.0), 1.0), 2),
         "start": place.start,
         "end": place.end,
         "page": place.page,
@@ -108,7 +110,7 @@ def hit_location(hit: Hit, sentence: Highlight | None) -> dict[str, Any]:
     }
 
 
-def hit_data(hit: Hit) -> dict[str, Any]:
+def hit_data(hit: Hit, unrelated: tuple[float, float]) -> dict[str, Any]:
     """Return a passage in parts: its sentences with their cosines, and the text between them."""
     flat = unwrapped(hit.text)
     parts: list[dict[str, Any]] = []
@@ -130,7 +132,7 @@ def hit_data(hit: Hit) -> dict[str, Any]:
         parts.append({"pieces": _pieces(flat, hit, at, hit.end)})
     target = (hit.start, hit.end) if nearest is None else (nearest.start, nearest.end)
     return {
-        **hit_location(hit, None),
+        **hit_location(hit, None, unrelated),
         "cited": pages_cited(nearest or hit),
         "parts": parts,
         "link": span_link(hit.document, *target),
