@@ -57,17 +57,12 @@ warnings.warn("of the program's own")
 
 
 WAYS_IN = [
-    "import eddy_embed.embedder",
     "from llama_index.embeddings.eddy import EddyEmbedding; EddyEmbedding('eddy-tiny', method='plain')",
-    "from langchain_eddy import EddyEmbeddings; EddyEmbeddings(model='eddy-tiny', method='plain').embed_query('a')",
-    "app('evaluate eddy-tiny -m plain:exit=0 --collapse')",
-    "app('layers eddy-tiny --sample docs/methods.md --sentences 100')",
+    "import eddy_embed.analysis.evaluate.runner",
+    "import eddy_embed.analysis.layers",
 ]
 EACH = """
 import os, sys, torch
-def app(line):
-    from eddy_embed.cli import app
-    app(line.split(), standalone_mode=False)
 for way in sys.argv[1:]:
     print("way in:", way, file=sys.stderr, flush=True)
     if child := os.fork():
