@@ -86,7 +86,7 @@ def test_a_passage_answers_by_its_words_and_a_document_by_its_best_passage(resul
     (tmp_path / "files" / "bread.md").write_text("A loaf of rye keeps three\ndays.")
     manuals = search.of_files(tmp_path / "files", tmp_path / "questions.jsonl")
     assert manuals.sets == {"paraphrases": [0], "keywords": [1]}
-    assert [document.id for document in manuals.documents] == ["bread.md"]
+    assert [document.metadata["name"] for document in manuals.documents] == ["bread.md"]
     hits = [SimpleNamespace(document=name, text=text) for name, text in (("b", "Rye."), ("a", "Three Days"), ("b", ""))]
     assert [manuals.judge(at, hits) for at in (0, 1)] == [0.5, 1.0]
     task = search.of_task(Retrieval("cisi", ["a", "b"], ["one", "two"], ["q"], [{"a": 1.0}], 0))
