@@ -66,6 +66,54 @@ def test_terms(text: str, expected: str) -> None:
     assert TermAnalyzer("en").texts(text) == expected.split()
 
 
+@pytest.mark.parametrize(
+    ("dotted", "joined"),
+    [
+        ("Ph.D.", "PhD"),
+        ("Ph.Ds", "PhDs"),
+        ("M.Sc.", "MSc"),
+        ("D.Phil.", "DPhil"),
+        ("LL.M.", "LLM"),
+        ("B.A.", "BA"),
+        *[("U.S.A.", "USA"), ("u.s.s.r.", "USSR"), ("e.g.", "eg"), ("p.m.", "PM"), ("U.N.-led", "UN led")],
+        *[("J.R.R. Tolkien", "JRR Tolkien"), ("z.B.", "zB"), ("S.p.A.", "SpA"), ("С.С.С.Р.", "СССР")],
+        ("Node.js", "nodejs"),
+        ("vue.js", "VueJS"),
+        ("D3.js", "d3js"),
+        ("Socket.IO", "SocketIO"),
+        ("ASP.NET", "aspnet"),
+        *[("Booking.com", "bookingcom"), ("H.264", "h264"), ("x.264", "X264"), ("(Node.js's)", "NodeJS")],
+    ],
+)
+def test_dots_within_words_are_joined(dotted: str, joined: str) -> None:
+    analyzer = TermAnalyzer("en")
+    for asked, text in ((dotted, joined), (joined, dotted)):
+        assert analyzer.of_question(asked)[0] in analyzer.texts(f"It is {text}, they say.")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1.2.3 v1.2.3 1.2.3-beta", "1.2.3 1 2 3 v1.2.3 v1 2 3 1.2.3beta 1 2 3 beta"),
+        ("python3.11 Python 3.11", "python3.11 3.11 python3 11 python 3 python 3.11 3 11"),
+        (
+            "1.5-inch 3.5mm 1,000-2,500",
+            "1.5inch 1.5 1 5 inch 3.5mm 3.5 3 5mm 5 mm 1.0002.500 1.000 1000 2.500 2500 1 000 2 500",
+        ),
+        ("a.py x.y.z main.c", "a py xyz mainc main c"),
+        ("in the U.S. The end. So", "in the us the end so"),
+        ("the U.S.The e.g.the", "the u s the eg the"),
+        ("docs.python.org foo.bar.baz", "doc python org foo bar baz"),
+        ("wait...what a . b .. c.", "wait what a b c"),
+        ("non-C++ a C#-like .NET-based R&D-heavy", "c++ nonc non a c# like .net netbas net base r&d heavi"),
+    ],
+)
+def test_dots_elsewhere_join_nothing_that_is_another_word(text: str, expected: str) -> None:
+    found = list(TermAnalyzer("en")(text))
+    assert [term.text for term in found] == expected.split()
+    assert all(text[term.start : term.end].strip() for term in found)
+
+
 def test_a_question_loses_its_stop_words_unless_it_has_no_others() -> None:
     analyzer = TermAnalyzer("en")
     asked = analyzer.of_question("Why does the ferry leave the ferry's harbour?")
@@ -370,8 +418,8 @@ PAGES = {
     "csharp": "Services are written in C# and run on .NET.",
     "cpp": "The kernel of the library is C++.",
     "c": "C has no classes, and R and Go neither.",
-    "wifi": "The WiFi of the ferry costs nothing; write an E-Mail.",
-    "covid": "COVID19 closed the harbour in 2026; Mr. O'Brien paid 1,299.00.",
+    "wifi": "The WiFi of the ferry costs nothing; write an E-Mail, by Node.js.",
+    "covid": "COVID19 closed the harbour in 2026; Mr. O'Brien, Ph.D. of the U.S.A., paid 1,299.00.",
     "arabic": "كُتِبَ في ٢٠٢٦",
     "deep": "A deep\nkeel needs deep water. Boats wait for the tide 🚢.",
     "shallow": "A keel that is deep; boats leave.",
@@ -390,7 +438,13 @@ def pages(tmp_path_factory, embedder: Embedder) -> Index:
     [
         *[("猫", "cat"), ("배", "korean"), ("C#", "csharp"), ("C++", "cpp"), (".NET", "csharp"), ("C", "c")],
         *[("wi-fi", "wifi"), ("email", "wifi"), ("covid-19", "covid"), ("OBrien", "covid"), ("1299.00", "covid")],
-        *[("1299", "covid"), ("كتب", "arabic"), ("🚢", "deep"), ("أُكتب ٢٠٢٦ 2026", "arabic")],
+        ("PhD", "covid"),
+        ("nodejs", "wifi"),
+        ("USA", "covid"),
+        ("1299", "covid"),
+        ("كتب", "arabic"),
+        ("🚢", "deep"),
+        ("أُكتب ٢٠٢٦ 2026", "arabic"),
     ],
 )
 def test_spellings_meet(pages: Index, asked: str, first: str) -> None:
@@ -428,6 +482,23 @@ def test_longer_questions_are_prose(pages: Index) -> None:
     assert len(words) == LONGEST + 1
     assert {hit.document for hit in pages.query(" ".join(words), 10, alpha=0)} >= {"deep", "shallow"}
     assert not pages.query(" ".join(words[1:]), 10, alpha=0)
+
+
+def test_words_that_were_cut_otherwise_are_cut_anew_from_the_stored_texts(tmp_path: Path, embedder: Embedder) -> None:
+    with open_index(tmp_path, "notes", embedder) as index:
+        index.upsert([Document("doctor", "She has a Ph.D. in geology."), Document("other", "The sea is calm.")])
+        folder, held = index.store.words_folder, rows(index)
+        (id_,) = (id_ for id_, (_, row, _) in held[MAIN].items() if row["eddy_document"] == "doctor")
+        digest = held[MAIN][id_][1]["eddy_digest"]
+        old = Bm25Index(folder / "passages")
+        old.put([IndexedText(id_, "doctor", digest, ["ph", "d", "geolog"], 0)])
+        old.commit()
+        old.close_writer()
+        assert not index.query("PhD", alpha=0)
+    (folder / "complete").write_text("2")
+    with open_index(tmp_path, "notes", embedder) as index:
+        assert [hit.document for hit in index.query("PhD", alpha=0)] == ["doctor"]
+        assert rows(index)[MAIN].keys() == held[MAIN].keys()
 
 
 def test_words_of_an_earlier_version_are_read_anew(folder: Path, embedder: Embedder) -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import regex
 import tantivy
 
-TERMS_VERSION = 2
+TERMS_VERSION = 3
 """Changes with the terms that a text gives: words that were stored by another version are read anew."""
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts without spaces between words, and Korean, whose words carry their endings."""
@@ -18,10 +18,10 @@ _LETTER = rf"[[\p{{L}}\p{{N}}]--[{UNSPACED}]]"
 _PART = rf"{_LETTER}(?:{_LETTER}|[\p{{M}}\p{{Cf}}])*"
 _APOSTROPHES = "'’‘ʼ"
 _JOINT = (
-    rf"[[\p{{Hyphen}}{_APOSTROPHES}&]--\p{{Cf}}]|(?<=\p{{N}})[.,](?=\p{{N}})"
-    r"|(?<=\b\p{Lu})\.(?=\p{Lu}\b)|(?<=\b\p{Lu}) & (?=\p{Lu}\b)"
+    rf"[[\p{{Hyphen}}{_APOSTROPHES}&]--\p{{Cf}}]|(?<=\p{{N}}),(?=\p{{N}})|(?<=\b\p{{Lu}}) & (?=\p{{Lu}}\b)"
+    r"|(?<!\b\p{Ll})\.|\.(?=\p{N}|\p{L}\b)"
 )
-"""What joins the parts of a compound: Wi-Fi, O'Brien, R&D, 1,299.00, U.S.A."""
+"""What joins the parts of a compound: Wi-Fi, O'Brien, R&D, 1,299.00, U.S.A., Ph.D., Node.js; no dot as in a.py."""
 _SIGNS = r"(?<=\p{L})(?:\+\+(?![\p{L}+])|\+(?![\p{L}\p{N}+])|\#(?![\p{L}\p{N}#]))"
 """What belongs to the word before it: C++, A+, C#."""
 _TERM = regex.compile(
@@ -30,12 +30,16 @@ _TERM = regex.compile(
     rf"|(?:(?<![\p{{L}}\p{{N}}.])\.(?=\p{{L}}))?{_PART}(?:(?:{_JOINT}){_PART})*(?:{_SIGNS})?"
 )
 _PARTS = regex.compile(rf"(?V1){_PART}")
+_AND = regex.compile(rf"(?V1){_PART}(?: ?& ?{_PART})+")
 _CLUSTER = regex.compile(r"\X")
 _RAISED = regex.compile(r"(?<=[\p{L}\p{N}])(?=\p{dt=super})(?<!\p{dt=super})")
 _IGNORED = regex.compile(r"[\p{Cf}\p{jt=C}\p{VS}\p{EMod}]")
 _RUNS = regex.compile(r"\p{L}[\p{L}\p{M}]+|\p{N}+")
+_POINT = regex.compile(r"(?<=\p{N})[.,](?=\p{N})")
 _MIXED = regex.compile(rf"(?=.*\p{{N}})(?=.*\p{{L}})(?:{_RUNS.pattern})+")
 _GROUPED = regex.compile(r"\d{1,3}(?:([.,'’])\d{3})(?:\1\d{3})*(?:(?!\1)[.,]\d+)?|\d+[.,]\d+")
+_NUMBER = regex.compile(rf"(?<![\d.,'’])(?:{_GROUPED.pattern})(?![\d.,'’])")
+_LETTERS = regex.compile(r"\p{L}(?:\P{L}\p{L})*")
 _LATIN = regex.compile(r"LATIN SMALL (?:LETTER|LIGATURE) (?:DOTLESS )?([A-Z]{1,2})(?: WITH .*)?")
 _STEMMERS = {
     "ar": "arabic",
@@ -131,12 +135,16 @@ class TermAnalyzer:
         if len(places) > 1 and whole[places[-1][0] :] in ("s", "S") and whole[places[-2][1]] in _APOSTROPHES:
             whole = whole[: places[-2][1]]  # "dog's" is found as "dog"
             places.pop()
+        if _GROUPED.fullmatch(whole):
+            joined, numbers = _numbers(whole), []
+        else:
+            joined = self._as_one(whole, [whole[start:end] for start, end in places])
+            numbers = [Term(each, *found.span()) for found in _NUMBER.finditer(whole) for each in _numbers(found[0])]
+        with_signs = [(0, places[0][1])] * (whole[0] == ".") + [(places[-1][0], len(whole))] * (whole[-1] in "+#")
+        with_signs += [found.span() for found in _AND.finditer(whole)]
+        signed = [Term(self._bare(whole[start:end]).replace(" ", ""), start, end) for start, end in with_signs]
         parts = [Term(self._fold(whole[start:end]), start, end) for start, end in places]
-        joined = self._as_one(whole, [whole[start:end] for start, end in places])
-        signed = not (whole[0].isalnum() and whole[-1].isalnum()) or "&" in whole
-        if signed or (
-            joined and all(end - start == 1 and whole[start].isalpha() for start, end in places)
-        ):  # single letters say nothing alone
+        if signed or (joined and _LETTERS.fullmatch(whole)):  # single letters say nothing alone
             parts = [part for part in parts if part.end - part.start > 1]
         pieces = [
             Term(self._fold(piece[0]), start + piece.start(), start + piece.end())
@@ -144,22 +152,18 @@ class TermAnalyzer:
             for piece in _RUNS.finditer(whole[start:end])
             if _MIXED.fullmatch(whole[start:end])
         ]
-        return (*(Term(each, 0, len(whole)) for each in joined), *parts, *pieces)
+        return (*signed, *(Term(each, 0, len(whole)) for each in joined), *numbers, *parts, *pieces)
 
     def _as_one(self, whole: str, parts: Sequence[str]) -> list[str]:
-        """What a word with signs, a number with separators or a compound is called as a whole, if anything."""
-        if _GROUPED.fullmatch(whole):
-            return _numbers(whole)
-        if "&" in whole:
-            return ["&".join(self._bare(part) for part in parts)]
-        sign = whole[len(whole.rstrip("+#")) :]
-        found = [self._bare(whole.replace(" ", ""))] if sign or whole[0] == "." else []
-        contracted = len(parts) > 1 and len(parts[-1]) <= 2 and any(each in whole for each in _APOSTROPHES)
-        # Of longer ones nobody writes the joined word, as of state-of-the-art; codes, such as AB-1234-XY, have numbers.
-        if 1 < len(parts) and not contracted and (len(parts) == 2 or not whole.replace("-", "").isalpha()):
-            dotted = "." in whole.strip(".") and whole[0].isdigit()
-            found.append(self._bare(whole) if dotted else self._fold("".join(parts)))
-        return found
+        """What a compound is called as a whole, if anything."""
+        contracted = len(parts[-1]) <= 2 and any(each in whole for each in _APOSTROPHES)
+        # Of longer ones, as of state-of-the-art and docs.python.org, nobody writes the joined word, unless they are
+        # codes, which have numbers, such as AB-1234-XY, or single letters, such as U.S.A.
+        short = len(parts) == 2 or any(map(str.isdigit, whole)) or _LETTERS.fullmatch(whole)
+        if len(parts) == 1 or "&" in whole or contracted or not short:
+            return []
+        numbers = ("".join(_PARTS.findall(piece)) for piece in _POINT.split(whole))  # version 1.2.3 is not 123
+        return [self._fold(".".join(numbers))]
 
     def _folded(self, word: str) -> str:
         plain = _unpointed(word)
