@@ -285,6 +285,16 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["sif", "filter", "sif+filter", "last2avg", "firstlastavg", "centre", "standardise", "abtt", "whiten"]
+    + ["truncate:dims=8", "start", "tempscale", "tempscale+whiten", "reroute:layers=2"],
+)
+def test_parts_without_a_readout_are_joined_to_plain(text: str) -> None:
+    resolved = methods.resolve(methods.parse(text), backbone(6))
+    assert str(resolved) == f"plain+{text}" and resolved == methods.resolve(methods.parse(f"plain+{text}"), backbone(6))
+
+
+@pytest.mark.parametrize(
     ("text", "layers", "message"),
     [
         ("plain:exit=7", 6, r"exit=7 is outside a model of 6 layers; choose -7 \.\. 6"),
@@ -294,9 +304,7 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
         ("htp:range=3-5,exit=2,pool=all", 6, "they would have no effect"),
         ("tp:exit=0", 6, "choose a later exit or an earlier range"),
         ("plain:exit=0+last2avg", 6, "mean of 2 layers needs 1 below the exit, which is layer 0"),
-        ("last2avg", 6, "last2avg has no readout"),
         ("prompteol+readout:placeholders=true", 6, "no placeholders to be averaged"),
-        ("centre", 6, "centre has no readout; join it with a method that has one"),
     ],
 )
 def test_what_a_model_does_not_have_is_refused(text: str, layers: int, message: str) -> None:

@@ -245,9 +245,9 @@ def test_every_system_stands_beside_its_baseline() -> None:
     assert System("htp+whiten", fit_on=50).reference("plain").label == "plain+whiten (fitted on 50)"
     assert System("htp+whiten").reference("plain+centre").label == "plain+centre"
     assert System("bm25").reference("plain").label == "plain"
-    with pytest.raises(InvalidParameter, match="no readout"):
-        System.named("last2avg")
-    assert System.named("tempscale").text == "plain+tempscale"
+    with pytest.raises(InvalidParameter, match="best depends on the model"):
+        System.named("best")
+    assert System.named("tempscale").text == "plain+tempscale" and System.named("sif").text == "plain+sif"
 
 
 def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
     method = read_as_plain(method)
     read = method.readout
     if read is None:
-        raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
+        raise AssertionError("plain has a readout")
     used = published_names(method.terms)
     if read.exit is None:
         read = replace(read, exit=default_exit(used, backbone))
@@ -140,8 +140,8 @@ def last_layer(method: Method, backbone: Backbone) -> int:
 
 
 def read_as_plain(method: Method) -> Method:
-    """A temperature alone, read as `plain` is, as its paper does; any other method as it is."""
-    return plain() | method if method.readout is None and method.temperature is not None else method
+    """Parts without a method that reads vectors, such as a temperature alone, joined to `plain`, as their papers do."""
+    return plain() | method if method.readout is None and method.recommended is None else method
 
 
 def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:

@@ -36,8 +36,8 @@ class System:
         if text in WORDS:
             return cls(text)
         method = read_as_plain(methods.parse(text))
-        if method.readout is None:
-            raise InvalidParameter(f"{method} has no readout; join it with a method that has one, such as plain")
+        if method.recommended is not None:
+            raise InvalidParameter(f"{method} depends on the model; name the method that it stands for there")
         return cls(str(method))
 
     @property
