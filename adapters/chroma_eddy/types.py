@@ -92,16 +92,26 @@ def check_document(given: Any, index: int) -> Document:
 
 
 def _check_metadata(name: str, key: Any, value: Any) -> None:
-    if not isinstance(key, str) or not key or key.startswith((PREFIX, "chroma:")) or key in RESERVED:
+    if key in RESERVED or (isinstance(key, str) and key.startswith(PREFIX)):
         raise InvalidParameter(
-            f"{name}: metadata may not have the name {key!r:.60}: it must be a string, and {', '.join(RESERVED)} and "
-            f"names that begin with {PREFIX} are the index's own"
+            f"{name}: metadata may not have the name {key!r:.60}: {', '.join(RESERVED)} and names that begin with "
+            f"{PREFIX} are the index's own; name it otherwise"
         )
-    raise_on_surrogates(key, f"metadata {key!r:.60} of {name}")
+    check_key(name, key)
     for text in value if isinstance(value, list) else [value]:
         if isinstance(text, str):
             raise_on_surrogates(text, f"metadata {key!r:.60} of {name}")
     check_value(name, key, value)
+
+
+def check_key(name: str, key: Any) -> None:
+    """Refuse a name of metadata that Chroma cannot store with InvalidParameter."""
+    if not isinstance(key, str) or not key or key.startswith(("chroma:", "#", "$")):
+        raise InvalidParameter(
+            f"{name}: metadata may not have the name {key!r:.60}; Chroma takes strings that are not empty and do not "
+            "begin with #, $ or chroma:"
+        )
+    raise_on_surrogates(key, f"metadata {key!r:.60} of {name}")
 
 
 def check_value(name: str, key: str, value: Any) -> None:

@@ -301,6 +301,10 @@ def test_collections_of_others_are_left_alone(tmp_path, embedder):
         (Document("a", "half \ud800"), "surrogate"),
         (Document("a", "Text.", {"eddy_x": 1}), "the index's own"),
         (Document("a", "Text.", {"page": 1}), "the index's own"),
+        (Document("a", "Text.", {"$x": 1}), r"name '\$x'; Chroma takes .* begin with #, \$"),
+        (Document("a", "Text.", {"#": 1}), "name '#'; Chroma takes"),
+        (Document("a", "Text.", {"": 1}), "name ''; Chroma takes"),
+        (Document("a", "Text.", {2: 1}), "name 2; Chroma takes"),  # type: ignore[dict-item]
         (Document("a", "Text.", {"x": None}), "is None"),
         (Document("a", "Text.", {"x": [1, "a"]}), r"is \[1, 'a'\]"),
         (Document("a", "Text.", {"x": []}), r"is \[\]"),

@@ -297,6 +297,8 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
         ({"metadata": {**own, "a": float("nan")}}, "'a' is nan"),
         ({"metadata": {**own, "a": 2**63}}, "'a' is 9223372036854775808"),
         ({"metadata": {**own, "chroma:document": 1}}, "may not have the name"),
+        ({"metadata": {**own, "$x": 1}}, r"may not have the name '\$x'"),
+        ({"metadata": {**own, "#1": 1}}, "may not have the name '#1'"),
         ({"embedding": [float("nan")] * 3, "metadata": own}, r"shape \(3,\)"),
     ):
         with pytest.raises(InvalidParameter, match=said):

@@ -17,7 +17,7 @@ from chroma_eddy.rows.schema import DIGEST, FIELDS, PIECE
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
 from chroma_eddy.storage.vectors import ROW
-from chroma_eddy.types import check_value
+from chroma_eddy.types import check_key, check_value
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
     DOCUMENT,
@@ -104,9 +104,11 @@ def _piece_metadata(piece: Piece) -> dict[str, Any]:
     for what, text in (("id", piece.id), ("text", piece.text), ("document", piece.document)):
         raise_on_surrogates(text, f"the {what} of piece {piece.id!r:.80}")
     for key, value in piece.metadata.items():
-        if not isinstance(key, str) or not key or key.startswith("chroma:") or key in (ROW, FIELDS):
-            raise InvalidParameter(f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}")
-        raise_on_surrogates(key, f"metadata {key!r:.60} of piece {piece.id!r:.80}")
+        if key in (ROW, FIELDS):
+            raise InvalidParameter(
+                f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}, the index's own"
+            )
+        check_key(f"piece {piece.id!r:.80}", key)
         if value is not None:
             check_value(f"piece {piece.id!r:.80}", key, value)
     pairs = [*piece.metadata.items(), (START, piece.start), (END, piece.end)]
