@@ -286,8 +286,8 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
 
 @pytest.mark.parametrize(
     "text",
-    ["sif", "filter", "sif+filter", "last2avg", "firstlastavg", "centre", "standardise", "abtt", "whiten"]
-    + ["truncate:dims=8", "start", "tempscale", "tempscale+whiten", "reroute:layers=2"],
+    "sif filter sif+filter last2avg firstlastavg centre standardise abtt whiten truncate:dims=8 start tempscale "
+    "tempscale+whiten reroute:layers=2".split(),
 )
 def test_parts_without_a_readout_are_joined_to_plain(text: str) -> None:
     resolved = methods.resolve(methods.parse(text), backbone(6))

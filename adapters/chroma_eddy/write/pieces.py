@@ -106,7 +106,7 @@ def _piece_metadata(piece: Piece) -> dict[str, Any]:
     for key, value in piece.metadata.items():
         if key in (ROW, FIELDS):
             raise InvalidParameter(
-                f"piece {piece.id!r:.80}: metadata may not have the name {key!r:.60}, the index's own"
+                f"piece {piece.id!r:.80}: the index itself needs the metadata's name {key!r}"
             )
         check_key(f"piece {piece.id!r:.80}", key)
         if value is not None:
