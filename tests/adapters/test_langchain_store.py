@@ -48,6 +48,17 @@ def test_ids_follow_from_text_and_metadata(store):
     assert len(rows(store.index)[MAIN]) == 12
 
 
+def test_metadata_come_back_or_are_refused(store):
+    kept = {"eddy_x": 1, "eddy_pieces": "y", "page": 3, "start_index": 5, "tags": ["a", "b"]}
+    (id_,) = store.add_texts(["Some text."], [kept])
+    assert store.get_by_ids([id_])[0].metadata == store.get([id_])["metadatas"][0] == kept
+    assert store.similarity_search("text", 1)[0].metadata == kept
+    assert store.get(where={"eddy_x": 1})["ids"] == [id_]
+    for name in ("eddy_digest", "eddy_piece", "eddy_row", "eddy_vector"):
+        with pytest.raises(InvalidParameter, match=f"the index itself needs the metadata's name '{name}'"):
+            store.add_texts(["Other text."], [{name: "x"}])
+
+
 def test_a_store_shows_its_index(store):
     assert repr(store) == f"EddyChroma({store.index!r})" and "\n" not in repr(store)
 

@@ -34,6 +34,8 @@ FIELDS = "eddy_row"
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of pieces from which LlamaIndex makes its nodes again."""
+OF_PIECES = (DIGEST, PIECE, FIELDS, ROW)
+"""Metadata of pieces that the index writes, beside their document's id."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,10 @@ class DocumentRow:
 
 
 def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The part of a row's metadata that the user gave."""
-    reserved = FRAMEWORKS if PIECE in row else RESERVED
-    return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in reserved}
+    """The part of a row's metadata that the user gave, or a framework."""
+    if PIECE in row:
+        return {key: value for key, value in row.items() if key not in (*FRAMEWORKS, *OF_PIECES, DOCUMENT)}
+    return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in RESERVED}
 
 
 def fields(row: Mapping[str, Any]) -> dict[str, Any]:

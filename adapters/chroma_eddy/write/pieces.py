@@ -13,10 +13,9 @@ from numpy.typing import ArrayLike
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.index_core import PIECES, IndexCore
 from chroma_eddy.rows.conditions import check_conditions
-from chroma_eddy.rows.schema import DIGEST, FIELDS, PIECE
+from chroma_eddy.rows.schema import DIGEST, OF_PIECES, PIECE
 from chroma_eddy.storage.names import MAIN
 from chroma_eddy.storage.pages import Rows, slices
-from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import check_key, check_value
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
@@ -104,10 +103,8 @@ def _piece_metadata(piece: Piece) -> dict[str, Any]:
     for what, text in (("id", piece.id), ("text", piece.text), ("document", piece.document)):
         raise_on_surrogates(text, f"the {what} of piece {piece.id!r:.80}")
     for key, value in piece.metadata.items():
-        if key in (ROW, FIELDS):
-            raise InvalidParameter(
-                f"piece {piece.id!r:.80}: the index itself needs the metadata's name {key!r}"
-            )
+        if key in OF_PIECES:
+            raise InvalidParameter(f"piece {piece.id!r:.80}: the index itself needs the metadata's name {key!r}")
         check_key(f"piece {piece.id!r:.80}", key)
         if value is not None:
             check_value(f"piece {piece.id!r:.80}", key, value)
