@@ -114,9 +114,12 @@ def test_rows_are_changed_and_deleted(store: EddyChroma) -> None:
         with pytest.raises(InvalidParameter, match="no single passages"):
             store.delete(one[:1])
     assert store.delete(where={"whole": 1}) and sorted(store.index.entries()) == ["papers/0", "papers/2"]
+    keys = store.get().keys()
     for ending in (store.reset_collection, store.delete_collection):
         ending()
-        assert store.get()["ids"] == [] and store.add_texts(["Again."], ids=["a"]) == ["a"]
+        assert (
+            store.get()["ids"] == [] and store.get().keys() == keys and store.add_texts(["Again."], ids=["a"]) == ["a"]
+        )
 
 
 def test_every_place_and_option_of_chroma(tmp_path) -> None:

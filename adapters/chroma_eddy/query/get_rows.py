@@ -30,8 +30,8 @@ def get_rows(
     """
     check_conditions(where, where_document)
     if not index.exists:
-        empty: dict[str, Any] = {name: [] if name in include else None for name in ("metadatas", "documents")}
-        return {"ids": [], **empty, "embeddings": [] if "embeddings" in include else None}
+        columns = ("embeddings", "documents", "uris", "data", "metadatas")
+        return {"ids": [], "included": list(include), **{name: [] if name in include else None for name in columns}}
 
     def read() -> dict[str, Any]:
         hidden = sorted(index.hidden_versions())
