@@ -159,6 +159,12 @@ def test_without_any_vectors_only_rebuild_works(
     assert not (library / NEXT_SETTINGS).exists()
 
 
+@pytest.mark.parametrize("model", ["", " "])
+def test_a_blank_name_of_a_model_is_named(library: Path, run: Run, model: str) -> None:
+    outcome = run("library", "rebuild", "--model", model, "--library", library)
+    assert outcome.code == 1 and f"the model's name is {model!r}, blank" in " ".join(outcome.err.split())
+
+
 def test_a_library_of_an_earlier_version(library: Path, run: Run) -> None:
     """It is made anew once; until then every other command says so."""
     with opened(library) as index:

@@ -64,7 +64,8 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     (folder / "blank.docx").write_bytes(docx(""))
     (folder / "rows.jsonl").write_text(
         '{"id": 1, "text": "Fine."}\n{"id": 2}\n{oops\n{"id": 1, "text": "Again."}\n{"id": 3, "text": "\\ud800 half"}\n'
-        '{"id": 4, "title": "\\udfff", "text": "Fine, but its title is not."}\n[]\n',
+        '{"id": 4, "title": "\\udfff", "text": "Fine, but its title is not."}\n[]\n'
+        '{"id": 8, "body": "Elsewhere."}\n{"text": null}\n{"text": ["a"]}\n{}\n7\n',
         encoding="utf-8",
     )
     found = reasons(folder)
@@ -78,12 +79,16 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     assert found["broken.docx"].startswith("broken, or no .docx file (")
     assert found["locked.docx"].startswith("protected by a password")
     assert found["blank.docx"] == "empty"
-    assert "not a row" in found["rows.jsonl, line 2"]
+    assert found["rows.jsonl, line 2"] == 'it has no "text", which a row needs; its fields: "id"'
     assert "not JSON" in found["rows.jsonl, line 3"]
     assert "'1' is used twice" in found["rows.jsonl, line 4"]
     assert "character 0 of its text is half of a surrogate pair" in found["rows.jsonl, line 5"]
     assert "of its title" in found["rows.jsonl, line 6"]
-    assert "not a row" in found["rows.jsonl, line 7"]
+    assert "not a row" in found["rows.jsonl, line 7"] and "not a row" in found["rows.jsonl, line 12"]
+    assert found["rows.jsonl, line 8"].endswith('its fields: "id", "body"')
+    assert found["rows.jsonl, line 9"] == 'its "text" must be a string, not null'
+    assert found["rows.jsonl, line 10"] == 'its "text" must be a string, not ["a"]'
+    assert found["rows.jsonl, line 11"].endswith("its fields: ")
     assert [d.name for d in read_documents([folder]).documents] == ["good.txt", "1"]
 
 

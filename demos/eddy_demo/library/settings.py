@@ -145,4 +145,5 @@ def forget_settings(folder: Path) -> None:
 def model_name(model: str) -> str:
     """Make the path of a model absolute, so that the library finds it from every folder."""
     path = Path(model)
-    return path.resolve().as_posix() if model != BUNDLED_MODEL and path.exists() else model
+    named = model.strip() and model != BUNDLED_MODEL  # the path of "" is the folder at hand
+    return path.resolve().as_posix() if named and path.exists() else model

@@ -133,8 +133,12 @@ def _read_row(line: str, number: int, seen: set[str], limits: ReadingLimits) -> 
     """Read a row, and add its id to those seen."""
     try:
         row = json.loads(line)
-        if not isinstance(row, dict) or not isinstance(row.get("text"), str):
+        if not isinstance(row, dict):
             raise Unreadable('not a row {"id": ..., "title": ..., "text": ...}')
+        if "text" not in row:
+            raise Unreadable(f'it has no "text", which a row needs; its fields: {", ".join(map(json.dumps, row)):.80}')
+        if not isinstance(row["text"], str):
+            raise Unreadable(f'its "text" must be a string, not {json.dumps(row["text"]):.40}')
         given = row.get("id")
         row_id, title = _new_id(number, seen) if given is None else str(given), str(row.get("title") or "")
     except RecursionError:
