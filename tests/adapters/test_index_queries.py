@@ -251,6 +251,12 @@ def test_wrong_conditions_are_quoted(shelf, condition) -> None:
             call()
 
 
+@pytest.mark.parametrize("wrong", ["papers/1", 5, [5], ["papers/1", None]])
+def test_documents_are_named_by_their_ids(shelf, wrong) -> None:
+    with pytest.raises(InvalidParameter, match=re.escape(f"documents={wrong!r} must be a list of ids")):
+        shelf.query(ASKED, documents=wrong)
+
+
 @pytest.mark.parametrize(
     "wrong", [[0.5, 0.5], [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]], ids=["2", "nan", "inf"]
 )

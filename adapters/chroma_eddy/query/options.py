@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -66,8 +66,13 @@ class Query:
             raise InvalidParameter(f"lambda_mult={self.lambda_mult!r} must lie between 0 and 1")
         self._check_fusion()
         self._check_rerank()
-        if isinstance(self.documents, str):
-            raise InvalidParameter(f"documents={self.documents!r:.80} must be a list of ids")
+        given = () if self.documents is None else self.documents
+        if (
+            isinstance(given, str)
+            or not isinstance(given, Collection)
+            or not all(isinstance(id_, str) for id_ in given)
+        ):
+            raise InvalidParameter(f"documents={given!r:.80} must be a list of ids, which are strings")
         if self.sentences and self.unit != "passage":
             raise InvalidParameter(f"sentences are marked in a passage, not in a {self.unit}; leave one of them out")
         if self.unit != "passage" and (self.hybrid or self.where_document is not None):

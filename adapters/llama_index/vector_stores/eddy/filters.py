@@ -105,5 +105,7 @@ def _list_condition(name: str, key: str, operator: FilterOperator, value: Any) -
 
 def to_where(condition: Condition, where: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bool]:
     """Join a condition with one of Chroma's: Chroma's condition, or None; and whether any row can meet it."""
+    if where is not None:
+        check_kind("where", where, Mapping, "one of Chroma's conditions, such as {'year': {'$gte': 1921}}")
     both = join_conditions("$and", [condition, dict(where) if where else True])
     return (None, both) if isinstance(both, bool) else (both, True)
