@@ -14,6 +14,7 @@ from eddy_demo.errors import Unreadable
 from eddy_demo.readers.documents import read_documents
 from eddy_demo.readers.markup import read_html, read_markdown
 from eddy_demo.readers.office.word import read_docx
+from eddy_demo.readers.scripts import raised
 from eddy_embed import Segmenter
 
 CODE = "def f(x):\n    # Twice. Not more.\n    return  2 * x\n\n\nprint(f(1))"
@@ -68,6 +69,26 @@ def test_html_title_and_declared_encoding(tmp_path: Path) -> None:
     document = read_documents([tmp_path / "page.html"]).documents[0]
     assert (document.title, document.text) == ("Grüße aus Bern", "# Other\n\nÜber")
     assert read_html("<title> </title><p>x</p><h2>First\nheading</h2>").title == "First heading"
+    for heading, title in (
+        ("Tides<br>and boats", "Tides and boats"),
+        ("<div>Tides</div><div>and <b>boats</b></div>", "Tides and boats"),
+        ("H<sub>2</sub>O in 10<sup>3</sup> m<sup>2</sup>", "H₂O in 10³ m²"),
+        ("<a href='x'>Tides_of_May</a> *now*", "Tides_of_May *now*"),
+        ("<button>#1: why?</button>", "#1: why?"),
+    ):
+        content = read_html(f"<h1>{heading}</h1><p>x</p>")
+        assert (content.title, content.text) == (title, f"# {title}\n\nx")
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        *[("n+1", "ⁿ⁺¹"), ("-3", "⁻³"), ("a,b", "ᵃ,ᵇ"), ("2n", "²ⁿ"), ("x", "ˣ"), ("*", "*"), ("TM", "™")],
+        *[("th", "th"), ("2nd", "2nd"), ("note", "note"), ("[1]", "[1]"), ("A", "A")],
+    ],
+)
+def test_raised_text_is_that_of_unicode_where_it_has_it(given: str, shown: str) -> None:
+    assert raised(given) == shown and read_html(f"<p>a<sup>{given}</sup></p>").text == f"a{shown}"
 
 
 def test_html_that_cannot_be_read() -> None:

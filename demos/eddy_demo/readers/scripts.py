@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 _RAISED = dict(zip("0123456789+-−=()", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾", strict=True))
@@ -13,16 +14,14 @@ _SEPARATORS = ",;–-"
 
 
 def raised(text: str) -> str:
-    """Return raised text: digits, signs and a lone letter as Unicode has them, several marks with their commas.
+    """Return raised text: digits, signs and single letters as Unicode has them, several marks with their commas.
 
-    Where there is no such sign, as for "st" in "1st", the text stands as it is.
+    Where there is no such sign, and for words, as "st" in "1st", the text stands as it is.
     """
     bare = unicodedata.normalize("NFKC", text.strip()) if text.strip() not in _KEPT else text.strip()
     if bare in _WORDS:
         return _WORDS[bare]
-    if len(bare) == 1 and bare in _LETTERS:
-        return _LETTERS[bare]
-    return _signs(text, bare, _RAISED)
+    return _signs(text, bare, _RAISED if re.search("[a-z]{2}", bare) else _RAISED | _LETTERS)
 
 
 def lowered(text: str) -> str:

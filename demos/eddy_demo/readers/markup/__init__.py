@@ -46,11 +46,13 @@ def read_html(markup: str) -> Content:
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
     soup = BeautifulSoup(markup, "lxml")
     hidden = leave_out_unseen(soup)
-    tags = (soup.find(is_title), soup.find(HEADINGS))
-    title, notes = choose_title([_SPACE.sub(" ", tag.get_text()).strip() for tag in tags if isinstance(tag, Tag)])
-    notes += hidden + _leave_out_surroundings(soup)
-    _prepare(soup)
+    titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
     try:
+        named = [tag.get_text() for tag in titles]
+        named += [_Converter().convert_soup(tag).strip().lstrip("#") for tag in headings]
+        title, notes = choose_title([_SPACE.sub(" ", each).strip() for each in named])
+        notes += hidden + _leave_out_surroundings(soup)
+        _prepare(soup)
         text = _Converter().convert_soup(soup)
     except RecursionError:
         raise Unreadable("its elements are nested hundreds of levels deep; mend the file, or save it as text") from None
