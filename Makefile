@@ -2,7 +2,7 @@
 # make web       set up, open the demo as a page on this machine (ARGS="--library my-library --open")
 # make test      set up, run the tests that everybody runs, in minutes
 # make test-all  those and the slow ones: every cell of families and methods, kills, clusters, real data (an hour or more)
-# make test-browser  those of the page: they need Chromium (Debian: apt-get install chromium)
+# make test-browser  those of pages, in a browser: they need Chromium (Debian: apt-get install chromium)
 # make bench     speed and memory as ratios, beside other libraries; writes docs/performance*.md (several hours)
 # make check     ruff, ruff format, mypy
 # make versions  quick tests under each Python, with the oldest and the newest packages
@@ -72,7 +72,7 @@ test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not browser and not device" $(ARGS)
 
 test-browser: $(VENV)/.dev
-	$(BIN)/python -m pytest -m browser tests/demo $(ARGS)
+	$(BIN)/python -m pytest -m browser tests/demo tests/adapters/test_endpoint_browser.py $(ARGS)
 
 # The pictures of the page in docs/, by the same browser.
 pictures: $(VENV)/.dev

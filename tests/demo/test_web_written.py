@@ -111,6 +111,13 @@ def instructed(folder: Path, **files: str) -> str:
     return str(folder)
 
 
+@pytest.fixture
+def small_models_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lets the bundled model write unasked where it has a chat template."""
+    monkeypatch.setattr(generation, "LEAST_PARAMETERS", 0)
+
+
+@pytest.mark.usefixtures("small_models_write")
 def test_a_model_that_follows_instructions_writes_by_default(tmp_path: Path) -> None:
     model = instructed(tmp_path / "instructed")
     assert Generator.choose("eddy-tiny", "cpu", None) is None
@@ -124,6 +131,18 @@ def test_a_model_that_follows_instructions_writes_by_default(tmp_path: Path) -> 
     assert Generator.choose(embedding_model, "cpu", None) is None
 
 
+def test_a_model_too_small_to_write_well_writes_only_if_asked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    model = instructed(tmp_path / "instructed")
+    assert Generator.choose(model, "cpu", None) is None
+    least = generation.LEAST_PARAMETERS // 10**6
+    assert (
+        f"the page only quotes: instructed has 10 million parameters, and models under {least} million" in caplog.text
+    )
+    assert "--generate lets it write" in caplog.text
+    assert Generator.choose(model, "cpu", asked=True) is not None
+
+
+@pytest.mark.usefixtures("small_models_write")
 def test_a_model_that_cannot_write_still_quotes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Nobody asked it to: what it lacks is logged, and is an error only where somebody asks."""
     folder = Path(instructed(tmp_path / "headless"))
@@ -138,6 +157,7 @@ def test_a_model_that_cannot_write_still_quotes(tmp_path: Path, caplog: pytest.L
         Generator.choose("eddy-tiny", "cuda:99", asked=True)
 
 
+@pytest.mark.usefixtures("small_models_write")
 def test_who_writes_follows_the_library(library: Path, tmp_path: Path) -> None:
     """A library made anew with another model is answered by that one's generator, and by none if it has none."""
     reader = LibraryReader(LibraryOptions(library), ChangeSignal())

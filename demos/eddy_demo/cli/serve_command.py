@@ -23,7 +23,7 @@ def serve(
         bool | None,
         typer.Option(
             "--generate/--no-generate",
-            help="Let the same loaded model write answers too; by default one that follows instructions does.",
+            help="Let the same loaded model write answers too; by default a large one that follows instructions does.",
             show_default=False,
         ),
     ] = None,

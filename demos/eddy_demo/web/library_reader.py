@@ -43,7 +43,7 @@ class LibraryOptions:
     model: str | None = None
     method: str | None = None
     device: str | None = None
-    generate: bool | None = None  # whether the same model also writes answers; None: if it follows instructions
+    generate: bool | None = None  # whether the same model also writes answers; None: if it writes well
 
 
 @dataclass(frozen=True, eq=False)

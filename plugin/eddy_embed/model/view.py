@@ -98,16 +98,29 @@ def check_size(where: str, subfolder: str, config: Any, kind: Any) -> None:
     """
     if not os.path.isdir(where):
         return
-    with torch.device("meta"):
-        model = kind.from_config(config, trust_remote_code=False)
-    values = sum(parameter.numel() for parameter in model.parameters())
+    values = count_parameters(config, kind)
     held = sum(file.stat().st_size for file in Path(where, subfolder).iterdir() if file.is_file())
     # Quantised values may take a bit.
     if values > held * (1 if getattr(config, "quantization_config", None) is None else 8):
         raise UnsupportedModel(
-            f"{where!r}: a {type(model).__name__} as config.json describes it has {values:,} values, and the files "
+            f"{where!r}: a {config.model_type} model as config.json describes it has {values:,} values, and the files "
             f"there have {held:,} bytes; config.json is not that of these weights: fetch the model again"
         )
+
+
+def count_parameters(config: Any, kind: Any) -> int:
+    """Return the number of parameters of a model that a configuration describes, without memory for them.
+
+    Args:
+        config: A configuration of transformers.
+        kind: The auto class of transformers that would load it.
+
+    Raises:
+        Exception: Whatever the model's class raises on a configuration that describes no model.
+    """
+    with torch.device("meta"):
+        model = kind.from_config(config, trust_remote_code=False)
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def keep_layers(config: Any, layers: int, kept: int) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from eddy_demo.display_text import model_label
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
@@ -21,6 +22,7 @@ from eddy_embed.integrations import (
     best_device,
     check_size,
     chosen_dtype,
+    count_parameters,
     is_gguf,
     locate,
     open_gguf,
@@ -33,6 +35,8 @@ from eddy_embed.integrations import (
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
+LEAST_PARAMETERS = 300_000_000
+"""Smaller models write only if asked: almost nothing that they write is supported (docs/web.md has the numbers)."""
 _OPTIONS = {"trust_remote_code": False}
 """Of every call of `from_pretrained`: without it transformers would ask on stdin."""
 _POLL_SECONDS = 0.2
@@ -59,16 +63,30 @@ class Generator:
 
     @classmethod
     def choose(cls, name: str, device: str | None, asked: bool | None) -> Generator | None:
-        """Load a generator if one is `asked` for, or, if that is None, if the model follows instructions and can be."""
+        """Load a generator if one is `asked` for, or, if that is None, if the model is one that writes well and can.
+
+        That is one that follows instructions and has `LEAST_PARAMETERS`.
+        """
         if asked is not None:
             return cls.load(name, device) if asked else None
         if not _follows_instructions(name, device):
             return None
+        log = logging.getLogger(__name__)
         try:
-            return cls.load(name, device)
+            parameters = _parameters(name)
+            if parameters >= LEAST_PARAMETERS:
+                return cls.load(name, device)
         except Exception as error:  # an adapter, or more than the memory holds: what embeds may still run
-            logging.getLogger(__name__).warning("the page only quotes: %s", error)
+            log.warning("the page only quotes: %s", error)
             return None
+        log.warning(
+            "the page only quotes: %s has %d million parameters, and models under %d million write little that holds; "
+            "--generate lets it write",
+            model_label(name),
+            parameters // 10**6,
+            LEAST_PARAMETERS // 10**6,
+        )
+        return None
 
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
@@ -206,6 +224,14 @@ def _follows_instructions(name: str, device: str | None) -> bool:
         return _has_chat_template(read_tokenizer(where, options))
     except Exception:  # whoever embeds with it says what is wrong
         return False
+
+
+def _parameters(name: str) -> int:
+    """The number of parameters of a model and its head, by its configuration alone."""
+    from transformers import AutoModelForCausalLM
+
+    where = locate(name)
+    return count_parameters(read_config(where, reachable(name, where, _OPTIONS)), AutoModelForCausalLM)
 
 
 def _has_chat_template(tokenizer: Any) -> bool:

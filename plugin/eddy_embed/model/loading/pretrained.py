@@ -125,26 +125,25 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         if trained is not None and trained.subfolder:
             options = {**options, "subfolder": trained.subfolder}
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
-        if is_gguf(source.base):
-            file = GgufFile.read(source.base)
-            file.check()
-            config = config_of(file)
-        else:
-            config = read_config(source.base, source.options)
+        config = read_config(source.base, source.options)
     return replace(describe(config), pooling=None if trained is None else trained.pooling)
 
 
 def read_config(where: str, options: dict[str, Any]) -> Any:
-    """The configuration in a folder or of a hub id.
+    """The configuration in a folder, of a GGUF file, or of a hub id.
 
     Args:
-        where: The folder or hub id.
+        where: The folder, file or hub id.
         options: Of `from_pretrained`, `trust_remote_code` among them: without it transformers would ask on stdin.
 
     Raises:
         UnsupportedModel: A size is none that a model can have.
         Exception: Whatever transformers raises on a file that is absent, damaged or wrong.
     """
+    if is_gguf(where):
+        file = GgufFile.read(where)
+        file.check()
+        return config_of(file)
     # The raw file: some classes make lists as long as the number of layers.
     raw, _ = PreTrainedConfig.get_config_dict(where, **options)
     check_sizes(where, raw)
