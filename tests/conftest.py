@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import json
 import os
 import random
 import runpy
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from eddy_embed.text import general
 from eddy_embed.utils.garbage import collector_paused
 
 if TYPE_CHECKING:
@@ -142,6 +144,26 @@ def no_alarm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedder, "warn_of_collapse", lambda *_: None)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def short_general_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A quarter of the general text, on which many tests calibrate a model."""
+    whole = json.loads(general.FILE.read_text("utf-8"))
+    file = tmp_path_factory.mktemp("general") / "general_text.json"
+    file.write_text(json.dumps({part: texts[::4] for part, texts in whole.items()}), "utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(general, "FILE", file)
+        yield
+
+
+@pytest.fixture
+def whole_general_text(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The general text as it is shipped, which other processes have."""
+    monkeypatch.setattr(general, "FILE", Path(general.__file__).with_name("general_text.json"))
+    general.general_text.cache_clear()
+    yield
+    general.general_text.cache_clear()
 
 
 @pytest.fixture(scope="session")

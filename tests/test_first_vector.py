@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -75,8 +76,9 @@ for way in sys.argv[1:]:
 """
 
 
-def test_what_is_installed_beside_it_says_nothing(tmp_path: Path) -> None:
-    """transformers imports torchao where it is; one that does not fit the installed torch complains."""
+@pytest.fixture
+def said(tmp_path: Path) -> Callable[..., list[str]]:
+    """Gives the lines that a program prints beside a torchao that does not fit the installed torch, and complains."""
     module = tmp_path / "torchao" / "prototype" / "safetensors"
     module.mkdir(parents=True)
     (tmp_path / "torchao" / "__init__.py").write_text(
@@ -85,16 +87,25 @@ def test_what_is_installed_beside_it_says_nothing(tmp_path: Path) -> None:
     (module / "safetensors_support.py").write_text("flatten_tensor_state_dict = None\n")
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
 
-    def said(code: str, *arguments: str) -> list[str]:
+    def run(code: str, *arguments: str) -> list[str]:
         command = [sys.executable, "-c", code, *arguments]
         child = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environ)
         assert child.returncode == 0, child.stderr
         return child.stderr.splitlines()
 
+    return run
+
+
+def test_what_is_installed_beside_it_says_nothing(said: Callable[..., list[str]]) -> None:
+    """transformers imports torchao where it is."""
     loud = " ".join(said("import torchao"))
     assert "another torch" in loud and "no kernels" in loud
     heard = said(QUIET)
     assert len(heard) == 1 and "of the program's own" in heard[0], heard
+
+
+@pytest.mark.slow
+def test_every_way_in_is_as_quiet(said: Callable[..., list[str]]) -> None:
     assert said(EACH, *WAYS_IN) == [f"way in: {way}" for way in WAYS_IN]
 
 

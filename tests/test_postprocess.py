@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 import unicodedata
 from dataclasses import replace
 from functools import cache
@@ -16,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests import families
+from tests.processes import run_code
 from tests.selection import each_once
 
 from eddy_embed import Embedder, methods
@@ -172,6 +170,7 @@ def test_what_learns_nothing_is_not_fitted() -> None:
         embedder("htp").fit(TEXTS)
 
 
+@pytest.mark.usefixtures("whole_general_text")
 def test_the_general_text_is_as_it_is_said_to_be() -> None:
     passages, questions, name = general_text()
     assert 100 < len(passages) == len(set(passages)) and 200 < len(questions) == len(set(questions))
@@ -258,15 +257,10 @@ def test_cosines_of_unrelated_texts_are_computed_once_for_what_makes_vectors(tmp
     assert files == [1, 2, 3]
 
 
+@pytest.mark.usefixtures("whole_general_text")
 def test_a_calibrated_method_has_the_same_fingerprint_in_every_process(tmp_path) -> None:
     program = "from eddy_embed import Embedder; print(Embedder('eddy-tiny', {!r}, check=False).fingerprint)"
-    child = subprocess.run(
-        [sys.executable, "-c", program.format(method := "plain:exit=1+standardise")],
-        env={**os.environ, "EDDY_CACHE": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    child = run_code(program.format(method := "plain:exit=1+standardise"), EDDY_CACHE=str(tmp_path))
     own = Embedder("eddy-tiny", method, check=False)
     own.encode_query("Where are the maps?")
     assert own.fingerprint == child.stdout.strip() and not list(tmp_path.rglob("*.npz"))

@@ -9,6 +9,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+FILE = Path(__file__).with_name("general_text.json")
+"""The text."""
+
+
 class GeneralText(NamedTuple):
     """General passages and questions, and what names them in fingerprints."""
 
@@ -20,5 +24,5 @@ class GeneralText(NamedTuple):
 @cache
 def general_text() -> GeneralText:
     """Read the general text, once."""
-    raw = Path(__file__).with_name("general_text.json").read_bytes()
+    raw = FILE.read_bytes()
     return GeneralText(**json.loads(raw), name=f"general:{hashlib.sha256(raw).hexdigest()[:16]}")
