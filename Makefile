@@ -19,8 +19,8 @@ JOBS   ?= 2
 
 BIN     := $(VENV)/bin
 PIP     := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
-# On all cores, where pip would compile on one; what some packages bring is no Python for this interpreter.
-COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib || true
+# On all cores, where pip would compile on one, and our own too; what some packages bring is no Python for this interpreter.
+COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib plugin adapters demos || true
 SETUP   := pyproject.toml constraints.txt
 
 .DEFAULT_GOAL := help

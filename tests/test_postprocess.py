@@ -14,7 +14,7 @@ import pytest
 import torch
 from tests import families
 from tests.processes import run_code
-from tests.selection import each_once
+from tests.selection import each_once, slow
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding import calibration
@@ -182,7 +182,7 @@ def test_the_general_text_is_as_it_is_said_to_be() -> None:
     assert name.startswith("general:") and len(json.dumps([passages, questions])) < 1_000_000
 
 
-@pytest.mark.parametrize("post", ["centre", "standardise", "whiten:power=0.5"])
+@pytest.mark.parametrize("post", ["standardise", slow("centre"), slow("whiten:power=0.5")])
 def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
     model, tokenizer = families.build("llama")

@@ -14,7 +14,7 @@ from tests.reference import backward
 from tests.reference import methods as reference
 from tests.reference.double import AllDouble
 from tests.reference.readout import unit
-from tests.selection import each_once, mostly_slow
+from tests.selection import each_once, mostly_slow, slow
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from eddy_embed import Embedder, methods
@@ -46,11 +46,12 @@ def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None
     method = methods.reba(pool="mean") | Method(reroute=ExtraKeyValues((2, 4), bias=3.0, entries=2))
     e = Embedder(model, tokenizer=tokenizer, method=method)
     p = DEFAULTS | {"pool": "mean"}
-    for text, vector in zip(TEXTS, exact(e, TEXTS), strict=True):
+    texts = TEXTS[::3]
+    for text, vector in zip(texts, exact(e, texts), strict=True):
         layout, states = backward.embeddings(model, tokenizer, text, p, None, reroute=((2, 4), 3.0, 2, False))
         assert np.abs(vector - unit(states[layout.text].mean(0))).max() <= 1e-9
     without = embedder(family, "reba:pool=mean", exactly=True)
-    assert np.abs(exact(without, TEXTS) - exact(e, TEXTS)).max() > 1e-3
+    assert np.abs(exact(without, texts) - exact(e, texts)).max() > 1e-3
 
 
 @pytest.mark.parametrize("pool", ["last", "mean"])
@@ -80,7 +81,7 @@ RELEASED = [("llama", {"variant": "released", "pool": pool}) for pool in ("last"
     ("family", "parameters"),
     mostly_slow(
         [*((family, parameters) for family in ("llama", "gpt2", "gemma2") for parameters in WORDS), *RELEASED],
-        [("llama", WORDS[0]), ("llama", WORDS[3]), ("gpt2", WORDS[1]), ("gemma2", WORDS[2]), *RELEASED],
+        [("llama", WORDS[3]), ("gpt2", WORDS[1]), ("gemma2", WORDS[2]), RELEASED[0]],
     ),
 )
 def test_words_equal_the_reference(family: str, parameters: dict[str, Any]) -> None:
@@ -226,7 +227,7 @@ def test_the_mean_holds_one_matrix_and_no_layers_or_heads(monkeypatch: pytest.Mo
     assert most == (tokens - 1) * (tokens - 1) // 2
 
 
-@pytest.mark.parametrize("family", ["llama", "gemma2"])
+@pytest.mark.parametrize("family", ["gemma2", slow("llama")])
 def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("eddy_embed.model.attention.watcher.CACHED", 700)
     for method in ("reba:pool=mean,piece=7+tempscale:tau=0.6", "reba:k=3,pool=mean,exit=4"):

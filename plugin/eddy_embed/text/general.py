@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-
 FILE = Path(__file__).with_name("general_text.json")
 """The text."""
 
