@@ -53,6 +53,40 @@ def run_code(code: str, *arguments: object, cwd: Path = ROOT, **environ: str) ->
         return subprocess.CompletedProcess(given, process.exitcode or 0, out.read_text("utf-8"), err.read_text("utf-8"))
 
 
+class Command:
+    """What `python -c CODE ARGUMENTS` does there, until it ends or gets a signal."""
+
+    def __init__(self, code: str, *arguments: object, err: Path, **environ: str) -> None:
+        """Start it; what it writes to its standard error is in the file `err`."""
+        self._err = err
+        err.touch()
+        given = [str(each) for each in arguments]
+        values = (code, given, ROOT, {**os.environ, **environ}, Path(os.devnull), err)
+        self._process = context().Process(target=_run, args=values, daemon=True)  # it does not outlive the tests
+        self._process.start()
+
+    @property
+    def said(self) -> str:
+        return self._err.read_text("utf-8")
+
+    @property
+    def status(self) -> int | None:
+        """The status it ended with, a negative one if by a signal."""
+        return self._process.exitcode
+
+    def signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def wait(self, seconds: float) -> int | None:
+        self._process.join(seconds)
+        return self._process.exitcode
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.join()
+
+
 def _run(code: str, arguments: list[str], cwd: Path, environ: dict[str, str], out: Path, err: Path) -> None:
     for number, file in ((1, out), (2, err)):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.demo.forked_readers import SUBPROCESS
 from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
 
 from chroma_eddy import Index, open_index
 from eddy_demo import handbook
 from eddy_demo.cli import main, options
+from eddy_demo.readers import process
 from eddy_embed.methods.recommended import Recommendation
 
 TIDES = """# Tides
@@ -41,6 +43,15 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if report.skipped and item.path.name.startswith("test_web_"):
         report.outcome, report.longrepr = "failed", f"{item.nodeid} was skipped: {report.longrepr}"
     return report
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forked_readers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fork off the processes that read files, except in the tests of those processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.stem not in ("test_hostile_files", "test_reading"):
+            patch.setattr(process, "subprocess", SUBPROCESS)
+        yield
 
 
 @dataclass(frozen=True)

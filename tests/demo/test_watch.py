@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import Command
 
 from chroma_eddy import Document, Index, WriteReport
 from eddy_demo.errors import NothingToRead
@@ -30,15 +29,14 @@ COMMAND = "import sys; from eddy_demo.cli import main; sys.argv[0] = 'eddy-demo'
 
 
 def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: Path, run: Run) -> None:
-    library, said = tmp_path / "library", tmp_path / "said.txt"
-    arguments = ("ingest", documents, "--library", library, "--method", "htp:exit=2", "--watch")
-    with said.open("wb") as told:
-        process = subprocess.Popen([sys.executable, "-c", COMMAND, *map(str, arguments)], stderr=told)
+    library = tmp_path / "library"
+    arguments = ("ingest", documents, "--library", library, "--method", "plain:exit=0", "--watch")
+    process = Command(COMMAND, *arguments, err=tmp_path / "said.txt")
 
     def wait_for(words: str, times: int = 1) -> None:
         end = time.monotonic() + WAIT
-        while " ".join(said.read_text("utf-8").split()).count(words) < times:
-            assert process.poll() is None and time.monotonic() < end, said.read_text("utf-8")
+        while " ".join(process.said.split()).count(words) < times:
+            assert process.status is None and time.monotonic() < end, process.said
             time.sleep(0.05)
 
     def names() -> set[str]:
@@ -63,9 +61,9 @@ def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: 
         (tmp_path / "away").rename(documents)
         wait_for("1 document written", times=2)
         assert names() == {*before, "tin.txt"}
-        process.send_signal(signal.SIGINT)
+        process.signal(signal.SIGINT)
         assert process.wait(WAIT) == 0
-        assert said.read_text("utf-8").splitlines()[-1] == "Watching ended; the library is complete."
+        assert process.said.splitlines()[-1] == "Watching ended; the library is complete."
     finally:
         process.kill()
 
