@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import socket
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,36 +16,36 @@ import openai
 import pytest
 import torch
 from tests.adapters.serving import NAME, until
+from tests.processes import Command
 
 from eddy_embed import Embedder
 from eddy_embed.cli import main
 from eddy_embed.model.speed.onednn_linear import pad_rows
 
-EDDY = str(Path(sys.executable).parent / "eddy")
+EDDY = "import sys; from eddy_embed.cli import main; sys.argv[0] = 'eddy'; main()"
 METHOD, OTHER = "plain:exit=2", "plain:exit=1"
 TEXT = "The ferry leaves at noon. "
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
+def serve(tmp_path: Path) -> Iterator[Callable[..., tuple[Command, str]]]:
     """Starts servers; gives each with its address once it answers."""
-    started: list[subprocess.Popen[str]] = []
+    started: list[Command] = []
 
-    def start(*arguments: str, **variables: str) -> tuple[subprocess.Popen[str], str]:
-        command = [EDDY, "serve", "eddy-tiny", "--method", METHOD, "--port", "0", *arguments]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **variables})
+    def start(*arguments: str, **variables: str) -> tuple[Command, str]:
+        command = ("serve", "eddy-tiny", "--method", METHOD, "--port", "0", *arguments)
+        process = Command(EDDY, *command, err=tmp_path / f"said{len(started)}.txt", **variables)
         started.append(process)
-        assert process.stderr is not None
-        for line in process.stderr:
-            if found := re.search(r"(http://\S+)/v1", line):
-                assert line.startswith(f"{NAME} with {METHOD}") and " at http://127.0.0.1:" in line
-                return process, found[1]
-        raise AssertionError(f"no address; it ended with {process.wait()}")
+        until(lambda: process.status is not None or "/v1" in process.said, 60)
+        found = re.search(r"^(.*)(http://\S+)/v1", process.said, re.MULTILINE)
+        assert found, f"no address; it ended with {process.status}"
+        assert found[1].startswith(f"{NAME} with {METHOD}") and found[1].endswith(" at ")
+        assert found[2].startswith("http://127.0.0.1:")
+        return process, found[2]
 
     yield start
     for process in started:
         process.kill()
-        process.communicate()
 
 
 def ask(root: str, count: int, **headers: str) -> httpx.Response:
@@ -66,14 +64,14 @@ def test_a_signal_lets_what_was_accepted_be_answered(serve) -> None:
         assert kept.get("/health").status_code == 200  # and the connection stays open
         asked = [threads.submit(ask, root, 8) for _ in range(3)]
         until(lambda: pending(root) > 4000)
-        process.send_signal(signal.SIGTERM)
+        process.signal(signal.SIGTERM)
         answers = [each.result() for each in asked]
     assert process.wait(60) == 0
     assert [answer.status_code for answer in answers] == [200] * 3
     expected = Embedder("eddy-tiny", method=METHOD).encode_document(TEXT * 60)
     for answer in answers:
         np.testing.assert_allclose([row["embedding"] for row in answer.json()["data"]], [expected] * 8, atol=1e-5)
-    assert "Traceback" not in process.stderr.read()
+    assert "Traceback" not in process.said
     with pytest.raises(httpx.ConnectError):
         httpx.get(f"{root}/health")
 
@@ -88,15 +86,15 @@ def test_a_second_signal_ends_it_at_once(serve) -> None:
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(ask, root, 200, **key)
         until(lambda: pending(root, **key) > 60_000)
-        process.send_signal(signal.SIGHUP)
+        process.signal(signal.SIGHUP)
 
         def refuses() -> bool:
             with socket.socket() as probe:
                 return probe.connect_ex(("127.0.0.1", int(root.rpartition(":")[2]))) != 0
 
         until(refuses)
-        assert process.poll() is None
-        process.send_signal(signal.SIGTERM)
+        assert process.status is None
+        process.signal(signal.SIGTERM)
         assert process.wait(20) == -signal.SIGTERM
         with pytest.raises(httpx.HTTPError):
             asked.result()
@@ -109,9 +107,9 @@ def test_a_shutdown_ends_in_time(serve) -> None:
     with ThreadPoolExecutor(1) as threads:
         asked = threads.submit(ask, root, 200)
         until(lambda: pending(root) > 60_000)
-        process.send_signal(signal.SIGTERM)
+        process.signal(signal.SIGTERM)
         assert process.wait(60) == 1
-        assert "within --graceful-timeout 1" in process.stderr.read()
+        assert "within --graceful-timeout 1" in process.said
         assert asked.exception() is not None or asked.result().status_code == 500
 
 
@@ -154,7 +152,7 @@ def test_memory_stays_flat_over_10000_requests(serve) -> None:
         list(threads.map(one, range(2000, 10_000)))
         grown = resident() - before
     assert grown < 8 * 2**20, f"{before / 2**20:.1f} MiB grew by {grown / 2**20:.1f} MiB"
-    assert process.poll() is None
+    assert process.status is None
 
 
 def test_it_re_ranks_if_asked_to(serve) -> None:
