@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,12 +16,14 @@ from typing import Any
 import chromadb
 import numpy as np
 from chromadb.api.shared_system_client import SharedSystemClient
+from tests.processes import Command
 
 from chroma_eddy import Document, Index
 from chroma_eddy.rows.schema import FIELDS
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.vectors import ROW
 
+CHROMA = "import sys; from chromadb.cli.cli import app; sys.argv[0] = 'chroma'; app()"
 SENTENCES = (
     "The ferry to the island leaves at nine in the morning.",
     "Dogs travel for free.",
@@ -143,33 +142,26 @@ class Server:
 
     folder: Path
     port: int
-    process: subprocess.Popen[bytes] | None = None
+    process: Command | None = None
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        command = [str(Path(sys.executable).parent / "chroma"), "run", "--path", str(self.folder)]
-        self.process = subprocess.Popen(
-            [*command, "--host", "127.0.0.1", "--port", str(self.port)],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-        for _ in range(3000):
-            assert self.process.poll() is None
-            try:
+        arguments = ("run", "--path", self.folder, "--host", "127.0.0.1", "--port", self.port)
+        self.process = Command(CHROMA, *arguments, err=Path(os.devnull))
+        for _ in range(6000):
+            assert self.process.status is None
+            with suppress(OSError, ValueError), socket.create_connection(("127.0.0.1", self.port)):
                 chromadb.HttpClient("127.0.0.1", self.port).heartbeat()
                 return
-            except ValueError:
-                time.sleep(0.1)
+            time.sleep(0.05)
         raise AssertionError("the server does not answer")
 
     def kill(self) -> None:
         if self.process is not None:
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
+            self.process.kill()
             self.process = None
 
 

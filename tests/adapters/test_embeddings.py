@@ -186,7 +186,7 @@ def test_a_live_model_is_shared_and_does_not_travel(kind: Any, live: tuple[Any, 
 
 
 def test_a_file_that_was_fitted_again_under_its_name_is_read_again(kind: Any, tmp_path: Path) -> None:
-    method, path = "htp+whiten:dims=8", tmp_path / "whiten.npz"
+    method, path = "plain:exit=0+whiten:dims=8", tmp_path / "whiten.npz"
     found, engine = [], Embedder("eddy-tiny", method=method)
     for texts in (TEXTS * 3, [text.upper() for text in TEXTS]):
         engine.fit(texts).save(path)

@@ -27,7 +27,7 @@ TEXTS = [
     "Bread rises because yeast turns sugar into gas. Bakers wait for it.",
     "Granite cools slowly, deep under the ground. Lava cools fast.",
 ]
-METHOD = "plain+whiten:dims=4"
+METHOD = "plain:exit=0+whiten:dims=4"
 ASKED = "When does the ferry leave?"
 CLASSES = pytest.mark.parametrize("kind", [EddyEmbedding, EddyEmbeddings])
 

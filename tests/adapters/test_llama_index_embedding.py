@@ -94,7 +94,7 @@ def test_the_ingestion_cache_keeps_vectors_of_every_setting_apart(tmp_path):
     shutil.copytree(TINY, tmp_path / "model")
     cases = [{**USUAL, name: value} for name, value in DECIDE.items()]
     cases += [USUAL, {**USUAL, "model_name": str(tmp_path / "model")}]
-    whiten, fitted = "htp+whiten:dims=8", [str(tmp_path / "one.npz"), str(tmp_path / "two.npz")]
+    whiten, fitted = "plain:exit=0+whiten:dims=8", [str(tmp_path / "one.npz"), str(tmp_path / "two.npz")]
     for path, texts in zip(fitted, (TEXTS, TEXTS[:2]), strict=True):
         Embedder("eddy-tiny", method=whiten, max_length=24).fit(texts).save(path)
         cases.append({**USUAL, "method": whiten, "fitted": path})

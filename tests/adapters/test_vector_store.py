@@ -353,7 +353,7 @@ def test_index_nodes_do_not_hide_the_others(store, model):
 
 
 def fitted_on(texts: list[str]) -> Embedder:
-    embedder = Embedder("eddy-tiny", method="plain:exit=2+centre")
+    embedder = Embedder("eddy-tiny", method="plain:exit=0+centre")
     embedder.fit(texts)
     return embedder
 

@@ -45,7 +45,7 @@ class ForkedReader:
         self.returncode: int | None = None
 
     def kill(self) -> None:
-        if not select.select([self._status], [], [], 0)[0]:
+        if self.returncode is None and not select.select([self._status], [], [], 0)[0]:
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:

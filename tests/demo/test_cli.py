@@ -282,10 +282,10 @@ def test_post_processing_is_calibrated_on_general_text(tmp_path: Path, run: Run)
     outcome = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+centre+whiten")
     refused(outcome, "both set post")
     assert not (tmp_path / "library").exists()
-    made = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain+centre")
+    made = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain:exit=0+centre")
     assert made.code == 0, made.err
     with opened(tmp_path / "library") as index:
-        assert index.settings.fingerprint == Embedder("eddy-tiny", method="plain+centre").fingerprint
+        assert index.settings.fingerprint == Embedder("eddy-tiny", method="plain:exit=0+centre").fingerprint
 
 
 def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path, tmp_path: Path, run: Run) -> None:

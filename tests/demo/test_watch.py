@@ -25,7 +25,15 @@ from eddy_embed.errors import NotFinite
 Run = Callable[..., Any]
 WAIT = 60
 """Seconds within which a change must be told."""
-COMMAND = "import sys; from eddy_demo.cli import main; sys.argv[0] = 'eddy-demo'; main()"
+COMMAND = """
+import sys
+from eddy_demo.cli import main
+from eddy_demo.library import watching
+watching._TICK_MS = 100
+sys.argv[0] = "eddy-demo"
+main()
+"""
+"""Looks for folders more often than users need."""
 
 
 def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: Path, run: Run) -> None:

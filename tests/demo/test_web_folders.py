@@ -10,14 +10,23 @@ import httpx
 import pytest
 from tests.demo.site import Site, long_text, serving, two_pages, wait
 from tests.demo.test_web_library import elsewhere
+from tests.selection import slow
 
 from chroma_eddy import Document, Index, WriteReport
+from eddy_demo.library import watching
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.web.app import create_app
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads import folder_watcher
 from eddy_embed.errors import NotFinite
+
+
+@pytest.fixture(autouse=True)
+def noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes are looked for more often than users need."""
+    monkeypatch.setattr(watching, "_TICK_MS", 100)
+    monkeypatch.setattr(watching, "_QUIET_MS", 50)
 
 
 @pytest.fixture
@@ -90,7 +99,7 @@ def test_the_next_server_goes_on(tmp_path: Path, folder: Path) -> None:
         wait(lambda: site.state.reader.ready and site.names() == ["sub/two.pdf", "zinc.txt"])
 
 
-@pytest.mark.parametrize("error", [NotFinite("NaN"), RuntimeError("out of memory"), OSError("the disk is full")])
+@pytest.mark.parametrize("error", [NotFinite("NaN"), slow(RuntimeError("out of memory")), OSError("the disk is full")])
 def test_an_error_while_embedding_stops_no_later_change(
     site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:

@@ -165,24 +165,24 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     folder, first, second = tmp_path / "library", tmp_path / "bread.txt", tmp_path / "tides.md"
     first.write_text(BREAD, encoding="utf-8")
     second.write_text(TIDES, encoding="utf-8")
-    with serving(folder) as site:
+    with serving(folder, method="plain:exit=0") as site:
         done = {"passages": 0, "judged": None, "seconds": pytest.approx(0, abs=60)}
         assert site.ask("What does the moon do?") == [("done", done)]
-        elsewhere("ingest", first, "--library", folder, "--method", "htp:exit=2")
+        elsewhere("ingest", first, "--library", folder, "--method", "plain:exit=0")
         wait(lambda: site.names() == ["bread.txt"])
         version = site.state.reader.version
         elsewhere("ingest", second, "--library", folder)
         wait(lambda: site.state.reader.version > version)
         assert site.names() == ["bread.txt", "tides.md"]
         assert dict(site.ask("What does the moon pull towards it?", k=1))["hit"]["name"] == "tides.md"
-        elsewhere("library", "rebuild", "--library", folder, "--method", "plain:exit=2")
+        elsewhere("library", "rebuild", "--library", folder, "--method", "plain:exit=0+sif")
         hit = dict(site.ask("What does the moon pull towards it?", k=1))["hit"]
-        assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=2"
-        embedder = Embedder("eddy-tiny", method="plain:exit=2")
+        assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=0+sif"
+        embedder = Embedder("eddy-tiny", method="plain:exit=0+sif")
         (passage,) = embedder.encode_long(TIDES, passage_size=128).passages
         cosine = passage.vector @ embedder.encode_query("What does the moon pull towards it?")
         assert (hit["name"], hit["cosine"]) == ("tides.md", pytest.approx(float(cosine), abs=1e-4))
-        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "plain:exit=0")
         wait(lambda: site.names() == ["tides.md"])
         assert "hit" in dict(site.ask("What does the moon pull towards it?", k=1))
         site.upload("clock.html", CLOCK)
@@ -194,15 +194,15 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
 
 def test_a_library_is_replaced_that_was_looked_at_before_its_first_document(tmp_path: Path) -> None:
     """Whatever stayed open would read deleted files."""
-    folder, settings = tmp_path / "library", LibrarySettings("eddy-tiny", "htp:exit=2")
+    folder, settings = tmp_path / "library", LibrarySettings("eddy-tiny", "plain:exit=0")
     for name, text in (("bread.txt", BREAD), ("tides.md", TIDES)):
         (tmp_path / name).write_text(text, encoding="utf-8")
-    with serving(folder) as site:
-        with open_library(folder, Embedder("eddy-tiny", method="htp:exit=2"), settings):
+    with serving(folder, method="plain:exit=0") as site:
+        with open_library(folder, Embedder("eddy-tiny", method="plain:exit=0"), settings):
             write_settings(folder, settings)
             site.state.reader.check_for_changes()
         for name in ("bread.txt", "tides.md"):
-            elsewhere("ingest", tmp_path / name, "--library", folder, "--rebuild", "--method", "htp:exit=2")
+            elsewhere("ingest", tmp_path / name, "--library", folder, "--rebuild", "--method", "plain:exit=0")
             wait(lambda name=name: site.names() == [name])
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests import families
 from tests.command_line import run
+from tests.selection import slow
 
 from eddy_embed import Embedder, Reranker
 from eddy_embed.analysis.evaluate import tables
@@ -217,7 +218,7 @@ def test_fits_on_more_vectors_include_those_on_fewer(folder: Path) -> None:
         assert own.fitted.query_mean is finish.fitted.query_mean is not None
 
 
-@pytest.mark.parametrize("system", ["plain", "reba", "echo+centre"])
+@pytest.mark.parametrize("system", ["plain", "reba", "echo", "plain+centre", slow("echo+centre")])
 def test_the_odd_word_is_the_furthest_from_the_mean(folder: Path, system: str) -> None:
     (task,) = find_tasks(folder, ["senses"])
     outcome = measure([system, "prompteol", "bm25", "overlap"], [task])
