@@ -21,7 +21,9 @@ _PRELOADED = [
     "llama_index.core",
     "langchain_core.vectorstores",
     "chroma_eddy",
-    "eddy_demo.cli",
+    "chroma_eddy.index",
+    "eddy_demo.cli.commands",
+    "eddy_demo.cli.watch_work",
     "eddy_embed.cli",
 ]
 

@@ -18,6 +18,7 @@ from chroma_eddy import Index, open_index
 from eddy_demo import handbook
 from eddy_demo.cli import main, options
 from eddy_demo.readers import process
+from eddy_demo.web.uploads import originals
 from eddy_embed.methods.recommended import Recommendation
 
 TIDES = """# Tides
@@ -47,10 +48,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 @pytest.fixture(scope="module", autouse=True)
 def forked_readers(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fork off the processes that read files, except in the tests of those processes."""
+    """Fork off the processes that read files, except in the tests of what such a process bears."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.stem not in ("test_hostile_files", "test_reading"):
-            patch.setattr(process, "subprocess", SUBPROCESS)
+        if request.path.stem != "test_hostile_files":
+            for module in (process, originals):
+                patch.setattr(module, "subprocess", SUBPROCESS)
         yield
 
 

@@ -22,6 +22,7 @@ _MODULES = [
     "eddy_demo.readers.markup",
     "eddy_demo.readers.pdf",
     "eddy_demo.readers.worker",
+    "eddy_demo.web.uploads.page_worker",
 ]
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -57,10 +58,22 @@ class ForkedReader:
         return self.returncode
 
 
+def _run(command: list[str], input: bytes, cwd: Path, timeout: float, **_: Any) -> subprocess.CompletedProcess[bytes]:
+    child = ForkedReader(command, cwd)
+    with child.stdin, child.stdout:
+        child.stdin.write(input)
+        child.stdin.close()
+        return subprocess.CompletedProcess(command, stdout=child.stdout.read(), returncode=child.wait(timeout))
+
+
 SUBPROCESS = SimpleNamespace(
-    Popen=ForkedReader, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
+    Popen=ForkedReader,
+    run=_run,
+    PIPE=subprocess.PIPE,
+    DEVNULL=subprocess.DEVNULL,
+    TimeoutExpired=subprocess.TimeoutExpired,
 )
-"""In place of the module `subprocess` where readers are started."""
+"""In place of the module `subprocess` where such processes are started."""
 
 
 @functools.cache

@@ -60,7 +60,7 @@ class Site:
         self.folder = folder
         self.url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         changes = ChangeSignal()
-        choice.setdefault("method", "htp:exit=2")
+        choice.setdefault("method", "plain:exit=0")
         guard = create_app(LibraryOptions(folder, **choice), limits, changes=changes)
         self.state = guard.app.state.eddy  # type: ignore[attr-defined]
         self.resume = self.pause() if paused else lambda: None

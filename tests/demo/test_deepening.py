@@ -33,7 +33,7 @@ from eddy_embed.errors import ZeroVector
 from eddy_embed.methods.recommended import Recommendation
 
 Run = Callable[..., Outcome]
-FAST, BEST = "plain:exit=0", "plain:exit=-3"
+FAST, BEST = "plain:exit=0", "plain:exit=1"
 
 
 @pytest.fixture(autouse=True)

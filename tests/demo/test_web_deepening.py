@@ -26,7 +26,7 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.recommended import Recommendation
 from eddy_embed.model.loading import inventory
 
-FAST, BEST = "plain:exit=0", "plain:exit=-3"
+FAST, BEST = "plain:exit=0", "plain:exit=1"
 QUESTION = "Who winds the weights by hand?"
 
 

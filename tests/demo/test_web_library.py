@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sys
 import threading
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -13,9 +12,8 @@ from typing import Any
 import pytest
 from tests.demo.conftest import BREAD, CLOCK, TIDES, opened
 from tests.demo.site import PATIENCE, long_text, serving, wait
-from tests.processes import context
+from tests.processes import context, run_code
 
-from eddy_demo.cli import main
 from eddy_demo.errors import DemoError
 from eddy_demo.library import rebuild
 from eddy_demo.library.defaults import default_method
@@ -232,15 +230,8 @@ def test_a_library_in_place_of_this_one(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def elsewhere(*arguments: object) -> None:
-    child = context().Process(target=demo_command, args=arguments)
-    child.start()
-    child.join()
-    assert child.exitcode == 0, arguments
-
-
-def demo_command(*arguments: object) -> None:
-    sys.argv = ["eddy-demo", *map(str, arguments)]
-    main()
+    child = run_code("import sys; from eddy_demo.cli import main; sys.argv[0] = 'eddy-demo'; main()", *arguments)
+    assert child.returncode == 0, child.stderr
 
 
 # --- Made anew

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,6 +23,7 @@ from eddy_demo.readers.documents import read_documents
 from eddy_demo.readers.pdf import page_image
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
+from eddy_demo.web.uploads import originals
 from eddy_demo.web.uploads.originals import draw_original, find_original
 
 # The second line ends in a hyphen of the typesetter's, which the text does not have.
@@ -163,7 +165,8 @@ def test_a_sentence_across_pages_and_one_that_is_not_there(tmp_path: Path, data:
     assert lines(image.data) == 0
 
 
-def test_drawing_is_bounded(tmp_path: Path, data: bytes) -> None:
+def test_drawing_is_bounded(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(originals, "subprocess", subprocess)
     path = tmp_path / "ferry.pdf"
     path.write_bytes(data)
     row, text = entry(path)
