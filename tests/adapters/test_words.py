@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tests.adapters.indexes import documents, rows, words_of
 from tests.adapters.killing import stop_at
+from tests.selection import each_once
 
 from chroma_eddy import ALPHA, Document, Index, Piece, StorageError, open_index
 from chroma_eddy.errors import ForeignCollection
@@ -246,8 +247,9 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
     return scores
 
 
-@pytest.mark.parametrize("asked", [ASKED, "Keel, keel: deep granite and a zeppelin"])
-@pytest.mark.parametrize("alpha", [0.1, ALPHA, 0.8, 1.0])
+@pytest.mark.parametrize(
+    ("asked", "alpha"), each_once([ASKED, "Keel, keel: deep granite and a zeppelin"], [0.1, ALPHA, 0.8, 1.0])
+)
 def test_words_and_meaning_are_fused_by_scores(shelf: Index, asked: str, alpha: float) -> None:
     """And are so by default, which one argument turns off."""
     expected = naive_fusion(shelf, asked, alpha)
