@@ -56,7 +56,10 @@ def run_code(code: str, *arguments: object, cwd: Path = ROOT, **environ: str) ->
 
 
 class Command:
-    """What `python -c CODE ARGUMENTS` does there, until it ends or gets a signal."""
+    """What `python -c CODE ARGUMENTS` does there, until it ends or gets a signal.
+
+    Signals have the handlers of a fresh interpreter: the server that forks gives back those it began with.
+    """
 
     def __init__(self, code: str, *arguments: object, err: Path, **environ: str) -> None:
         """Start it; what it writes to its standard error is in the file `err`."""

@@ -24,6 +24,8 @@ _MODULES = [
     "eddy_demo.readers.worker",
     "eddy_demo.web.uploads.page_worker",
 ]
+_DIGITS = 16
+"""Of each number that is told of a process: its id, and how it ended."""
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -41,7 +43,7 @@ class ForkedReader:
             for each in (read_in, write_out):
                 os.close(each)
             theirs.close()
-            self.pid = int(self._status.recv(32))
+            self.pid = int(self._status.recv(_DIGITS, socket.MSG_WAITALL))
         self.stdin, self.stdout = os.fdopen(write_in, "wb"), os.fdopen(read_out, "rb")
         self.returncode: int | None = None
 
@@ -53,7 +55,7 @@ class ForkedReader:
         if self.returncode is None:
             if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired([], timeout or 0)
-            self.returncode = os.waitstatus_to_exitcode(int(self._status.recv(32)))
+            self.returncode = os.waitstatus_to_exitcode(int(self._status.recv(_DIGITS, socket.MSG_WAITALL)))
             self._status.close()
         return self.returncode
 
@@ -108,9 +110,9 @@ def _watch(module: str, arguments: list[str], folder: str, stdin: int, stdout: i
     if child := os.fork():
         for each in (stdin, stdout):
             os.close(each)
-        os.write(status, b"%d" % child)
+        os.write(status, b"%*d" % (_DIGITS, child))
         ended = os.waitpid(child, 0)[1]
-        os.write(status, b"%d" % ended)
+        os.write(status, b"%*d" % (_DIGITS, ended))
         os._exit(0)
     os.close(status)
     os.setsid()
