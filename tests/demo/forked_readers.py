@@ -6,7 +6,6 @@ import functools
 import importlib
 import json
 import os
-import select
 import signal
 import socket
 import subprocess
@@ -48,16 +47,23 @@ class ForkedReader:
         self.returncode: int | None = None
 
     def kill(self) -> None:
-        if self.returncode is None and not select.select([self._status], [], [], 0)[0]:
+        if self.returncode is None and not self._ended(0):
             os.kill(self.pid, signal.SIGKILL)
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._status], [], [], timeout)[0]:
+            if not self._ended(timeout):
                 raise subprocess.TimeoutExpired([], timeout or 0)
             self.returncode = os.waitstatus_to_exitcode(int(self._status.recv(_DIGITS, socket.MSG_WAITALL)))
             self._status.close()
         return self.returncode
+
+    def _ended(self, timeout: float | None) -> bool:
+        self._status.settimeout(timeout)
+        try:
+            return bool(self._status.recv(1, socket.MSG_PEEK))
+        except (BlockingIOError, TimeoutError):
+            return False
 
 
 def _run(command: list[str], input: bytes, cwd: Path, timeout: float, **_: Any) -> subprocess.CompletedProcess[bytes]:
