@@ -52,6 +52,7 @@ SENTENCES = [
         ("The ferry leaves at noon. Dogs travel for free. The ferry leaves at noon. Dogs pay.", [1, 2], 0, 0),
         (f"{SENTENCES[0]['text']} [1] So.".upper(), [], 1, 1),  # which repeats a quote
         ("Dogs travel for free " + "and sit on the upper deck of the ferry " * 9, [], 0, 0),
+        ("Dogs travel for free:", [], 1, 0),  # announces what it does not say
         ("", [], 0, 0),
         (" [1]", [], 0, 0),
     ],
