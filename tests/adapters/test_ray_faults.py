@@ -47,6 +47,7 @@ def cluster() -> Iterator[Cluster]:
     from ray.cluster_utils import Cluster as Inner
 
     with quiet() as folder:
+        Path("/tmp/ray").mkdir(exist_ok=True)  # where Ray notes its address, and does not make the folder
         head = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": SMALL, "node_ip_address": ADDRESS}
         inner = Inner(initialize_head=True, head_node_args={**head, "temp_dir": str(folder)})
         made = Cluster(inner, [])
