@@ -32,6 +32,8 @@ USERS_CACHE = Path(
 ).expanduser()
 """Where Eddy keeps files outside of the tests."""
 NETGUARD = ROOT / "tests" / "netguard"
+GENERAL_TEXT = general.FILE
+"""The general text that is shipped."""
 
 # Set before any test module imports torch, transformers or chromadb, and inherited by the processes that tests start.
 os.environ.update(
@@ -149,7 +151,7 @@ def no_alarm() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def short_general_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A quarter of the general text, on which many tests calibrate a model."""
-    whole = json.loads(general.FILE.read_text("utf-8"))
+    whole = json.loads(GENERAL_TEXT.read_text("utf-8"))
     file = tmp_path_factory.mktemp("general") / "general_text.json"
     file.write_text(json.dumps({part: texts[::4] for part, texts in whole.items()}), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -160,7 +162,7 @@ def short_general_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 @pytest.fixture
 def whole_general_text(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The general text as it is shipped, which other processes have."""
-    monkeypatch.setattr(general, "FILE", Path(general.__file__).with_name("general_text.json"))
+    monkeypatch.setattr(general, "FILE", GENERAL_TEXT)
     general.general_text.cache_clear()
     yield
     general.general_text.cache_clear()

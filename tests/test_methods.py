@@ -26,6 +26,7 @@ def test_equals_the_reference(family: str, method: str) -> None:
         assert np.abs(double[at] - right).max() <= 1e-9, text
         assert np.abs(exact(exactly, [text], "query")[0] - double[at]).max() <= 1e-12, text
         assert np.abs(single[at] - right).max() <= 1e-5, text
+        assert np.abs(e.encode_query(text) - single[at]).max() <= 1e-5, text
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from chroma_eddy import TermAnalyzer
+from eddy_demo.web.answers.support import COLONS
 from eddy_embed.integrations import Segmenter
 
 _LANGUAGE = "en"  # as libraries of the demo have it
@@ -18,7 +19,6 @@ _TOLD = 0.2
 """Least share of them that the question does not have, or the sentence only restates it."""
 _NEGATION = re.compile(r"\b(?:no|not|never|none|nothing|nobody|neither|nor|without|cannot)\b|n['’]t\b", re.IGNORECASE)
 """English words that deny, which are stop words."""
-_ANNOUNCES = (":", "：")
 _NUMBER = re.compile(r"[-−]?\d+(?:[.,]\d+)*")
 _LOOP = 6
 """Number of words that a model repeats in order only when it goes round in circles."""
@@ -40,9 +40,9 @@ class Evidence:
         An announcement ("The answer is:") says nothing. Numbers must be the sentence's own, and a sentence that denies
         something supports none that does not.
         """
-        terms = self._analyzer.of_question(written)
-        if written.rstrip().endswith(_ANNOUNCES):
+        if written.rstrip().endswith(COLONS):
             return None
+        terms = self._analyzer.of_question(written)
         if not terms or sum(term not in self._question for term in terms) < _TOLD * len(terms):
             return None
         shared = {number: sum(term in own for term in terms) for number, own in self._terms.items()}

@@ -36,7 +36,7 @@ from eddy_embed.integrations import (
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
 LEAST_PARAMETERS = 300_000_000
-"""Smaller models write only if asked: almost nothing that they write is supported (docs/web.md has the numbers)."""
+"""Smaller models write only if asked: less of what they write holds (docs/web.md has the numbers)."""
 _OPTIONS = {"trust_remote_code": False}
 """Of every call of `from_pretrained`: without it transformers would ask on stdin."""
 _POLL_SECONDS = 0.2

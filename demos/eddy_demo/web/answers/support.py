@@ -15,6 +15,8 @@ _DEVIATIONS = 20
 """Standard deviations of a passage's cosine, above unrelated ones, that count as much as all words of the question."""
 _LEAST = 1e-3
 """Least deviation that is told from rounding."""
+COLONS = (":", "：")
+"""Ends of an announcement, which says nothing itself."""
 _WORD = re.compile(r"\w+")
 _CLOSING = "\"'”’»)]*_ "
 """Quotes and marks behind a sentence's own end."""
@@ -25,7 +27,7 @@ _LEADING_WORDS = 7
 def is_prose(text: str) -> bool:
     """Whether a sentence can be an answer: no heading, table row, line of code, question or announcement."""
     line = text.strip().rstrip(_CLOSING)
-    if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", ":", "：")):
+    if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", *COLONS)):
         return False
     return len(_WORD.findall(line)) >= _MIN_WORDS or (len(line) >= 12 and not line.isascii())
 
