@@ -29,6 +29,7 @@ from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
 from eddy_embed.analysis.evaluate.runner import Evaluation, applies
 from eddy_embed.analysis.evaluate.systems import WORDS, System
 from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval, Task, find_tasks
+from eddy_embed.integrations import PASSAGE_SIZE
 
 MODELS = {
     "smollm2": "SmolLM2 135M Instruct, 30 layers",
@@ -92,8 +93,6 @@ SHOWN = (
     *("echo:exit=1", "echo:exit=1+whiten", "tp", "htp", "kv", "plain+tempscale:tau=0.8", "reba:pool=mean"),
 )
 """Rows of the page; the files of results have all."""
-PASSAGE_SIZE = 256
-"""Most tokens in a passage."""
 
 Row = dict[str, Any]
 

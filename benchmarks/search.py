@@ -40,6 +40,7 @@ from eddy_embed.analysis.evaluate.metrics import ndcg, reciprocal_rank
 from eddy_embed.analysis.evaluate.results import Cost, TaskResult
 from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
+from eddy_embed.integrations import PASSAGE_SIZE
 
 FILE = RESULTS / "search.json"
 TASKS = {"cranfield": "Cranfield", "cisi": "CISI", "squality": "SQuALITY"}
@@ -81,7 +82,7 @@ class Collection:
     judge: Callable[[int, list[Hit]], float]
     sets: dict[str, list[int]]
     metric: str
-    passage_size: int = 256
+    passage_size: int = PASSAGE_SIZE
 
 
 def main(given: list[str] | None = None) -> None:

@@ -19,6 +19,7 @@ from eddy_embed.integrations import (
     N_TRUNCATED,
     N_WINDOWS,
     PAGES,
+    PASSAGE_SIZE,
     PASSAGES,
     START,
     Pages,
@@ -92,7 +93,7 @@ def embed_passages(
     documents: Iterable[Document],
     embeddings: EddyEmbeddings,
     *,
-    passage_size: int = 256,
+    passage_size: int = PASSAGE_SIZE,
     passage_unit: PassageUnit = "tokens",
     late: bool | None = None,
 ) -> Iterator[EmbeddedPassage]:

@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 from langchain_text_splitters import TextSplitter
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import Segmenter, check_count, check_kind
+from eddy_embed.integrations import PASSAGE_SIZE, Segmenter, check_count, check_kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -58,7 +58,7 @@ class SentenceTextSplitter(TextSplitter):
         self._segmenter = Segmenter(language)
 
     @classmethod
-    def from_embeddings(cls, embeddings: EddyEmbeddings, *, chunk_size: int = 256, **settings: Any) -> Self:
+    def from_embeddings(cls, embeddings: EddyEmbeddings, *, chunk_size: int = PASSAGE_SIZE, **settings: Any) -> Self:
         """Measure in tokens of the embeddings' model, and use their language.
 
         Args:

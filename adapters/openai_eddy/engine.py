@@ -19,7 +19,7 @@ from eddy_embed.errors import (
     TextTooLong,
     UnsupportedModel,
 )
-from eddy_embed.integrations import TextRole, first_tokens, isolate_failures, open_embedder, open_model
+from eddy_embed.integrations import PASSAGE_SIZE, TextRole, first_tokens, isolate_failures, open_embedder, open_model
 from eddy_embed.integrations.settings import EmbedderSettings
 from openai_eddy.errors import ApiError, invalid_request, server_error
 from openai_eddy.limits import Limits
@@ -37,7 +37,7 @@ class BatchKey:
     method: str
     role: TextRole = "document"
     unit: Unit = "document"
-    passage_size: int = 256
+    passage_size: int = PASSAGE_SIZE
     late: bool = True
 
 

@@ -22,7 +22,7 @@ from pydantic import (
 from pydantic_core import ErrorDetails, PydanticCustomError
 from starlette.requests import Request
 
-from eddy_embed.integrations import TextRole
+from eddy_embed.integrations import PASSAGE_SIZE, TextRole
 from openai_eddy.errors import ApiError, invalid_request, rate_limited
 from openai_eddy.limits import Limits
 
@@ -169,7 +169,7 @@ class EmbeddingRequest(ApiRequest):
     unit: Unit = Field(
         "document", description="One vector for each input (document), or one for each of its passages or sentences."
     )
-    passage_size: PositiveInt = Field(256, description="With unit passage: most tokens in one.")
+    passage_size: PositiveInt = Field(PASSAGE_SIZE, description="With unit passage: most tokens in one.")
     late: bool | None = Field(
         None, description="With unit passage or sentence: whether they are read out of the pass over the whole input."
     )

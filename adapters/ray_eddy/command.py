@@ -12,7 +12,7 @@ import typer
 
 from eddy_embed.cli.options import Dtype, Instruction, MethodText, ModelOption, method_in_full
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations import check_installed
+from eddy_embed.integrations import PASSAGE_SIZE, check_installed
 
 SUFFIXES = {"text": ["txt", "md", "markdown"], "json": ["jsonl", "jsonl.gz"], "parquet": ["parquet"]}
 
@@ -26,7 +26,7 @@ def embed(
     model: ModelOption = "eddy-tiny",
     method: MethodText = "recommended",
     part: Annotated[list[str] | None, typer.Option(help="document, passages or sentences; repeat for several.")] = None,
-    passage_size: Annotated[int, typer.Option(min=1, help="Maximum tokens in a passage.")] = 256,
+    passage_size: Annotated[int, typer.Option(min=1, help="Maximum tokens in a passage.")] = PASSAGE_SIZE,
     concurrency: Annotated[int | None, typer.Option(min=1, help="Embedders. Default: as many as fit.")] = None,
     num_gpus: Annotated[float | None, typer.Option(min=0, help="GPUs for each embedder.")] = None,
     errors: Annotated[Literal["raise", "column"], typer.Option(help="What a bad document does.")] = "raise",

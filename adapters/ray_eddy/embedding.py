@@ -11,7 +11,7 @@ from ray.data.block import BlockAccessor
 
 from eddy_embed import Embedder, LongDocument, Span
 from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, ZeroVector
-from eddy_embed.integrations import isolate_failures, refuse_unknown
+from eddy_embed.integrations import PASSAGE_SIZE, isolate_failures, refuse_unknown
 from eddy_embed.integrations.settings import ENGINE_SETTINGS
 
 REFUSALS = (InvalidParameter, InvalidText, TextTooLong, NotFinite, ZeroVector)
@@ -48,7 +48,7 @@ class EddyEmbed:
         model_name: str | os.PathLike[str],
         *,
         parts: Collection[str] = ("document",),
-        passage_size: int = 256,
+        passage_size: int = PASSAGE_SIZE,
         late: bool | None = None,
         text_column: str = "text",
         id_column: str = "id",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from chroma_eddy.errors import ForeignCollection, OutdatedIndex
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations import FINGERPRINT, differences, digest
+from eddy_embed.integrations import FINGERPRINT, PASSAGE_SIZE, differences, digest
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -32,7 +32,7 @@ class IndexSettings:
     """
 
     embedder: Mapping[str, Any]
-    passage_size: int = 256
+    passage_size: int = PASSAGE_SIZE
     late: bool = True
     sentence_vectors: bool = True
 

@@ -15,6 +15,7 @@ import typer
 from eddy_embed.analysis.plots import check_picture, draw_scores
 from eddy_embed.cli import options
 from eddy_embed.cli.progress import Bar
+from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.utils.extras import check_installed
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def evaluate(
     ] = None,
     passage_size: Annotated[
         int, typer.Option(min=1, help="Most tokens in a passage; the best one finds its document.")
-    ] = 256,
+    ] = PASSAGE_SIZE,
     late: Annotated[
         bool, typer.Option("--late/--separate", help="Read passages within their document, or each by itself.")
     ] = True,

@@ -16,6 +16,7 @@ from llama_index.core.utils import get_tqdm_iterable
 
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.integrations import (
+    PASSAGE_SIZE,
     PASSAGES,
     LongDocument,
     Part,
@@ -67,7 +68,7 @@ class LongDocumentNodeParser(NodeParser):
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     embed_model: EddyEmbedding
-    passage_size: int = Field(default=256, gt=0)
+    passage_size: int = Field(default=PASSAGE_SIZE, gt=0)
     passage_unit: PassageUnit = "tokens"
     late: bool | None = None
     parts: tuple[Part, ...] = PASSAGES
@@ -76,7 +77,7 @@ class LongDocumentNodeParser(NodeParser):
         self,
         *,
         embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
-        passage_size: int = 256,
+        passage_size: int = PASSAGE_SIZE,
         passage_unit: PassageUnit = "tokens",
         late: bool | None = None,
         parts: Collection[Part] = PASSAGES,

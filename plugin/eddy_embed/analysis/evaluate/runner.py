@@ -19,6 +19,7 @@ from eddy_embed.analysis.evaluate.task_vectors import TaskVectors, embed
 from eddy_embed.analysis.evaluate.tasks import OddOneOut, Pairs, Retrieval, Task, digest
 from eddy_embed.embedder import Embedder
 from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.fingerprint import digest as hashed
 from eddy_embed.reranker import LIKELIHOOD, PROMPT, Reranker
@@ -43,7 +44,7 @@ class Evaluation:
     """
 
     open_embedder: Callable[[str], Embedder]
-    passage_size: int = 256
+    passage_size: int = PASSAGE_SIZE
     journal: ResultStore | None = None
     said: Said = lambda _: None
     step: Step = lambda *_: None
