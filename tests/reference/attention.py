@@ -1,9 +1,10 @@
-"""Attention with a loop over query rows."""
+"""Attention with a loop over query rows, in numpy, where a small product costs least."""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 
 
@@ -59,37 +60,37 @@ def attend(
     """
     tokens, heads, _ = q.shape
     keys, values, again = (
-        each.repeat_interleave(heads // each.shape[1], dim=1) for each in (k, v, k if moved is None else moved)
+        each.repeat_interleave(heads // each.shape[1], dim=1).numpy() for each in (k, v, k if moved is None else moved)
     )
-    out = torch.zeros_like(q)
-    paid = torch.zeros(heads, tokens, tokens, dtype=q.dtype)
+    queries = q.numpy()
+    out, paid = np.zeros_like(queries), np.zeros((heads, tokens, tokens))
     for i in range(tokens):
         first = 0 if window is None else max(0, i - window + 1)
         end = i + 1 if not both else tokens if window is None else min(tokens, i + window)
-        scores, among = (keys[first:end] * q[i]).sum(-1) * scale, values[first:end]  # scores: (keys, heads)
+        scores, among = (keys[first:end] * queries[i]).sum(-1) * scale, values[first:end]  # scores: (keys, heads)
         if cap is not None:
-            scores = cap * torch.tanh(scores / cap)
+            scores = cap * np.tanh(scores / cap)
         if slopes is not None:
-            scores = scores - slopes * torch.arange(i - first, -1, -1)[:, None]
+            scores = scores - slopes.numpy() * np.arange(i - first, -1, -1)[:, None]
         if added is not None:
-            scores = scores + added[:, i, first:end].T
+            scores = scores + added.numpy()[:, i, first:end].T
         scores = scores / tau
         if sinks is not None:
-            scores = torch.cat([scores, sinks[None]])
-            among = torch.cat([among, torch.zeros_like(values[:1])])
+            scores = np.concatenate([scores, sinks.numpy()[None]])
+            among = np.concatenate([among, np.zeros_like(values[:1])])
         for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
-            extra = (again[j] * q[i]).sum(-1) * scale
+            extra = (again[j] * queries[i]).sum(-1) * scale
             if cap is not None:
-                extra = cap * torch.tanh(extra / cap)
-            scores = torch.cat([scores, (extra / tau + bias)[None]])
-            among = torch.cat([among, values[j : j + 1]])
-        weights = torch.exp(scores - scores.max(0).values)
+                extra = cap * np.tanh(extra / cap)
+            scores = np.concatenate([scores, (extra / tau + bias)[None]])
+            among = np.concatenate([among, values[j : j + 1]])
+        weights = np.exp(scores - scores.max(0))
         weights = weights / weights.sum(0)
         out[i] = (weights[..., None] * among).sum(0)
         paid[:, i, first:end] = weights[: end - first].T
     if seen is not None:
-        seen.append(paid)
-    return out
+        seen.append(torch.from_numpy(paid))
+    return torch.from_numpy(out)
 
 
 def bucket(distance: int, buckets: int, most: int) -> int:
