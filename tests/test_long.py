@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -303,23 +304,40 @@ TITLED = "# Tides\n\nThe moon pulls the water.\n\n## Staffs\n\nPut a staff into 
 AHEAD = "Tides > Staffs\n"
 
 
-@pytest.mark.parametrize("method", ["plain", "htp", "plain:pool=last", "prompteol", "reba:k=3,pool=mean,exit=4"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        *("plain", "htp", "plain:pool=last", "prompteol", "reba:k=3,pool=mean,exit=4", "plain:pool=weighted,exit=-2"),
+        *("plain:pool=hybrid,exit=3", "htp:k=2,range=1-5,exit=4,pool=all", "kv:layers=2-4"),
+    ],
+)
 def test_a_passage_is_read_after_its_headings_which_are_in_no_mean(method: str) -> None:
     e = embedder("llama", method)
     document = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False)
     passage = document.passages[-1]
     own = TITLED[passage.start : passage.end]
     assert own == "Read it twice a day." and passage.headings == ("Tides", "Staffs")
-    if e.can_embed_spans:
-        (read,) = read_alone("llama", method, AHEAD + own)
-        assert passage.n_tokens == sum(start >= len(AHEAD) for start, _ in read.spans) < len(read.spans)
-        expected = span_vector([read], (len(AHEAD), len(AHEAD + own)))
-        assert np.abs(document.sentences[-1].vector - expected).max() <= 1e-5
-    else:
-        expected = e.encode_document(AHEAD + own)
-        assert np.abs(document.sentences[-1].vector - e.encode_document(own)).max() <= 1e-5
-    assert np.abs(passage.vector - expected).max() <= 1e-5
+    (read,) = read_alone("llama", method, AHEAD + own)
+    read.counted = [index for index, (start, _) in enumerate(read.spans) if start >= len(AHEAD)]
+    assert passage.n_tokens == len(read.counted) < len(read.spans)
+    assert np.abs(passage.vector - unit(read.state())).max() <= 1e-5
     assert np.abs(passage.vector - e.encode_document(own)).max() > 1e-4
+    if e.can_embed_spans:
+        expected = span_vector([read], (len(AHEAD), len(AHEAD + own)))
+    else:
+        expected = e.encode_document(own)
+    assert np.abs(document.sentences[-1].vector - expected).max() <= 1e-5
+
+
+@pytest.mark.parametrize("method", ["plain", "plain:pool=hybrid,exit=3"])
+def test_headings_ahead_of_more_than_a_window_count_for_nothing_either(method: str) -> None:
+    e = embedder("llama", method, max_length=WINDOW)
+    own = re.sub(r"[.!?]\s+", ", ", f"{TEXT[:-1]}, {TEXT}")
+    passage = e.encode_long(f"# Tides\n\n## Staffs\n\nSalt.\n\n{own}", passage_size=40, late=False).passages[-1]
+    read = passes_of(e, "llama", method, AHEAD + own)
+    read[0].counted = [index for index in read[0].counted if read[0].spans[index][0] >= len(AHEAD)]
+    assert passage.n_tokens == sum(len(each.counted) for each in read)
+    assert np.abs(passage.vector - document_vector(read)).max() <= 1e-5
 
 
 def test_a_table_s_first_row_is_read_ahead_of_the_others() -> None:

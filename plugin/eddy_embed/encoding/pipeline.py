@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from collections.abc import Sequence as Seq
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import cast
 
@@ -195,9 +195,9 @@ class Pipeline:
     ) -> Iterator[PooledSums]:
         """Sums of each text whose passages, the last of its divisions, are each embedded by themselves.
 
-        A passage is read after the headings `above` it, whose tokens are in no mean, unless the model was trained to
-        embed. Sentences, the first of two divisions, are read out of their passages, or embedded by themselves if the
-        method reads one token.
+        A passage is read after the headings `above` it, whose tokens count for nothing, unless the model was trained
+        to embed. Sentences, the first of two divisions, are read out of their passages, or embedded by themselves if
+        the method reads one token.
         """
         inside = self.open_runner.reads_spans
         for begin, group in chunks(texts, ALONE_CHARACTERS):
@@ -235,16 +235,18 @@ class Pipeline:
                 ahead = fronts[number][at] if fronts else ""
                 pieces.append(ahead + text[start:end])
                 inner.append([within[number][at] - start + len(ahead)] if within else [])
-                after.append(len(ahead) if self.open_runner.reads_spans else 0)
+                after.append(len(ahead))
         counted = np.flatnonzero(np.concatenate(sizes)).tolist()
-        planned = self.planner.plan([pieces[at] for at in counted], "document")
-        own = [np.array([[start, len(piece)]], np.int64) for start, piece in zip(after, pieces, strict=True)]
-        wanted = [[*inner[at], own[at]] if after[at] else inner[at] for at in counted]
+        planned = [
+            _counted_from(after[at], plan, len(self.planner.layout.wordings))
+            for at, plan in zip(counted, self.planner.plan([pieces[at] for at in counted], "document"), strict=True)
+        ]
         read = [PooledSums.zero(self.open_runner.width, own) for own in inner]
         tokens = np.zeros(len(pieces), np.int64)
-        for at, plan, sums in zip(counted, planned, self._run(planned, wanted, bar), strict=True):
-            tokens[at] = sums.keep_last() if after[at] else plan.tokens
-            read[at] = sums
+        for at, plan, sums in zip(
+            counted, planned, self._run(planned, [inner[at] for at in counted], bar), strict=True
+        ):
+            read[at], tokens[at] = sums, plan.tokens
         ends = np.cumsum([len(own) for own in spans])
         bounds = zip([0, *ends.tolist()], ends.tolist(), strict=False)
         return [PooledSums.of_pieces(read[start:end], tokens[start:end]) for start, end in bounds]
@@ -284,6 +286,24 @@ def _divisions(plan: TextPlan, passages: list[tuple[int, int]], kinds: Seq[int])
     around = [(spans[first, 0], spans[last, 1]) for first, last in passages]
     both = spans, np.array(around, np.int64).reshape(-1, 2)
     return [both[kind] for kind in kinds]
+
+
+def _counted_from(start: int, plan: TextPlan, wordings: int) -> TextPlan:
+    """A plan in which the characters before `start` are read, and their tokens count for nothing."""
+    if not start:
+        return plan
+    kept: list[Window | LazyWindow] = []
+    for window in plan.windows:
+        laid = window.materialize()
+        own = laid.counted[laid.sequence.ends[laid.counted] > start]
+        if len(own) == window.count:
+            kept.append(window)
+        elif len(own):
+            kept.append(replace(laid, counted=own))
+    total = sum(window.count for window in kept)
+    if plan.window_count > 1:
+        kept = [replace(window, share=window.count / total) for window in kept]
+    return replace(plan, windows=kept, tokens=total // wordings)
 
 
 def repeated_tokens(window: Window | LazyWindow, repetition: Repetition | None) -> int:

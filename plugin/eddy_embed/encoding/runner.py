@@ -76,12 +76,6 @@ class PooledSums:
         document = totals.sum(0) / weights.sum()
         return cls(document, [*parts, totals], [*sizes, tokens], 1.0, [*inner, weights])
 
-    def keep_last(self) -> int:
-        """Take the last division, of one span, for the whole text, and return the number of its tokens."""
-        total, size, weight = self.parts.pop()[0], int(self.sizes.pop()[0]), float(self.weights.pop()[0])
-        self.document, self.weight = total / weight, weight / size
-        return size
-
     def put_first(self, other: PooledSums) -> None:
         """Put another's last division before the divisions."""
         self.parts.insert(0, other.parts[-1])
