@@ -179,6 +179,41 @@ def test_what_cannot_be_judged_is_refused(question: Any, texts: Any, options: An
         reranker("llama").scores(question, texts, **options)
 
 
+CHAT = "{% for message in messages %}<{{ message.role }}> {{ message.content }} {% endfor %}<assistant>"
+
+
+@pytest.mark.parametrize("chat", [None, CHAT])
+@pytest.mark.parametrize("name", ["llama", "gpt2"])
+def test_what_might_answer_is_the_most_probable_token_each_time(name: str, chat: str | None) -> None:
+    model, tokenizer = families.build(name)
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.chat_template = chat
+    asked = f"<user> Write a short passage that answers the question.\n\nQuestion: {QUESTION} <assistant>"
+    prompt = asked if chat else f"Question: {QUESTION}\nAnswer:"
+    ids = tokenizer(prompt, add_special_tokens=not chat)["input_ids"]
+    start, end = len(ids), {model.generation_config.eos_token_id, tokenizer.eos_token_id}
+    while len(ids) < start + 9 and (len(ids) == start or ids[-1] not in end):
+        ids = [*ids, int(model(torch.tensor([ids])).logits[0, -1].argmax())]
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    own = Reranker(model, tokenizer=tokenizer)
+    assert own.write(QUESTION, max_new_tokens=9) == tokenizer.decode(ids[start:], skip_special_tokens=True).strip()
+    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("question", "most", "kind"),
+    [
+        *((each, 9, InvalidText) for each in ("", " \n", 3, "half \ud800")),
+        *((QUESTION, each, InvalidParameter) for each in (0, -1, 2.5, True)),
+        ("word " * 3000, 9, TextTooLong),
+        (QUESTION, 10**6, TextTooLong),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(question: Any, most: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        reranker("llama").write(question, max_new_tokens=most)
+
+
 def test_no_text_has_no_score() -> None:
     assert reranker("llama").scores(QUESTION, []).shape == (0,)
 

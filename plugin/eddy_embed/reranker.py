@@ -23,7 +23,7 @@ from eddy_embed.encoding.validation import (
     refuse_unknown,
     torch_name,
 )
-from eddy_embed.errors import InvalidParameter, InvalidText, UnsupportedModel
+from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong, UnsupportedModel
 from eddy_embed.model.head import Head
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles, Floats
@@ -31,6 +31,8 @@ from eddy_embed.utils.progress import Progress
 
 PROMPT = "Passage: {passage}\nPlease write a question based on this passage.\nQuestion: {question}"
 """The wording of UPR (Sachan et al. 2022, section 2.2)."""
+ANSWER = "Write a short passage that answers the question.\n\nQuestion: {question}"
+"""What a model that follows instructions is asked to write; others go on after the question."""
 LIKELIHOOD = 0.75
 """Weight of the likelihood beside a search's score, both in standard deviations over the texts that are judged; chosen
 on manuals and two sets of abstracts."""
@@ -121,6 +123,7 @@ class Reranker:
             raise InvalidParameter(f"max_length={max_length} exceeds the model's window of {window} tokens")
         self.model_name, self.prompt, self.show_progress = opened.name, prompt, show_progress
         self.max_length = max_length or window
+        self._model, self._tokenizer = opened.model, opened.tokenizer
         self._likelihood = Likelihood(
             *(host, head, own, own.starting("auto", auto=True), wording, self.max_length),
             batch_tokens=budget(batch_tokens, host.device),
@@ -181,6 +184,43 @@ class Reranker:
         shown = [{"text": texts[at]} if return_documents else {} for at in order]
         return [{"corpus_id": at, "score": float(scores[at]), **more} for at, more in zip(order, shown, strict=True)]
 
+    def write(self, question: str, *, max_new_tokens: int = 64) -> str:
+        """Write a short passage that might answer a question, true or not, to search for (HyDE, Gao et al. 2022).
+
+        The model takes its most probable token each time, after its chat template if it has one.
+
+        Args:
+            question: The question.
+            max_new_tokens: Most tokens to write.
+
+        Returns:
+            The passage; "" if the model ends at once.
+
+        Raises:
+            InvalidText: The question is blank, no string, or not valid Unicode.
+            InvalidParameter: `max_new_tokens` is no positive integer.
+            TextTooLong: The question leaves no room for so many tokens.
+        """
+        question = _question(question)
+        check_count("max_new_tokens", max_new_tokens)
+        prompt, chat = f"Question: {question}\nAnswer:", bool(getattr(self._tokenizer, "chat_template", None))
+        if chat:
+            message = {"role": "user", "content": ANSWER.format(question=question)}
+            prompt = self._tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
+        ids = self._tokenizer(prompt, add_special_tokens=not chat, return_tensors="pt")["input_ids"]
+        ids = ids.to(self._likelihood.host.device)
+        if ids.shape[1] + max_new_tokens > self.max_length:
+            raise TextTooLong(
+                f"the question takes {ids.shape[1]} tokens with what stands around it, which leaves no room for "
+                f"{max_new_tokens} more among {self.max_length}; shorten the question {question!r:.60}"
+            )
+        with torch.inference_mode():
+            whole = self._model.generate(  # type: ignore[operator]  # of transformers' class
+                ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False
+            )
+        written: str = self._tokenizer.decode(whole[0, ids.shape[1] :], skip_special_tokens=True)
+        return written.strip()
+
     @staticmethod
     def joined(scores: Doubles, likelihoods: Floats) -> Doubles:
         """Sort by a search and by the model: add both, in standard deviations over the texts that were to be judged.
@@ -234,11 +274,15 @@ class Reranker:
 
 
 def _checked(query: str, texts: str | Iterable[str]) -> tuple[str, list[str]]:
+    return _question(query), checked_texts(texts)
+
+
+def _question(query: str) -> str:
     check_one(query)
     if not query.strip():
-        raise InvalidText(f"the question is blank ({query!r:.20}): there is nothing to judge texts by")
+        raise InvalidText(f"the question is blank ({query!r:.20}); ask something")
     (question,) = checked_texts([query])
-    return question, checked_texts(texts)
+    return question
 
 
 def _wording(prompt: Any) -> Prompt:
