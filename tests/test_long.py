@@ -329,6 +329,26 @@ def test_a_passage_is_read_after_its_headings_which_are_in_no_mean(method: str) 
     assert np.abs(document.sentences[-1].vector - expected).max() <= 1e-5
 
 
+def test_headings_are_not_read_where_they_would_be_in_the_vector_or_cut_the_passage() -> None:
+    half = embedder("llama", "reba:variant=released,pool=mean")
+    short = embedder("llama", "plain", max_length=len(AHEAD.split()) + 8, overflow="truncate")
+    for e in (half, short):
+        passages = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False).passages
+        for passage in passages:
+            own = TITLED[passage.start : passage.end]
+            assert passage.n_tokens == e.explain(own).text_tokens
+            assert np.abs(passage.vector - e.encode_document(own)).max() <= 1e-5
+
+
+@pytest.mark.parametrize("wordings", [1, 2])
+def test_tokens_of_a_passage_under_headings_are_counted_once(wordings: int) -> None:
+    prompts = "\n".join(["A: {text} is", "{text} means:"][:wordings])
+    e = Embedder(*families.build("llama")[:1], methods.metaeol(prompts), tokenizer=families.build("llama")[1])
+    passage = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False).passages[-1]
+    assert passage.n_tokens == e.explain(TITLED[passage.start : passage.end]).text_tokens
+    assert np.abs(passage.vector - e.encode_document(AHEAD + TITLED[passage.start : passage.end])).max() <= 1e-5
+
+
 @pytest.mark.parametrize("method", ["plain", "plain:pool=hybrid,exit=3"])
 def test_headings_ahead_of_more_than_a_window_count_for_nothing_either(method: str) -> None:
     e = embedder("llama", method, max_length=WINDOW)

@@ -24,7 +24,7 @@ from eddy_embed.encoding.validation import (
     torch_name,
 )
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong, UnsupportedModel
-from eddy_embed.model.head import Head
+from eddy_embed.model.head import Head, most_probable
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles, Floats
 from eddy_embed.utils.progress import Progress
@@ -33,6 +33,8 @@ PROMPT = "Passage: {passage}\nPlease write a question based on this passage.\nQu
 """The wording of UPR (Sachan et al. 2022, section 2.2)."""
 ANSWER = "Write a short passage that answers the question.\n\nQuestion: {question}"
 """What a model that follows instructions is asked to write; others go on after the question."""
+REPLY = "\nAnswer:"
+"""What ends such a question where there is no chat template."""
 LIKELIHOOD = 0.75
 """Weight of the likelihood beside a search's score, both in standard deviations over the texts that are judged; chosen
 on manuals and two sets of abstracts."""
@@ -123,7 +125,7 @@ class Reranker:
             raise InvalidParameter(f"max_length={max_length} exceeds the model's window of {window} tokens")
         self.model_name, self.prompt, self.show_progress = opened.name, prompt, show_progress
         self.max_length = max_length or window
-        self._model, self._tokenizer = opened.model, opened.tokenizer
+        self._model = opened.model
         self._likelihood = Likelihood(
             *(host, head, own, own.starting("auto", auto=True), wording, self.max_length),
             batch_tokens=budget(batch_tokens, host.device),
@@ -199,27 +201,21 @@ class Reranker:
         Raises:
             InvalidText: The question is blank, no string, or not valid Unicode.
             InvalidParameter: `max_new_tokens` is no positive integer.
+            UnsupportedModel: The model's chat template cannot be used.
             TextTooLong: The question leaves no room for so many tokens.
         """
         question = _question(question)
         check_count("max_new_tokens", max_new_tokens)
-        prompt, chat = f"Question: {question}\nAnswer:", bool(getattr(self._tokenizer, "chat_template", None))
-        if chat:
-            message = {"role": "user", "content": ANSWER.format(question=question)}
-            prompt = self._tokenizer.apply_chat_template([message], add_generation_prompt=True, tokenize=False)
-        ids = self._tokenizer(prompt, add_special_tokens=not chat, return_tensors="pt")["input_ids"]
-        ids = ids.to(self._likelihood.host.device)
-        if ids.shape[1] + max_new_tokens > self.max_length:
+        own, chat = self._likelihood.tokenizer, self._likelihood.tokenizer.chat()
+        before, after = chat or (self._likelihood.prefix, np.empty(0, np.int64))
+        (asked,) = own([ANSWER.format(question=question) if chat else f"Question: {question}{REPLY}"])
+        ids = np.concatenate([before, asked.ids, after])
+        if len(ids) + max_new_tokens > self.max_length:
             raise TextTooLong(
-                f"the question takes {ids.shape[1]} tokens with what stands around it, which leaves no room for "
+                f"the question takes {len(ids)} tokens with what stands around it, which leaves no room for "
                 f"{max_new_tokens} more among {self.max_length}; shorten the question {question!r:.60}"
             )
-        with torch.inference_mode():
-            whole = self._model.generate(  # type: ignore[operator]  # of transformers' class
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=max_new_tokens, do_sample=False
-            )
-        written: str = self._tokenizer.decode(whole[0, ids.shape[1] :], skip_special_tokens=True)
-        return written.strip()
+        return own.written(most_probable(self._model, ids, max_new_tokens)).strip()
 
     @staticmethod
     def joined(scores: Doubles, likelihoods: Floats) -> Doubles:

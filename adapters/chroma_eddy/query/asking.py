@@ -47,6 +47,9 @@ def ask(index: IndexCore, question: str, query: Query, expand: Any = None) -> li
 
 
 def _vector(embedder: Embedder, question: str, written: str) -> Doubles:
-    """The question's vector, with what is written, if anything is, shape (1, dimension)."""
+    """The question's vector, with what is written, if anything is, shape (1, dimension).
+
+    Both are encoded as questions: as a document, what is written gained nothing on the manuals.
+    """
     own = embedder.encode_query([question, written] if written else [question], show_progress=False).astype(np.float64)
     return own if len(own) == 1 else np.array([OWN, 1 - OWN]) @ unit(own)[None]

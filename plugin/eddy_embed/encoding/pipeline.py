@@ -196,8 +196,8 @@ class Pipeline:
         """Sums of each text whose passages, the last of its divisions, are each embedded by themselves.
 
         A passage is read after the headings `above` it, whose tokens count for nothing, unless the model was trained
-        to embed. Sentences, the first of two divisions, are read out of their passages, or embedded by themselves if
-        the method reads one token.
+        to embed, the method reads half of whatever stands there, or they would cut the passage. Sentences, the first of
+        two divisions, are read out of their passages, or embedded by themselves if the method reads one token.
         """
         inside = self.open_runner.reads_spans
         for begin, group in chunks(texts, ALONE_CHARACTERS):
@@ -208,7 +208,8 @@ class Pipeline:
             wholes = [own[-1] for own in divisions[rows]]
             sentences = [own[0] for own in divisions[rows] if len(own) > 1]
             within = [np.split(own, first[1:]) for own, first in zip(sentences, firsts, strict=False)] if inside else []
-            fronts = [] if self.planner.closed else [[front(path) for path in own] for own in above[rows]]
+            plain = self.planner.closed or self.open_runner.reads_half
+            fronts = [] if plain else [[front(path) for path in own] for own in above[rows]]
             sums = self._each(group, wholes, tokens, within, fronts, bar)
             if sentences and not inside:
                 for own, apart in zip(sums, self._each(group, sentences, sizes, [], [], bar), strict=True):
@@ -233,6 +234,8 @@ class Pipeline:
         for number, text in enumerate(texts):
             for at, (start, end) in enumerate(spans[number].tolist()):
                 ahead = fronts[number][at] if fronts else ""
+                if ahead and self.planner.cuts(ahead + text[start:end]):
+                    ahead = ""
                 pieces.append(ahead + text[start:end])
                 inner.append([within[number][at] - start + len(ahead)] if within else [])
                 after.append(len(ahead))

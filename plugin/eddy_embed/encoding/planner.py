@@ -128,6 +128,10 @@ class Planner:
             for text, own in zip(texts, spans, strict=True)
         ]
 
+    def cuts(self, text: str) -> bool:
+        """Whether the end of a document would be cut."""
+        return self.overflow == "truncate" and self.lengths([text], "document")[0] > self.max_length
+
     def _plan_wording(
         self,
         texts: Seq[str],

@@ -151,6 +151,11 @@ class Runner:
         """Whether spans of a sequence can be read out of its pass."""
         return self._readout.spans
 
+    @property
+    def reads_half(self) -> bool:
+        """Whether half of a sequence is read, whatever it holds."""
+        return self._readout.half
+
     def at_layers(self, layers: tuple[int, ...]) -> Runner:
         """The same runner, reading the states of several layers side by side out of each pass.
 

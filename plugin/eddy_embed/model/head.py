@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
+from transformers import GenerationConfig
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from eddy_embed.errors import UnsupportedModel
@@ -15,6 +16,7 @@ from eddy_embed.model.host import TRIED, Host
 from eddy_embed.model.self_check import state_difference
 from eddy_embed.model.view import find_layers, trial, view_of
 from eddy_embed.text.sequence import pack, without_placeholders
+from eddy_embed.utils.arrays import Ints
 
 VALUES = 2**25
 """Most scores of the vocabulary that are held at once."""
@@ -78,6 +80,22 @@ class Head:
             scores = self.scores(part).float()
             found.append(scores.gather(1, following.to(scores.device)[:, None])[:, 0] - scores.logsumexp(1))
         return torch.cat(found)
+
+
+def most_probable(model: Any, ids: Ints, count: int) -> list[int]:
+    """Write after token ids, shape (tokens,), the most probable token each time: at most so many, or up to an end.
+
+    By a view: the model itself may be in training, or set to write otherwise.
+    """
+    view: Any = view_of(model).eval()
+    ends = getattr(model.generation_config, "eos_token_id", None)
+    view.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+        max_new_tokens=count, do_sample=False, eos_token_id=ends, pad_token_id=0
+    )
+    given = torch.from_numpy(ids)[None].to(next(model.parameters()).device)
+    with torch.inference_mode():
+        written: list[int] = view.generate(given, attention_mask=torch.ones_like(given))[0, len(ids) :].tolist()
+    return written
 
 
 class _Output(BaseModelOutputWithPast):
