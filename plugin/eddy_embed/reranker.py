@@ -24,7 +24,7 @@ from eddy_embed.encoding.validation import (
     torch_name,
 )
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong, UnsupportedModel
-from eddy_embed.model.head import Head, most_probable
+from eddy_embed.model.head import Head
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles, Floats
 from eddy_embed.utils.progress import Progress
@@ -125,7 +125,6 @@ class Reranker:
             raise InvalidParameter(f"max_length={max_length} exceeds the model's window of {window} tokens")
         self.model_name, self.prompt, self.show_progress = opened.name, prompt, show_progress
         self.max_length = max_length or window
-        self._model = opened.model
         self._likelihood = Likelihood(
             *(host, head, own, own.starting("auto", auto=True), wording, self.max_length),
             batch_tokens=budget(batch_tokens, host.device),
@@ -215,7 +214,7 @@ class Reranker:
                 f"the question takes {len(ids)} tokens with what stands around it, which leaves no room for "
                 f"{max_new_tokens} more among {self.max_length}; shorten the question {question!r:.60}"
             )
-        return own.written(most_probable(self._model, ids, max_new_tokens)).strip()
+        return own.written(self._likelihood.head.most_probable(ids, max_new_tokens)).strip()
 
     @staticmethod
     def joined(scores: Doubles, likelihoods: Floats) -> Doubles:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,7 @@ class Head:
                 f"{type(whole).__name__} has no language-model head, so it gives no probabilities of words; load it "
                 "with AutoModelForCausalLM, or name a causal language model"
             )
-        self._name, self._device = type(whole).__name__, host.device
+        self._name, self._device, self._whole = type(whole).__name__, host.device, whole
         with trial(whole):
             self._view = view_of(whole).eval()
             ids = np.arange(TRIED) * 7919 % int(self._view.config.vocab_size)
@@ -81,21 +82,23 @@ class Head:
             found.append(scores.gather(1, following.to(scores.device)[:, None])[:, 0] - scores.logsumexp(1))
         return torch.cat(found)
 
+    def most_probable(self, ids: Ints, count: int) -> list[int]:
+        """Ids of the most probable token each time after those, shape (tokens,): so many at most, or up to an end."""
+        given = torch.from_numpy(ids)[None].to(self._device)
+        with torch.inference_mode():
+            whole = self._writer.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=count)
+        written: list[int] = whole[0, len(ids) :].tolist()
+        return written
 
-def most_probable(model: Any, ids: Ints, count: int) -> list[int]:
-    """Write after token ids, shape (tokens,), the most probable token each time: at most so many, or up to an end.
-
-    By a view: the model itself may be in training, or set to write otherwise.
-    """
-    view: Any = view_of(model).eval()
-    ends = getattr(model.generation_config, "eos_token_id", None)
-    view.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-        max_new_tokens=count, do_sample=False, eos_token_id=ends, pad_token_id=0
-    )
-    given = torch.from_numpy(ids)[None].to(next(model.parameters()).device)
-    with torch.inference_mode():
-        written: list[int] = view.generate(given, attention_mask=torch.ones_like(given))[0, len(ids) :].tolist()
-    return written
+    @cached_property
+    def _writer(self) -> Any:
+        """A view that writes: the model itself may be in training, or set to write otherwise."""
+        view = view_of(self._whole).eval()
+        ends = getattr(self._whole.generation_config, "eos_token_id", None)
+        view.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
+            do_sample=False, eos_token_id=ends, pad_token_id=0
+        )
+        return view
 
 
 class _Output(BaseModelOutputWithPast):
