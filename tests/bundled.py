@@ -55,7 +55,7 @@ def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
 
 
 def _host_for(opened: LoadedModel) -> Host:
-    if opened.int8 or not _is_shared(opened.model):
+    if not _is_shared(opened.model):
         return host_for(opened)
     key = (id(opened.model), opened.method.exit_layer)
     if key not in _hosts:

@@ -261,8 +261,6 @@ def embedder(family: str, method: str, *, exactly: bool = False, **options: Any)
 
 
 def _shared(opened: LoadedModel) -> Host:
-    if opened.int8:
-        return host_for(opened)
     key = (id(opened.model), opened.method.exit_layer)
     if key not in _hosts:
         _hosts[key] = host_for(opened)

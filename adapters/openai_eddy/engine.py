@@ -205,7 +205,7 @@ def open_models(
             raise InvalidParameter(
                 f"{model} brings a pooling of its own, and serves one method; start a server for each"
             )
-        live, options["dtype"] = (opened.model, opened.tokenizer), opened.dtype
+        live, options["dtype"] = (opened.model, opened.tokenizer), "auto"
         if rerank:
             shared = {name: options[name] for name in ("dtype", "max_length", "batch_tokens") if name in options}
             reranker = Reranker(opened.model, tokenizer=opened.tokenizer, **shared)

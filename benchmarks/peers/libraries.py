@@ -141,11 +141,6 @@ def _eddy_in_langchain(files: ModelFiles) -> Encode:
     return EddyEmbeddings(model_name=str(files.file), method=METHOD, device="cpu").embed_documents
 
 
-def _eddy_int8(files: ModelFiles) -> Batched:
-    model = Embedder(str(files.file), method=METHOD, dtype="int8")
-    return lambda _: model.encode_document
-
-
 EDDY = Peer("Eddy, bfloat16", lambda files: lambda _: _eddy(files), batch=0, sizes=())
 """What the others are compared with."""
 PEERS = (
@@ -153,7 +148,6 @@ PEERS = (
     # Both call sentence-transformers, whose best batch size is theirs; they run at their default one.
     Peer("LlamaIndex HuggingFaceEmbedding, bfloat16", _llama_index, 10, (), eddy=_eddy_in_llama_index),
     Peer("LangChain HuggingFaceEmbeddings, bfloat16", _langchain, 32, (), eddy=_eddy_in_langchain),
-    Peer("Eddy, int8", _eddy_int8, batch=0, sizes=(), cosine=0.95),
 )
 
 

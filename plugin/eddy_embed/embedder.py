@@ -103,7 +103,7 @@ class Embedder:
             batch_size: Most texts in a pass, None for no limit.
             batch_tokens: Most tokens in a pass; None: 1,024 per thread of a processor, 8,192 at most, 16,384 elsewhere.
             device: "cpu", "cuda", "mps" ..; None: an accelerator if there is one. A loaded model stays where it is.
-            dtype: "auto" (the checkpoint's; float32 on processors without bfloat16), "int8", "float32" ..; or torch's.
+            dtype: "auto" (the checkpoint's; float32 on processors without bfloat16), "float32" ..; or torch's.
             language: Language code for sentences ("xx" for any).
             revision: Revision of a hub model.
             cache_folder: Where hub models are kept.

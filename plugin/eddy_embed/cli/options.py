@@ -38,7 +38,7 @@ Instruction = Annotated[str | None, typer.Option(help="Put in front of every tex
 MaxLength = Annotated[int | None, typer.Option(help="Most tokens in a pass. Default: the model's window.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps. Default: an accelerator if there is one.")]
 Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "float64", "int8"],
+    Literal["auto", "float32", "bfloat16", "float16", "float64"],
     typer.Option(help="Type of the model's numbers."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]

@@ -33,7 +33,7 @@ from eddy_embed.model.loading.sentence_transformers import (
     unwrapped,
 )
 from eddy_embed.model.packed.linear import embeddings_at_distance
-from eddy_embed.model.speed.numbers import asked_dtype, check_int8, check_numbers
+from eddy_embed.model.speed.numbers import check_numbers
 from eddy_embed.model.speed.onednn_linear import unpack
 from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.layout import Layout, TextRole
@@ -60,8 +60,7 @@ FILTER_ROWS = 2**13
 class LoadedModel:
     """A model, by its requested name or its class, with the method resolved for it.
 
-    `trained` for embedding models; `int8`: whether its linear layers are to run in int8; `private`: whether the
-    tokenizer was read with the model and is nobody else's.
+    `trained` for embedding models; `private`: whether the tokenizer was read with the model and is nobody else's.
     """
 
     name: str
@@ -70,13 +69,7 @@ class LoadedModel:
     backbone: Backbone
     method: Method
     trained: SentenceTransformerSpec | None = None
-    int8: bool = False
     private: bool = False
-
-    @property
-    def dtype(self) -> str:
-        """The `dtype` that `Embedder` needs to open the loaded model in the same way again."""
-        return "int8" if self.int8 else "auto"
 
 
 def open_model(
@@ -111,24 +104,17 @@ def open_model(
             "cache_folder": cache_folder,
             "model_kwargs": model_kwargs,
             "device": device is not None and device not in (str(own_device), own_device.type),
-            "dtype": dtype not in ("auto", "int8", own_dtype),
+            "dtype": dtype not in ("auto", own_dtype),
         }
         if refused := [name for name, value in changes.items() if value]:
             raise InvalidParameter(
                 f"{', '.join(refused)}: a loaded model stays as it is and where it is; leave this out, or name it"
             )
-        if dtype == "int8":
-            check_int8("dtype", str(own_device))
-            if own_dtype not in ("bfloat16", "float32"):
-                raise InvalidParameter(
-                    f"dtype='int8' needs a model in bfloat16 or float32, this one is in {own_dtype}; convert it, as "
-                    "with model.float(), or leave dtype out"
-                )
         backbone = describe(getattr(model, "config", None))
         backbone = replace(backbone, pooling=None if trained is None else trained.pooling)
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
-        resolved, int8 = methods.resolve(method, backbone), dtype == "int8"
-        return _measured(LoadedModel(name, model, tokenizer, backbone, resolved, trained, int8), show_progress)
+        resolved = methods.resolve(method, backbone)
+        return _measured(LoadedModel(name, model, tokenizer, backbone, resolved, trained), show_progress)
     if not isinstance(model, str | os.PathLike):
         raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
@@ -158,8 +144,8 @@ def open_model(
         subfolder="" if trained is None else trained.subfolder,
         head=head,
     )
-    resolved, int8, private = methods.resolve(method, backbone), asked_dtype(dtype)[0] == "int8", tokenizer is None
-    return _measured(LoadedModel(name, base, used, backbone, resolved, trained, int8, private), show_progress)
+    resolved, private = methods.resolve(method, backbone), tokenizer is None
+    return _measured(LoadedModel(name, base, used, backbone, resolved, trained, private), show_progress)
 
 
 def _measured(opened: LoadedModel, show_progress: bool) -> LoadedModel:
@@ -216,8 +202,7 @@ def budget(given: int | None, device: torch.device) -> int:
 
 def host_for(opened: LoadedModel) -> Host:
     """A loaded model, up to the layer that its method reads."""
-    sizes = {"exit_layer": opened.method.exit_layer, "layers": opened.backbone.layers}
-    make = partial(Host, opened.model, **sizes, int8=opened.int8)
+    make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
         return make()
     except UnsupportedModel:

@@ -63,7 +63,7 @@ _NAMES = {
     "model.loading.gguf.open": "open_gguf",
     "model.loading.pretrained": "read_backbone read_config read_tokenizer",
     "model.loading.sentence_transformers": "read_embedding_model",
-    "model.speed.numbers": "asked_dtype best_device chosen_dtype usable_device",
+    "model.speed.numbers": "best_device chosen_dtype usable_device",
     "model.view": "check_size count_parameters",
     "parts.layout": "TextRole",
     "parts.postprocess": "Fitted",

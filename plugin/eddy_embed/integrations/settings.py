@@ -43,7 +43,7 @@ class EmbedderSettings(BaseModel):
     batch_size: int | None = Field(None, gt=0, description="Most texts in a pass; None: no limit.")
     batch_tokens: int | None = Field(None, gt=0, description="Most tokens in a pass; None: as the device suits.")
     device: str | None = Field(None, description="Such as 'cpu' or 'cuda:1'; None: an accelerator if there is one.")
-    dtype: str = Field("auto", description="Type of the model's numbers, such as 'bfloat16' or 'int8'.")
+    dtype: str = Field("auto", description="Type of the model's numbers, such as 'bfloat16' or 'float32'.")
     language: str = Field("en", description="Language code for sentences, 'xx' for any.")
     revision: str | None = Field(None, description="Revision of a hub model.")
     cache_folder: str | None = Field(None, description="Where hub models are kept.")

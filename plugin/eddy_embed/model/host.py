@@ -16,9 +16,8 @@ from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, Ke
 from eddy_embed.model.attention.softmax_hook import SoftmaxTemperatureMode
 from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
-from eddy_embed.model.self_check import FLOAT32, HALF, INT8, SelfCheck
+from eddy_embed.model.self_check import FLOAT32, HALF, SelfCheck
 from eddy_embed.model.speed.fused_norms import use_fused_norms
-from eddy_embed.model.speed.int8_linear import use_int8
 from eddy_embed.model.speed.numbers import to_device
 from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
 from eddy_embed.model.view import (
@@ -47,14 +46,13 @@ TRIED = 12
 class Host:
     """A language model from its embeddings up to the exit layer."""
 
-    def __init__(self, model: nn.Module, *, exit_layer: int, layers: int, int8: bool = False) -> None:
+    def __init__(self, model: nn.Module, *, exit_layer: int, layers: int) -> None:
         """Make a view of a model and check on a tiny text that it computes what the model computes.
 
         Args:
             model: A transformers model, with or without its language-model head.
             exit_layer: The layer M to read; the view ends there.
             layers: Number L of layers of the full model.
-            int8: Whether the view multiplies by weights in int8, made from the model's.
 
         Raises:
             UnsupportedModel: The view would not give the model's own hidden states.
@@ -77,15 +75,11 @@ class Host:
             self.device = device_of(embedding)
             self.dtype = next(p.dtype for p in self._view.parameters() if p.is_floating_point())
             self.tolerance = HALF if self.dtype.itemsize < 4 or quantised(self._view) else FLOAT32
-            self.dtype_name = "int8" if int8 else str(self.dtype).removeprefix("torch.")
+            self.dtype_name = str(self.dtype).removeprefix("torch.")
             (use_fused_norms if self.device.type == "cuda" else use_onednn)(self._view)
             install(embedding, self._stack, [m for m in modules if type(m).__name__.endswith("RotaryEmbedding")])
             self._rows = int(getattr(embedding, "num_embeddings", 0) or embedding.weight.shape[0])
             self._check()
-            if int8:  # after the check: it makes large differences of what differs by rounding alone
-                use_int8(self._stack, self.name)
-                self._states(pack([without_placeholders(self._trial_ids(TRIED))]), self.exit_layer)
-                self.tolerance = INT8
 
     def _make_view(self, base: nn.Module) -> None:
         """Copy a base model around its weights, and cut the copy down to the text model's layers up to the exit."""

@@ -18,9 +18,9 @@ from eddy_embed.text.sequence import Packed
 
 AHEAD = 1e-3
 """Largest relative difference that rounding alone may make to states when later tokens change."""
-FLOAT32, HALF, INT8 = 1e-4, 5e-2, 0.3
-"""Tolerances: the largest relative difference of states that are the same, in float32, in half precision or with
-quantised weights, and in int8, whose codes of states jump where others differ by rounding."""
+FLOAT32, HALF = 1e-4, 5e-2
+"""Tolerances: the largest relative difference of states that are the same, in float32, and in half
+precision or with quantised weights."""
 _NUMBERS = ("layer_idx", "layer_id", "layer_number", "training")
 """Attributes of modules that say which layer they are in."""
 

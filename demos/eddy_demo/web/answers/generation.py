@@ -18,7 +18,6 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
 from eddy_embed.integrations import (
-    asked_dtype,
     best_device,
     check_size,
     chosen_dtype,
@@ -58,8 +57,6 @@ class Generator:
 
     def __init__(self, model: torch.nn.Module, tokenizer: Any) -> None:
         self.model, self.tokenizer = model, tokenizer
-        # Embedders that open the model by its name run in int8 where EDDY_DTYPE says so.
-        self.embedder_dtype = "int8" if asked_dtype("auto")[0] == "int8" else "auto"
 
     @classmethod
     def choose(cls, name: str, device: str | None, asked: bool | None) -> Generator | None:

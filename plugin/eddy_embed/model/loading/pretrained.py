@@ -31,7 +31,7 @@ from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, permitted, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.loading.sentence_transformers import read_embedding_model
-from eddy_embed.model.speed.numbers import asked_dtype, best_device, chosen_dtype, usable_device
+from eddy_embed.model.speed.numbers import best_device, chosen_dtype, usable_device
 from eddy_embed.model.speed.onednn_linear import prepack, prepacks
 from eddy_embed.model.view import check_size, check_sizes, describe, keep_layers, layer_of
 from eddy_embed.utils.garbage import collector_paused
@@ -55,15 +55,12 @@ def load(
     head: bool = False,
 ) -> tuple[torch.nn.Module, Any, Backbone]:
     """Load a model's base up to its exit layer, or with `head` all of the model, and its tokenizer; see `Embedder`."""
-    int8 = asked_dtype(dtype)[0] == "int8"
-    where, prepacked = locate(name), prepacks() and not int8
+    where, prepacked = locate(name), prepacks()
     options = {**options, "subfolder": subfolder} if subfolder else options
     if device is not None and "device_map" in model_kwargs:
         raise InvalidParameter(
             f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
         )
-    if int8 and "device_map" in model_kwargs:
-        raise InvalidParameter("dtype='int8' is for one processor; leave model_kwargs' device_map out")
     device = best_device() if device is None else usable_device(device)
     if is_gguf(where):
         with _opening(name), collector_paused():

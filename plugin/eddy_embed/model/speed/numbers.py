@@ -10,7 +10,6 @@ import torch
 from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.model.speed.int8_linear import multiplies_int8
 from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
 
 DTYPE = "EDDY_DTYPE"
@@ -44,12 +43,10 @@ def chosen_dtype(name: str, device: str, own: Any) -> Any:
     "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
     bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.
     """
-    known = {"float32", "bfloat16", "float16", "float64", "int8"}
-    on_processor = torch.device(device).type == "cpu"
-    name, origin = asked_dtype(name)
-    if name == "int8":
-        check_int8(origin, device)
-        return torch.bfloat16 if multiplies_bfloat16() else torch.float32  # of all but the linear layers' weights
+    known = {"float32", "bfloat16", "float16", "float64"}
+    on_processor, origin = torch.device(device).type == "cpu", "dtype"
+    if name == "auto" and (named := os.environ.get(DTYPE)):
+        name, origin = named, DTYPE
     if name == "auto":
         if not on_processor:
             return "auto"
@@ -60,22 +57,6 @@ def chosen_dtype(name: str, device: str, own: Any) -> Any:
     if name == "float16" and on_processor:
         raise InvalidParameter(f"{origin}='float16' is unusably slow on a processor; choose 'bfloat16' or 'float32'")
     return getattr(torch, name)
-
-
-def asked_dtype(name: str) -> tuple[str, str]:
-    """A dtype's name, with what the variable EDDY_DTYPE says in place of "auto", and where it was said."""
-    named = os.environ.get(DTYPE) if name == "auto" else None
-    return (named, DTYPE) if named else (name, "dtype")
-
-
-def check_int8(origin: str, device: str) -> None:
-    """Refuse int8 where no kernel multiplies it exactly."""
-    if torch.device(device).type != "cpu":
-        raise InvalidParameter(
-            f"{origin}='int8' runs on a processor, not on {device!r}; add device='cpu', or move a loaded model there"
-        )
-    if not multiplies_int8():
-        raise InvalidParameter(f"{origin}='int8' needs AVX512-VNNI, which this processor lacks; choose 'auto'")
 
 
 def to_device(values: NDArray[Any] | torch.Tensor, device: torch.device) -> torch.Tensor:

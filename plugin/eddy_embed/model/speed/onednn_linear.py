@@ -14,7 +14,7 @@ import platform
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from torch import nn
@@ -27,8 +27,6 @@ ROWS, SHARE, FEW = 8, 32, 8
 """Rows that a processor multiplies at a time, or half of them: one row more takes as long as all of these. For every
 number of rows and every shape of weights oneDNN keeps kernels, half a MiB; so passes are padded to few numbers of rows:
 by at most one in `SHARE`, and below `ROWS` * `FEW`, where each row counts, by one in `FEW`."""
-UNFUSED: tuple[Any, ...] = ("none", [], "")
-"""No operation is fused after a product."""
 PREPACK = "EDDY_PREPACK"
 """The variable that says with 0 that weights are to stay as the file has them, in memory that processes share."""
 CPUINFO = Path("/proc/cpuinfo")
@@ -152,7 +150,7 @@ def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | Non
     """
     if not states.numel() or torch.is_autocast_enabled("cpu"):
         return nn.functional.linear(states, unpacked(weight), bias)
-    return operator()(states, weight, bias, *UNFUSED)
+    return operator()(states, weight, bias, "none", [], "")  # no operation is fused after it
 
 
 class _Linear(nn.Linear):
@@ -165,6 +163,4 @@ class _Conv1D(Conv1D):
         return product(x, self.weight.t(), self.bias)
 
 
-PLAIN_LINEARS = (nn.Linear, _Linear)
-"""Linear layers whose forward does nothing else."""
 _OWN: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, Conv1D: _Conv1D}
