@@ -26,7 +26,6 @@ from eddy_embed.model.loading import fetch, inventory
 from eddy_embed.model.loading.cache import cache_folder
 from eddy_embed.model.loading.catalog import CATALOG
 from eddy_embed.model.loading.names import locate
-from eddy_embed.model.loading.prune import prune
 
 TEXT = "The ferry leaves at noon."
 
@@ -364,7 +363,6 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
     hub(home, "a/config-alone", {"config.json": json.dumps(config)})
     hub(home, "a/damaged", {"config.json": "{", "model.safetensors": "weights"})
     in_hub = hub(home, "a/gguf", {"sub/c.gguf": tiny}) / "sub" / "c.gguf"
-    put(cache_folder() / "models" / f"{'a' * 32}-bfloat16" / "model.safetensors", "weights")
 
     code, out, _ = run(capsys, monkeypatch, "models", "--json")
     told = json.loads(out)
@@ -392,12 +390,10 @@ def test_the_list_has_every_model_once(tiny: bytes, home: Path, capsys, monkeypa
     assert rows["ollama:gone:latest"]["problem"].startswith("Ollama's gone:latest lacks its weights")
     assert rows[str(home / ".cache/llama.cpp/cut.gguf")]["problem"].startswith("is cut off: ")
     assert rows["a/damaged"]["problem"].startswith("config.json cannot be read")
-    assert told["cache"] == {"folder": str(cache_folder()), "converted": 1, "bytes": 7}
 
     code, out, _ = run(capsys, monkeypatch, "models")
     assert code == 0 and all(name.replace(str(home), "~") in out for name in rows)
     assert "~/.cache/llama.cpp/cut.gguf cannot be opened: is cut off" in out
-    assert f"\n7 bytes in {cache_folder()} was converted from GGUF by an earlier version" in out
 
 
 def test_the_list_measures_what_opens(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
@@ -453,31 +449,14 @@ def test_methods_are_those_of_the_table() -> None:
 # --- Pruning
 
 
-def test_prune_removes_conversions_and_leftovers_and_nothing_else(home: Path, capsys, monkeypatch) -> None:
-    models, files = cache_folder() / "models", cache_folder() / "files"
-    name = "a" * 32 + "-bfloat16"
-    old = [put(models / each / "model.safetensors", "half").parent for each in (name, f".{name}.123.part")]
-    old += [put(models / f"{name}.lock", ""), put(cache_folder() / "digests" / ("b" * 32), "{}")]
-    kept = [put(models / "mine" / "config.json", "{}"), put(files / "mine.gguf", "GGUF")]
-    kept.append(put(cache_folder() / "digests" / "mine", ""))
-    fetched = put(CATALOG["smollm2"].fetched, "GGUF")
-    broken = [put(files / ".get-abc" / "llm.whl", "half").parent]
-    broken.append(put(files / f".{fetched.name}.123.part", "half"))
+def test_prune_removes_leftovers_and_nothing_else(home: Path, capsys, monkeypatch) -> None:
+    files = cache_folder() / "files"
+    kept, fetched = put(files / "mine.gguf", "GGUF"), put(CATALOG["smollm2"].fetched, "GGUF")
+    broken = [put(files / ".get-abc" / "llm.whl", "half").parent, put(files / f".{fetched.name}.123.part", "half")]
     with FileLock(f"{fetched}.lock"):
-        code, out, _ = run(capsys, monkeypatch, "models", "prune")
-        assert code == 0 and not any(path.exists() for path in old)
-        assert f"{name}: converted by an earlier version, and not read any more, 4 bytes\n" in out
-        assert "2 removed, 8 bytes" in out
-        assert all(path.exists() for path in broken), "another process is fetching"
-    assert {each.reason for each in prune()} == {"left by a download that broke off"}
+        assert fetch.prune() == [] and all(path.exists() for path in broken), "another process is fetching"
+    code, out, _ = run(capsys, monkeypatch, "models", "prune")
+    assert code == 0 and f"removed {broken[0]}, 4 bytes\n" in out and out.endswith("2 removed, 8 bytes\n")
     assert not any(path.exists() for path in broken) and fetched.exists()
-    assert [each.reason for each in prune(everything=True)] == ["as all of the cache"]
-    assert sorted(path for path in cache_folder().rglob("*") if path.is_file()) == sorted(kept)
-
-
-def test_prune_all_leaves_no_folder(home: Path, capsys, monkeypatch) -> None:
-    put(cache_folder() / "models" / f"{'a' * 32}-float32" / "config.json", "{}")
-    put(CATALOG["smollm2"].fetched, "GGUF")
-    code, out, _ = run(capsys, monkeypatch, "models", "prune", "--all")
-    assert code == 0 and "2 removed" in out and not cache_folder().exists()
-    assert prune(everything=True) == []
+    assert fetch.prune(everything=True) == [(fetched, 4)] and fetch.prune(everything=True) == []
+    assert kept.exists() and not fetched.exists()

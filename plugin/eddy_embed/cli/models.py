@@ -32,23 +32,14 @@ def models(
     if context.invoked_subcommand is not None:
         return
     from eddy_embed.model.loading import inventory
-    from eddy_embed.model.loading.cache import cache_folder
-    from eddy_embed.model.loading.prune import conversions, size_of
 
-    found, old = inventory.found(), conversions()
-    size = sum(map(size_of, old))
+    found = inventory.found()
     rates = {each.path: _measured(each) for each in found} if measure else {}
     if as_json:
-        held = {"folder": str(cache_folder()), "converted": len(old), "bytes": size}
         rows = [vars(each) | (_told(rates[each.path]) if measure else {}) for each in found]
-        typer.echo(json.dumps({"models": rows, "cache": held}, ensure_ascii=False))
+        typer.echo(json.dumps({"models": rows}, ensure_ascii=False))
         return
     _show(found, rates)
-    if old:
-        typer.echo(
-            f"{_size(size)} in {cache_folder()} was converted from GGUF by an earlier version, and is not read any "
-            "more; `eddy models prune` removes it"
-        )
 
 
 @app.command()
@@ -80,13 +71,13 @@ def get(
 def prune(
     everything: Annotated[bool, typer.Option("--all", help="Remove fetched models too.")] = False,
 ) -> None:
-    """Remove what earlier versions converted from GGUF, and what broken downloads left."""
-    from eddy_embed.model.loading.prune import prune
+    """Remove what broken downloads left."""
+    from eddy_embed.model.loading import fetch
 
-    removed = prune(everything=everything)
-    for each in removed:
-        typer.echo(f"{each.what}: {each.reason}, {_size(each.bytes)}")
-    typer.echo(f"{len(removed)} removed, {_size(sum(each.bytes for each in removed))}")
+    removed = fetch.prune(everything=everything)
+    for path, size in removed:
+        typer.echo(f"removed {path}, {_size(size)}")
+    typer.echo(f"{len(removed)} removed, {_size(sum(size for _, size in removed))}")
 
 
 def _measured(found: FoundModel) -> float | str | None:

