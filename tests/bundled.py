@@ -63,10 +63,10 @@ def _host_for(opened: LoadedModel) -> Host:
     return _hosts[key]
 
 
-def _tokenizer(tokenizer: Any, lower: bool = False, private: bool = False) -> Tokenizer:
+def _tokenizer(tokenizer: Any, private: bool = False) -> Tokenizer:
     # One that a caller handed over is copied, also where it is the one that is read here.
-    if lower or not private or not _is_shared(tokenizer):
-        return Tokenizer(tokenizer, lower=lower, private=private)
+    if not private or not _is_shared(tokenizer):
+        return Tokenizer(tokenizer, private=private)
     if id(tokenizer) not in _tokenizers:
         _tokenizers[id(tokenizer)] = Tokenizer(tokenizer, private=True)
     return _tokenizers[id(tokenizer)]

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 from tests import families
 from tests.comparison import TEXTS
 from tests.selection import mostly_slow
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM
 
 from eddy_embed import Embedder
-from eddy_embed.errors import ModelNotFound, UnsupportedModel
+from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 
 METHOD = "htp:range=1-3,exit=3"
 EVERYWHERE = ["q_proj", "v_proj", "down_proj"]
@@ -133,18 +133,6 @@ def test_adapters_above_the_exit_are_nothing(base: Path, tmp_path: Path) -> None
     assert Embedder(tmp_path, method="plain").fingerprint != Embedder(base, method="plain").fingerprint
 
 
-def test_adapters_trained_without_the_head_and_on_quantised_weights(base: Path, tmp_path: Path) -> None:
-    model = trained(base, CONFIGS["lora"]())
-    model.save_pretrained(tmp_path)
-    expected = Embedder(tmp_path, method=METHOD).encode_document(TEXTS)
-    path = tmp_path / "adapter_model.safetensors"
-    save_file({name.replace("model.model.", "model."): tensor for name, tensor in load_file(path).items()}, path)
-    assert np.array_equal(Embedder(tmp_path, method=METHOD).encode_document(TEXTS), expected)
-    quantise = BitsAndBytesConfig(load_in_8bit=True)
-    by_name = Embedder(tmp_path, method=METHOD, model_kwargs={"quantization_config": quantise})
-    assert np.sum(by_name.encode_document(TEXTS) * expected, axis=1).min() > 0.99
-
-
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
@@ -170,38 +158,31 @@ def test_other_kinds_are_refused(config: peft.PeftConfig, reason: str, base: Pat
 def test_folders_of_adapters_that_cannot_be_used(base: Path, tmp_path: Path, monkeypatch) -> None:
     trained(base, CONFIGS["lora"]()).save_pretrained(tmp_path)
     config, weights = tmp_path / "adapter_config.json", tmp_path / "adapter_model.safetensors"
-    told, tensors = json.loads(config.read_text()), load_file(weights)
-    prefix = "base_model.model.model.layers"
-    for name in (f"{prefix}.1.self_attn.q_proj.lora_A.weight", f"{prefix}.1.self_attn.o_proj.lora_A.weight"):
-        save_file(
-            {k: v for k, v in {**tensors, name: torch.zeros(4, 64)}.items() if k != name or name not in tensors},
-            weights,
-        )
-        with pytest.raises(UnsupportedModel, match=r"1 of its tensors do not fit, such as model\.layers\.1"):
-            Embedder(tmp_path, method=METHOD)
-    save_file({**tensors, f"{prefix}.1.self_attn.q_proj.lora_A.weight": torch.zeros(5, 64)}, weights)
-    with pytest.raises(UnsupportedModel, match="the adapter does not fit LlamaModel"):
-        Embedder(tmp_path, method=METHOD)
-    weights.write_bytes(b"rubbish")
-    with pytest.raises(ModelNotFound, match=r"adapter's weights in .* could not be read"):
-        Embedder(tmp_path, method=METHOD)
-    save_file(tensors, weights)
-    for changed, error, message in (
-        ({"base_model_name_or_path": None}, ModelNotFound, "does not name its model"),
-        ({"base_model_name_or_path": "/no/such/folder"}, ModelNotFound, "no model at '/no/such/folder'"),
-    ):
-        config.write_text(json.dumps({**told, **changed}))
+    entries, tensors = json.loads(config.read_text()), load_file(weights)
+
+    def refused(error: type[Exception], message: str, **options: Any) -> None:
         with pytest.raises(error, match=message):
-            Embedder(tmp_path, method=METHOD)
-    config.write_text(json.dumps(told))
-    assert Embedder(tmp_path, method=METHOD).encode_document("a").shape == (families.HIDDEN,)
+            Embedder(tmp_path, method=METHOD, **options)
+
+    of_layer = "base_model.model.model.layers.1.self_attn"
+    name, other = f"{of_layer}.q_proj.lora_A.weight", f"{of_layer}.o_proj.lora_A.weight"
+    save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights)
+    refused(UnsupportedModel, r"1 of its tensors do not fit, such as .*layers\.1")
+    save_file({**tensors, other: torch.zeros(4, 64)}, weights)
+    refused(UnsupportedModel, r"1 of its tensors do not fit, such as .*layers\.1")
+    save_file({**tensors, name: torch.zeros(5, 64)}, weights)
+    refused(UnsupportedModel, "the adapter does not fit LlamaForCausalLM")
+    weights.write_bytes(b"rubbish")
+    refused(ModelNotFound, r"adapter's weights in .* could not be read")
+    save_file(tensors, weights)
+    config.write_text(json.dumps({**entries, "base_model_name_or_path": None}))
+    refused(ModelNotFound, "does not name its model")
+    config.write_text(json.dumps({**entries, "base_model_name_or_path": "/no/such/folder"}))
+    refused(ModelNotFound, "no model at '/no/such/folder'")
+    config.write_text(json.dumps(entries))
+    refused(InvalidParameter, "an adapter is put into a model in one place", model_kwargs={"device_map": "cpu"})
     with monkeypatch.context() as patch:
         patch.setattr("eddy_embed.model.loading.peft.find_spec", lambda _: None)
-        with pytest.raises(UnsupportedModel, match="holds a PEFT adapter; pip install peft"):
-            Embedder(tmp_path, method=METHOD)
-    with pytest.raises(UnsupportedModel, match="spread by device_map"):
-        spread = {"embed_tokens": "cpu", "norm": "cpu", "rotary_emb": "cpu", "layers": "disk"}
-        Embedder(tmp_path, method=METHOD, model_kwargs={"device_map": spread, "offload_folder": str(tmp_path / "off")})
+        refused(UnsupportedModel, "holds a PEFT adapter; pip install peft")
     shutil.copy(base / "config.json", tmp_path)
-    with pytest.raises(ModelNotFound, match=r"holds a model .* and an adapter"):
-        Embedder(tmp_path, method=METHOD)
+    refused(ModelNotFound, r"holds a model .* and an adapter")

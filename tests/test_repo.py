@@ -204,6 +204,7 @@ DEPENDENCIES = {
 }
 EXTRAS = {
     "model/loading/peft.py": {"peft"},
+    "model/loading/pretrained.py": {"sentence_transformers"},
     "analysis/evaluate/runner.py": {"bm25s"},
     "analysis/evaluate/metrics.py": {"scipy", "sklearn"},
     "analysis/plots.py": {"matplotlib"},

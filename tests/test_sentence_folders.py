@@ -1,9 +1,10 @@
-"""Folders of sentence-transformers, made by the library itself: read as they are, equal to its own vectors."""
+"""Models of sentence-transformers, in folders made by the library itself: equal to its own vectors."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,13 +22,13 @@ from tests.reference.double import double
 from tests.selection import each_once
 
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.errors import InvalidParameter, MissingExtra, ModelNotFound, UnsupportedModel
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.base.modules import Dense, Normalize, Transformer
-    from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
+    from sentence_transformers.sentence_transformer.modules import LSTM, LayerNorm, Pooling
 
 PROMPTS = {"query": "Given a question, find the passage.\nQuery:", "document": "passage: "}
 
@@ -129,9 +130,8 @@ def test_vectors_are_sentence_transformers_own(name: str, folder: Callable[[str]
         assert np.abs(unit - document / lengths).max() <= 1e-5
 
 
-@pytest.mark.parametrize("name", ["last", "dense", "without"])
-def test_a_loaded_one_is_read_like_its_folder(name: str, folder: Callable[[str], Path]) -> None:
-    live, stored = Embedder(theirs(folder(name)), method="plain"), Embedder(folder(name), method="plain")
+def test_a_loaded_one_is_read_like_its_folder(folder: Callable[[str], Path]) -> None:
+    live, stored = Embedder(theirs(folder("dense")), method="plain"), Embedder(folder("dense"), method="plain")
     assert np.array_equal(live.encode_query(TEXTS), stored.encode_query(TEXTS))
     assert live.settings == stored.settings and live.fingerprint == stored.fingerprint
 
@@ -199,54 +199,32 @@ def test_a_causal_model_is_not_read_at_its_first_token() -> None:
         embedder("llama", "plain:pool=cls")
 
 
-# --- older folders
-
-
-def test_older_folders_say_the_same_in_other_words(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    shutil.copytree(folder("cls"), tmp_path / "old")
-    inside = tmp_path / "old" / "0_Transformer"
-    inside.mkdir()
-    for file in [each for each in (tmp_path / "old").iterdir() if each.is_file() and each.name != "modules.json"]:
-        if file.name != "config_sentence_transformers.json":
-            file.rename(inside / file.name)
-    (inside / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 40, "do_lower_case": True}))
-    legacy = {"word_embedding_dimension": 64, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}
-    (tmp_path / "old" / "1_Pooling" / "config.json").write_text(json.dumps(legacy))
-    kinds = [("Transformer", "0_Transformer"), ("Pooling", "1_Pooling"), ("Normalize", "2_Normalize")]
-    listed = [
-        {"idx": at, "name": str(at), "path": path, "type": f"sentence_transformers.models.{kind}"}
-        for at, (kind, path) in enumerate(kinds)
-    ]
-    (tmp_path / "old" / "modules.json").write_text(json.dumps(listed))
-    own, e = theirs(tmp_path / "old"), Embedder(tmp_path / "old", method="plain")
+def test_length_and_case_are_the_models_own(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    path = changed(
+        folder("cls"), tmp_path / "model", "sentence_bert_config.json", max_seq_length=40, do_lower_case=True
+    )
+    own, e = theirs(path), Embedder(path, method="plain")
     assert own.max_seq_length == e.max_length == 40
     short = [TEXTS[1], TEXTS[1].upper()]
     assert np.abs(e.encode_document(short) - own.encode_document(short)).max() <= 1e-5
     assert np.array_equal(*e.encode_document(short))
     # What sentence-transformers cuts in silence is read in windows, or cut as asked and counted.
-    cut = Embedder(tmp_path / "old", method="plain", overflow="truncate")
+    cut = Embedder(path, method="plain", overflow="truncate")
     long = " ".join(TEXTS)
     assert np.abs(cut.encode_document(long) - own.encode_document(long)).max() <= 1e-5
     assert cut.counts.truncated_tokens > 0 and e.explain(long).windows > 1
-    assert Embedder(tmp_path / "old", method="plain", max_length=200).max_length == 200
+    assert Embedder(path, method="plain", max_length=200).max_length == 200
 
 
-# --- what is not read as it is, is refused by name
-
-
-def listed(kind: str) -> dict[str, Any]:
-    """The list of a folder's modules, of which the second is of another kind."""
-    transformer = {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}
-    return {"whole": [transformer, {"idx": 1, "name": "1", "path": "1_Pooling", "type": kind}]}
-
+# --- what cannot be run here is refused by name
 
 POOLING, TRANSFORMER = "1_Pooling/config.json", "sentence_bert_config.json"
 WHOLE, MODULES = "config_sentence_transformers.json", "modules.json"
+CODE = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "modeling_own.Pooler"}
 REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "max": ("mean", POOLING, {"pooling_mode": "max"}, "to be read by pooling_mode max, which"),
     "two": ("mean", POOLING, {"pooling_mode": ["cls", "mean"]}, "pooling_mode cls and mean, which"),
     "excluded": ("cls", POOLING, {"include_prompt": False}, "cls with include_prompt=false, which"),
-    "sparse": ("mean", WHOLE, {"model_type": "SparseEncoder"}, "is a SparseEncoder, which gives no single vector"),
     "short": ("mean", WHOLE, {"truncate_dim": 8}, r"\+truncate:dims=8"),
     "chat": (
         "mean",
@@ -254,28 +232,18 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         {"modality_config": {"message": {}, "text": {}}},
         "modality_config='message, text' of its Transformer",
     ),
-    "arguments": ("mean", TRANSFORMER, {"config_args": {"is_causal": True}}, "config_args=.*is_causal"),
     "special": ("mean", WHOLE, {"prompts": {"query": "<eos>find:"}}, "holds the special token '<eos>'"),
-    "activation": ("dense", "2_Dense/config.json", {"activation_function": "os.system"}, "os.system of the module"),
-    "shape": ("dense", "4_Dense/config.json", {"out_features": 16}, "weights of the module Dense do not go with"),
-    "chain": ("dense", "3_LayerNorm/config.json", {"dimension": 64}, "LayerNorm do not go with its config.json"),
     "own code": (
         "mean",
         MODULES,
-        listed("modeling_own.Pooler"),
-        "the module modeling_own.Pooler is code of the model's own, which is not run",
-    ),
-    "words": (
-        "mean",
-        MODULES,
-        listed("sentence_transformers.models.WordWeights"),
-        "its modules are Transformer, WordWeights, and only",
+        {"whole": [CODE]},
+        "modeling_own.Pooler is code of the model's own, which is not run",
     ),
 }
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_cannot_be_read_is_refused_by_name(case: str, folder: Callable[[str], Path], tmp_path: Path) -> None:
+def test_what_cannot_be_run_is_refused_by_name(case: str, folder: Callable[[str], Path], tmp_path: Path) -> None:
     name, file, values, message = REFUSED[case]
     path = changed(folder(name), tmp_path / "model", file, **values)
     with pytest.raises(UnsupportedModel, match=message):
@@ -284,16 +252,26 @@ def test_what_cannot_be_read_is_refused_by_name(case: str, folder: Callable[[str
         assert np.isfinite(Embedder(path, method="plain:pool=mean").encode_document("Salt.")).all()
 
 
-def test_malformed_folders_are_refused(folder: Callable[[str], Path], tmp_path: Path) -> None:
-    path = changed(folder("dense"), tmp_path / "model", "2_Dense/config.json", whole={"bias": False})
-    with pytest.raises(ModelNotFound, match="module Dense has no 'in_features'"):
-        Embedder(path, method="plain")
+def test_modules_that_are_not_run_behind_the_pooling_are_refused(folder: Callable[[str], Path]) -> None:
+    whole = theirs(folder("mean"))
+    for modules, message in (
+        ([whole[0]], "its modules are Transformer, and only a Transformer followed by a Pooling"),
+        ([*whole, LSTM(families.HIDDEN, 8)], "its module LSTM cannot be run here behind the pooling"),
+    ):
+        with pytest.raises(UnsupportedModel, match=message):
+            Embedder(SentenceTransformer(modules=modules, device="cpu"), method="plain")
+
+
+def test_without_the_package_a_folder_is_refused_with_what_to_install(
+    folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (path := tmp_path / "model").mkdir()
     (path / "modules.json").write_text("[{")
-    with pytest.raises(ModelNotFound, match=r"modules\.json is no JSON"):
+    with pytest.raises(ModelNotFound, match=r"modules\.json is no list of modules .*; fetch the model again"):
         Embedder(path, method="plain")
-    (path / "modules.json").write_text('[{"type": "x", "path": "../outside"}]')
-    with pytest.raises(UnsupportedModel, match="outside the folder"):
-        Embedder(path, method="plain")
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtra, match=r'pip install "eddy-embed\[sentence-transformers\]"'):
+        Embedder(folder("mean"), method="plain")
 
 
 def test_lengths_that_mean_something_are_not_taken_away_in_silence(folder: Callable[[str], Path]) -> None:

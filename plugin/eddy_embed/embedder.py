@@ -414,7 +414,7 @@ class Embedder:
     def width(self) -> int:
         """Width of the vectors before any post-processing."""
         head = self._pipeline.finish.head
-        return self.backbone.hidden if head is None else head.width or self.backbone.hidden
+        return self.backbone.hidden if head is None else head.width(self.backbone.hidden)
 
     @property
     def dimension(self) -> int:

@@ -25,11 +25,11 @@ from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.host import Host
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
-from eddy_embed.model.loading.pretrained import load
+from eddy_embed.model.loading.pretrained import load, load_trained
 from eddy_embed.model.loading.sentence_transformers import (
     LIBRARY,
     SentenceTransformerSpec,
-    read_embedding_model,
+    transformer_folder,
     unwrapped,
 )
 from eddy_embed.model.packed.linear import embeddings_at_distance
@@ -125,25 +125,28 @@ def open_model(
     check_numbers(device, dtype)
     where = locate(model)
     options = reachable(name, where, options)
-    trained = None if name in BUNDLED or is_gguf(where) else read_embedding_model(where, options)
-    if head and trained is not None:
-        raise UnsupportedModel(
-            f"{name!r} is an embedding model, which gives no probabilities of words; name a language model, such as "
-            "smollm2"
+    loading: dict[str, Any] = {
+        **{"device": device, "dtype": dtype, "options": options},
+        **{"model_kwargs": model_kwargs, "show_progress": show_progress},
+    }
+    subfolder = None if name in BUNDLED or is_gguf(where) else transformer_folder(where, options)
+    if subfolder is not None:
+        if head:
+            raise UnsupportedModel(
+                f"{name!r} is an embedding model, which gives no probabilities of words; name a language model, such "
+                "as smollm2"
+            )
+        base, used, trained = unwrapped(load_trained(model, subfolder, **loading))
+        backbone = replace(describe(base.config), pooling=trained.pooling)
+        used = used if tokenizer is None else tokenizer
+    else:
+        base, used, backbone = load(
+            model,
+            exit_of=lambda backbone: last_layer(methods.resolve(method, backbone), backbone),
+            tokenizer=tokenizer,
+            head=head,
+            **loading,
         )
-    base, used, backbone = load(
-        model,
-        exit_of=lambda backbone: last_layer(methods.resolve(method, backbone), backbone),
-        device=device,
-        dtype=dtype,
-        options=options,
-        model_kwargs=model_kwargs,
-        tokenizer=tokenizer,
-        show_progress=show_progress,
-        pooling=None if trained is None else trained.pooling,
-        subfolder="" if trained is None else trained.subfolder,
-        head=head,
-    )
     resolved, private = methods.resolve(method, backbone), tokenizer is None
     return _measured(LoadedModel(name, base, used, backbone, resolved, trained, private), show_progress)
 
@@ -222,10 +225,10 @@ def planner_for(
 ) -> Planner:
     """The planner for a loaded model; see `Embedder` for the arguments."""
     own, layout = opened.trained, cast("Layout", opened.method.layout)
-    tokenizer = Tokenizer(opened.tokenizer, lower=own is not None and own.lower, private=opened.private)
+    tokenizer = Tokenizer(opened.tokenizer, private=opened.private)
     positions = opened.backbone.window - host.first_position  # of tokens
-    made_for = tokenizer.max_length if own is None or own.max_length is None else own.max_length
-    window = min(positions, max(made_for, tokenizer.max_length))
+    usual = min(positions, tokenizer.max_length)  # of an embedding model: what it was trained with
+    window = usual if own is None else positions
     if max_length is not None and not 1 <= max_length <= window:
         raise InvalidParameter(
             f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
@@ -240,7 +243,7 @@ def planner_for(
         tokenizer=tokenizer,
         prefix=tokenizer.starting(layout.start, auto=not host.bidirectional and own is None),
         segmenter=Segmenter(language),
-        max_length=min(positions, made_for) if max_length is None else int(max_length),
+        max_length=usual if max_length is None else int(max_length),
         overflow=overflow,
         instructions=instructions,
         closed=host.bidirectional or own is not None,
@@ -254,10 +257,6 @@ def first_finish(
     """The last stage for a loaded model; see `Embedder` for the arguments."""
     own, width = opened.trained, opened.backbone.hidden
     head = None if own is None else own.head
-    if head is not None and head.start not in (None, width):
-        raise UnsupportedModel(
-            f"{opened.name}: the module behind its pooling takes {head.start} numbers, and its states have {width}"
-        )
     if own is not None and normalize and own.similarity != "cosine" and not own.unit:
         raise InvalidParameter(
             f"{opened.name} was trained for similarity_fn_name={own.similarity!r}, where the lengths of vectors count; "
@@ -265,7 +264,7 @@ def first_finish(
         )
     chosen = opened.method.filter
     filtered = None if chosen is None else chosen.directions(_token_embeddings(opened.model), width)
-    width = width if head is None else head.width or width
+    width = width if head is None else head.width(width)
     layers = 1 if opened.method.average is None else opened.method.average.apart
     finish = VectorFinalizer(normalize, filtered=filtered, head=head, layers=layers)
     return finish_for(opened.method, width, fitted, finish)

@@ -13,7 +13,7 @@ from eddy_embed.parts.postprocess import Fitted, Post
 from eddy_embed.utils.arrays import Doubles
 
 if TYPE_CHECKING:
-    from eddy_embed.model.loading.dense_head import Head  # imports torch
+    from eddy_embed.model.loading.sentence_transformers import Head  # imports torch
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ _NAMES = {
     "model.loading.names": "is_gguf locate reachable",
     "model.loading.gguf.open": "open_gguf",
     "model.loading.pretrained": "read_backbone read_config read_tokenizer",
-    "model.loading.sentence_transformers": "read_embedding_model",
+    "model.loading.sentence_transformers": "transformer_folder",
     "model.speed.numbers": "best_device chosen_dtype usable_device",
     "model.view": "check_size count_parameters",
     "parts.layout": "TextRole",

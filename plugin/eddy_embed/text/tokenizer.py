@@ -11,7 +11,6 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
-from tokenizers import normalizers
 
 from eddy_embed.errors import InvalidParameter, InvalidText, UnsupportedModel
 from eddy_embed.utils.arrays import Ints
@@ -51,12 +50,11 @@ class Tokenizer:
     Wording that looks like a special token ("</s>" in a text about tokenizers) is read as text.
     """
 
-    def __init__(self, tokenizer: Any, lower: bool = False, private: bool = False) -> None:
+    def __init__(self, tokenizer: Any, private: bool = False) -> None:
         """Make a tokenizer private.
 
         Args:
             tokenizer: A fast transformers tokenizer.
-            lower: Whether text is put in lower case first, whatever the tokenizer does.
             private: Whether nobody else uses the tokenizer, so that it need not be copied.
 
         Raises:
@@ -68,10 +66,6 @@ class Tokenizer:
                 "(AutoTokenizer.from_pretrained(..., use_fast=True))"
             )
         self._tokenizer = tokenizer if private else copy.deepcopy(tokenizer)
-        if lower:
-            backend = self._tokenizer.backend_tokenizer
-            own = [] if backend.normalizer is None else [backend.normalizer]
-            backend.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
         probe = self._tokenizer("a", return_special_tokens_mask=True)
         ids, body = np.array(probe["input_ids"], np.int64), np.flatnonzero(np.array(probe["special_tokens_mask"]) == 0)
         self.prefix: Ints = ids[: body[0]] if len(body) else ids[:0]

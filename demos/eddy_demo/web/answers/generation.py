@@ -27,8 +27,8 @@ from eddy_embed.integrations import (
     open_gguf,
     reachable,
     read_config,
-    read_embedding_model,
     read_tokenizer,
+    transformer_folder,
     usable_device,
 )
 
@@ -215,7 +215,7 @@ def _follows_instructions(name: str, device: str | None) -> bool:
     device = usable_device(device) if device else best_device()
     where = locate(name)
     options = reachable(name, where, _OPTIONS)
-    if not is_gguf(where) and read_embedding_model(where, options) is not None:
+    if not is_gguf(where) and transformer_folder(where, options) is not None:
         return False
     try:
         return _has_chat_template(read_tokenizer(where, options))

@@ -14,11 +14,9 @@ from transformers.utils.hub import cached_file
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
-from eddy_embed.model.view import dispatched, layer_of
 
 KINDS = ("adalora", "ia3", "loha", "lokr", "lora", "trainable_tokens")
 """Kinds of adapter that change nothing outside the modules that they wrap."""
-_PREFIX = "base_model.model."
 _REMEDY = "save the merged model (merge_and_unload), where PEFT can merge, and name that"
 
 
@@ -71,7 +69,12 @@ def _wrapped(model: nn.Module) -> Iterator[tuple[str, Any]]:
 
 
 def adapter_at(where: str, options: dict[str, Any]) -> dict[str, Any] | None:
-    """The configuration of the adapter that a folder or a hub id holds, None if it holds none."""
+    """Return the configuration of the adapter that a folder or a hub id holds, None if it holds none.
+
+    Raises:
+        ModelNotFound: It does not name its model, or holds one too.
+        UnsupportedModel: PEFT is not installed.
+    """
     path = find_adapter_config_file(where, **_hub(options))
     if path is None:
         return None
@@ -83,9 +86,6 @@ def adapter_at(where: str, options: dict[str, Any]) -> dict[str, Any] | None:
         )
     if find_spec("peft") is None:
         raise UnsupportedModel(f"{where!r} holds a PEFT adapter; pip install peft, or {_REMEDY}")
-    kind = str(config.get("peft_type")).lower()
-    if kind not in KINDS or config.get("alora_invocation_tokens"):
-        raise UnsupportedModel(f"{where!r} holds an adapter of kind {kind}, which is not supported; {_REMEDY}")
     if not config.get("base_model_name_or_path"):
         raise ModelNotFound(f"{where!r} holds an adapter that does not name its model (base_model_name_or_path)")
     return config
@@ -102,56 +102,36 @@ def file_at(where: str, name: str, options: Mapping[str, Any]) -> str | None:
     return cached_file(where, name, **_hub(options), **quiet)
 
 
-def attach(model: nn.Module, where: str, options: dict[str, Any], kept: int) -> nn.Module:
-    """Put the adapter at a folder or hub id into a base model of which only `kept` layers were loaded."""
+def attach(model: Any, where: str, options: dict[str, Any]) -> Any:
+    """Return the PeftModel of a whole model and the adapter at a folder or hub id.
+
+    Raises:
+        ModelNotFound: The adapter's weights cannot be read.
+        UnsupportedModel: The adapter does not fit the model, tensor by tensor.
+    """
     from peft import (
         PeftConfig,
+        PeftModel,
         get_peft_model_state_dict,
-        inject_adapter_in_model,
         load_peft_weights,
         set_peft_model_state_dict,
     )
 
-    prefix = f"{getattr(model, 'base_model_prefix', '')}."
-    config = PeftConfig.from_pretrained(where, **_hub(options))
-    if dispatched(model):
-        raise UnsupportedModel(
-            f"{where!r}: the model is spread by device_map, so the adapter cannot be put in by name; hand over "
-            "PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(..), ..)"
-        )
     try:
-        read = load_peft_weights(where, device="cpu", **_hub(options))
+        config = PeftConfig.from_pretrained(where, **_hub(options))
+        tensors = load_peft_weights(where, device="cpu", **_hub(options))
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelNotFound(f"the adapter's weights in {where!r} could not be read: {error}") from error
-    tensors = {name.removeprefix(_PREFIX): tensor for name, tensor in read.items()}
-    target: nn.Module = model
-    if any(name.startswith(prefix) for name in tensors):
-        # Trained on the model with its head, which the names in its configuration show; the head's part is left out.
-        tensors = {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-        target = _Headless(model, prefix[:-1])
-    tensors = {name: tensor for name, tensor in tensors.items() if layer_of(name) < kept}
-    if not tensors:
-        return model  # all of it is above the exit
     try:
-        inject_adapter_in_model(config, target)
-        expected = set(get_peft_model_state_dict(target, save_embedding_layers=False))
-        if set(tensors) - expected:  # embeddings are saved whole where tokens were added, or they are adapted
-            expected |= set(tensors) & set(get_peft_model_state_dict(target, save_embedding_layers=True))
-        if wrong := sorted(expected ^ set(tensors)):
+        config.inference_mode = True
+        adapted = PeftModel(model, config, autocast_adapter_dtype=False)
+        unexpected = set_peft_model_state_dict(adapted, tensors).unexpected_keys
+        # Embeddings are saved whole where tokens were added, and they are not missed where they were not.
+        missing = set(get_peft_model_state_dict(adapted, save_embedding_layers=False)) - set(tensors)
+        if wrong := sorted({*missing, *unexpected}):
             raise ValueError(f"{len(wrong)} of its tensors do not fit, such as {wrong[0]}")
-        set_peft_model_state_dict(target, tensors)
     except (RuntimeError, ValueError) as error:
         raise UnsupportedModel(
             f"{where!r}: the adapter does not fit {type(model).__name__}: {error}; {_REMEDY}"
         ) from error
-    return model
-
-
-class _Headless(nn.Module):
-    """A base model under the name that it has in the model with its head."""
-
-    def __init__(self, base: Any, name: str) -> None:
-        super().__init__()
-        setattr(self, name, base)
-        self.config = base.config
-        self.get_input_embeddings, self.get_output_embeddings = base.get_input_embeddings, base.get_output_embeddings
+    return adapted

@@ -30,10 +30,11 @@ from eddy_embed.model.loading.gguf.open import open_gguf
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, permitted, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
-from eddy_embed.model.loading.sentence_transformers import read_embedding_model
+from eddy_embed.model.loading.sentence_transformers import transformer_folder
 from eddy_embed.model.speed.numbers import best_device, chosen_dtype, usable_device
 from eddy_embed.model.speed.onednn_linear import prepack, prepacks
 from eddy_embed.model.view import check_size, check_sizes, describe, keep_layers, layer_of
+from eddy_embed.utils.extras import importing
 from eddy_embed.utils.garbage import collector_paused
 from eddy_embed.utils.memory import out_of_memory
 
@@ -50,18 +51,11 @@ def load(
     model_kwargs: dict[str, Any],
     tokenizer: Any | None,
     show_progress: bool,
-    pooling: Pooling | None = None,
-    subfolder: str = "",
     head: bool = False,
 ) -> tuple[torch.nn.Module, Any, Backbone]:
     """Load a model's base up to its exit layer, or with `head` all of the model, and its tokenizer; see `Embedder`."""
     where, prepacked = locate(name), prepacks()
-    options = {**options, "subfolder": subfolder} if subfolder else options
-    if device is not None and "device_map" in model_kwargs:
-        raise InvalidParameter(
-            f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
-        )
-    device = best_device() if device is None else usable_device(device)
+    device = _device(device, model_kwargs)
     if is_gguf(where):
         with _opening(name), collector_paused():
             if model_kwargs:
@@ -72,13 +66,18 @@ def load(
         config = read_config(source.base, source.options)
         with source.collector_paused():
             tokenizer = source.tokenizer() if tokenizer is None else tokenizer
-    quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
-    torch_dtype = chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
-    backbone = replace(describe(config), pooling=pooling)
-    kept = backbone.layers if head else max(exit_of(backbone), 1)
-    kind: Any = AutoModelForCausalLM if head else _kind(config)
+    if source.adapter is not None and "device_map" in model_kwargs:
+        raise InvalidParameter(
+            f"model_kwargs' device_map: an adapter is put into a model in one place; load {os.fspath(name)!r} with "
+            "AutoModelForCausalLM and PeftModel, and hand it over"
+        )
+    torch_dtype, backbone = _dtype(dtype, device, config, model_kwargs), describe(config)
+    # An adapter's configuration names the modules of the whole model.
+    whole = head or source.adapter is not None
+    kept = backbone.layers if whole else max(exit_of(backbone), 1)
+    kind: Any = AutoModelForCausalLM if whole else _kind(config)
     keep_layers(config, backbone.layers, kept)
-    if isinstance(model_kwargs.get("device_map"), dict) and not head:
+    if isinstance(model_kwargs.get("device_map"), dict) and not whole:
         model_kwargs = {**model_kwargs, "device_map": _of_base(model_kwargs["device_map"], config, kept)}
     if name not in BUNDLED and not source.options["trust_remote_code"]:
         with _opening(name):
@@ -93,15 +92,74 @@ def load(
             **source.options,
             **model_kwargs,
         )
-    _complete(name, info, head)
-    if source.adapter is not None:
-        model = attach(model, source.adapter, options, kept)
+        _complete(name, info, whole)
+        if source.adapter is not None:
+            model = attach(model, source.adapter, options)
     if "device_map" not in model_kwargs:
         model = model.to(device)
         # Other code, such as an adapter's, may read weights without calling their modules.
         if prepacked and source.adapter is None and type(model).__module__.startswith("transformers."):
             prepack(model)
     return model, tokenizer, backbone
+
+
+def load_trained(
+    name: str | os.PathLike[str],
+    subfolder: str,
+    *,
+    device: str | None,
+    dtype: str,
+    options: dict[str, Any],
+    model_kwargs: dict[str, Any],
+    show_progress: bool,
+) -> Any:
+    """Load a model with sentence-transformers; see `Embedder`.
+
+    Args:
+        name: Its folder or hub id.
+        subfolder: Where in it the transformers model is.
+        device: See `Embedder`.
+        dtype: See `Embedder`.
+        options: Where a hub model is looked for.
+        model_kwargs: See `Embedder`.
+        show_progress: See `Embedder`.
+
+    Raises:
+        MissingExtra: The package sentence-transformers is not installed.
+        ModelNotFound: The model's files cannot be read.
+        UnsupportedModel: It comes with code of its own, or its files are too small for its configuration.
+    """
+    where, device = locate(name), _device(device, model_kwargs)
+    with importing("sentence-transformers"):
+        from sentence_transformers import SentenceTransformer
+    with _opening(name):
+        config = read_config(where, {**options, "subfolder": subfolder})
+        check_size(where, subfolder, config, _kind(config))
+        with _quiet(show_progress):
+            return SentenceTransformer(
+                where,
+                device=device,
+                revision=options.get("revision"),
+                cache_folder=options.get("cache_dir"),
+                local_files_only=bool(options.get("local_files_only")),
+                trust_remote_code=bool(options["trust_remote_code"]),
+                model_kwargs={"dtype": _dtype(dtype, device, config, model_kwargs), **model_kwargs},
+            )
+
+
+def _device(device: str | None, model_kwargs: dict[str, Any]) -> str:
+    """The device that a model is loaded to; refuse one that cannot be used, or beside a device map."""
+    if device is not None and "device_map" in model_kwargs:
+        raise InvalidParameter(
+            f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
+        )
+    return best_device() if device is None else usable_device(device)
+
+
+def _dtype(dtype: str, device: str, config: Any, model_kwargs: dict[str, Any]) -> Any:
+    """The torch dtype, or "auto", in which a model of a configuration is loaded."""
+    quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
+    return chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
 
 
 def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
@@ -118,12 +176,12 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
     where = locate(name)
     options = reachable(os.fspath(name), where, {"trust_remote_code": False, **options})
     with _opening(name):
-        trained = None if name in BUNDLED or is_gguf(where) else read_embedding_model(where, options)
-        if trained is not None and trained.subfolder:
-            options = {**options, "subfolder": trained.subfolder}
+        subfolder = None if name in BUNDLED or is_gguf(where) else transformer_folder(where, options)
+        options = {**options, "subfolder": subfolder} if subfolder else options
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
         config = read_config(source.base, source.options)
-    return replace(describe(config), pooling=None if trained is None else trained.pooling)
+    # Which pooling it is, sentence-transformers says when it opens the model; that there is one decides all defaults.
+    return replace(describe(config), pooling=None if subfolder is None else Pooling("its own", "mean"))
 
 
 def read_config(where: str, options: dict[str, Any]) -> Any:

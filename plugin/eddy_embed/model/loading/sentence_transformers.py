@@ -1,22 +1,24 @@
-"""Models of sentence-transformers: pooling, head and prompts from their folders, read without running their code."""
+"""Models of sentence-transformers: loaded by that library; their pooling, head and prompts are read here."""
 
 from __future__ import annotations
 
+import copy
 import json
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import PurePosixPath
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from safetensors.torch import load_file
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Pooling
-from eddy_embed.model.loading.dense_head import Dense, Head, Norm, Normalize
+from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.loading.peft import file_at
 from eddy_embed.parts.layout import TextRole
+from eddy_embed.utils.arrays import Doubles
 
 LIBRARY = "sentence_transformers"
 _REMEDY = (
@@ -24,23 +26,32 @@ _REMEDY = (
     "tokenizer="
 )
 _POOLS: dict[str, Any] = {"cls": "cls", "lasttoken": "last", "mean": "mean", "weightedmean": "weighted"}
-_OLDER = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-_TRANSFORMER_CONFIGS = tuple(
-    f"sentence_{kind}_config.json"
-    for kind in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
-)
-_HARMLESS = {
-    *("torch_dtype", "dtype", "attn_implementation", "padding_side", "add_pooling_layer", "low_cpu_mem_usage"),
-    *("use_cache", "trust_remote_code", "device_map", "use_safetensors"),
-}
-_LAYERS = {"Dense": Dense, "LayerNorm": Norm}
+
+
+class Head:
+    """The modules of a SentenceTransformer behind its pooling, copied, in float64."""
+
+    def __init__(self, modules: list[torch.nn.Module], description: str) -> None:
+        """Copy modules; `description` holds their names and configurations, which enter the digest."""
+        self._modules = copy.deepcopy(torch.nn.ModuleList(modules)).cpu().double().eval()
+        self._description = description
+
+    def __call__(self, raw: Doubles) -> Doubles:
+        """Pooled states of shape (.., width) through all modules."""
+        features = {"sentence_embedding": torch.from_numpy(np.asarray(raw, np.float64))}
+        with torch.inference_mode():
+            for module in self._modules:
+                features = module(features)
+            return np.asarray(features["sentence_embedding"].numpy())
+
+    def width(self, states: int) -> int:
+        """Return the width of vectors made of states of a width."""
+        return self(np.zeros((1, states))).shape[1]
+
+    @property
+    def digest(self) -> str:
+        """Hash of the modules, their order and their weights."""
+        return weights_digest([(self._description, torch.zeros(1)), *self._modules.named_parameters()])
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +64,6 @@ class SentenceTransformerSpec:
         unit: Whether its vectors have length 1.
         similarity: What its vectors are compared by: "cosine", "dot", "euclidean" or "manhattan".
         prompts: Prompt before a text, by role; None for none.
-        subfolder: Where its weights and its tokenizer are.
-        max_length: Most tokens that it was made for, None for the tokenizer's.
-        lower: Whether text is put in lower case.
     """
 
     pooling: Pooling
@@ -63,86 +71,63 @@ class SentenceTransformerSpec:
     unit: bool = False
     similarity: str = "cosine"
     prompts: dict[TextRole, str | None] = field(default_factory=dict)
-    subfolder: str = ""
-    max_length: int | None = None
-    lower: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Module:
-    """One module: the path of its class, its configuration, and a function that reads its weights."""
+def transformer_folder(where: str, options: Mapping[str, Any]) -> str | None:
+    """Return the subfolder of the transformers model in a folder or hub repository of sentence-transformers.
 
-    kind: str
-    config: Mapping[str, Any]
-    weights: Callable[[], Mapping[str, torch.Tensor]]
+    Returns:
+        The path inside it, "" for the folder itself; None for models that are not of sentence-transformers.
 
-
-def read_embedding_model(where: str, options: Mapping[str, Any]) -> SentenceTransformerSpec | None:
-    """What a folder or a hub repository says of its model; None if it is not one of sentence-transformers."""
-    listed = _json(where, "modules.json", options)
-    if listed is None:
-        return None
-    modules: list[Module] = []
-    if not isinstance(listed, list) or any({"path", "type"} - set(each) for each in listed):
-        raise ModelNotFound(f"{where}: modules.json is no list of modules with path and type; fetch the model again")
-    for entry in listed:
-        path = str(entry["path"])
-        if ".." in PurePosixPath(path).parts or PurePosixPath(path).is_absolute():
-            raise UnsupportedModel(f"{where}: modules.json names the path {path!r}, which lies outside the folder")
-        names = _TRANSFORMER_CONFIGS if not modules else ("config.json",)
-        configs = (_json(where, _joined(path, name), options) for name in names)
-        config: Mapping[str, Any] = next((config for config in configs if config is not None), {})
-        modules.append(Module(str(entry["type"]), config, partial(_weights, where, path, options)))
-    settings = _json(where, "config_sentence_transformers.json", options) or {}
-    return trained(where, modules, settings, str(listed[0]["path"]) if listed else "")
+    Raises:
+        ModelNotFound: Its list of modules cannot be read.
+        UnsupportedModel: It has modules with code of their own, and that is not to run.
+    """
+    try:
+        path = file_at(where, "modules.json", options)
+        if path is None:
+            return None
+        modules = [(str(entry["path"]), str(entry["type"])) for entry in json.loads(Path(path).read_text("utf-8"))]
+        subfolder = modules[0][0]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ModelNotFound(f"{where}: modules.json is no list of modules ({error}); fetch the model again") from None
+    if not options.get("trust_remote_code"):
+        for _, kind in modules:
+            _class(os.fspath(where), kind)
+    return subfolder
 
 
 def unwrapped(model: Any) -> tuple[torch.nn.Module, Any, SentenceTransformerSpec]:
-    """The model inside a loaded SentenceTransformer, its tokenizer, and its specification."""
+    """Return the model inside a loaded SentenceTransformer, its tokenizer, and its specification.
+
+    Raises:
+        UnsupportedModel: It is of another class, or has a module or a setting that cannot be run here.
+    """
     name = type(model).__name__
     if name != "SentenceTransformer":
-        raise UnsupportedModel(f"{name} is no SentenceTransformer; {_REMEDY}")
-    modules = []
-    for module in model:
-        kind = type(module)
-        config = module.get_config_dict() if hasattr(module, "get_config_dict") else {}
-        modules.append(Module(f"{kind.__module__}.{kind.__qualname__}", config, module.state_dict))
-    settings = {name: getattr(model, name) for name in ("prompts", "similarity_fn_name", "truncate_dim")}
-    return model[0].auto_model, model.tokenizer, trained(name, modules, settings)
-
-
-def trained(
-    name: str, modules: list[Module], settings: Mapping[str, Any], subfolder: str = ""
-) -> SentenceTransformerSpec:
-    """The specification of modules, the model itself first, and of settings; refuse what cannot be run here."""
-    kinds = [_class(name, module.kind) for module in modules]
+        raise UnsupportedModel(f"{name} is no SentenceTransformer, which gives one vector for a text; {_REMEDY}")
+    kinds = [_class(name, f"{type(module).__module__}.{type(module).__qualname__}") for module in model]
     if kinds[:2] != ["Transformer", "Pooling"]:
         raise UnsupportedModel(
             f"{name}: its modules are {', '.join(kinds) or 'none'}, and only a Transformer followed by a Pooling is "
             f"read; {_REMEDY}"
         )
-    if settings.get("model_type", "SentenceTransformer") != "SentenceTransformer":
-        raise UnsupportedModel(f"{name} is a {settings['model_type']}, which gives no single vector; {_REMEDY}")
-    if settings.get("truncate_dim") is not None:
+    if model.truncate_dim is not None:
         raise UnsupportedModel(
-            f"{name}: truncate_dim={settings['truncate_dim']} is not read from a model; {_REMEDY}, with "
-            f"method='...+truncate:dims={settings['truncate_dim']}'"
+            f"{name}: truncate_dim={model.truncate_dim} is not read from a model; {_REMEDY}, with "
+            f"method='...+truncate:dims={model.truncate_dim}'"
         )
-    config = modules[0].config
-    _check_transformer(name, config)
-    after = [(kind, module) for kind, module in zip(kinds[2:], modules[2:], strict=True) if kind != "Dropout"]
-    unit = bool(after) and after[-1][0] == "Normalize"
-    prompts = settings.get("prompts") or {}
-    return SentenceTransformerSpec(
-        pooling=_pooling(modules[1].config),
-        head=_head(name, after[:-1] if unit else after),
+    _check_transformer(name, model[0].get_config_dict())
+    behind = [(kind, module) for kind, module in zip(kinds[2:], list(model)[2:], strict=True) if kind != "Dropout"]
+    unit = bool(behind) and behind[-1][0] == "Normalize"
+    spec = SentenceTransformerSpec(
+        pooling=_pooling(model[1].get_config_dict()),
+        head=_head(name, behind[:-1] if unit else behind),
         unit=unit,
-        similarity=str(settings.get("similarity_fn_name") or "cosine"),
-        prompts={"query": prompts.get("query") or None, "document": prompts.get("document") or None},
-        subfolder=subfolder,
-        max_length=config.get("max_seq_length"),
-        lower=bool(config.get("do_lower_case")),
+        similarity=str(model.similarity_fn_name or "cosine"),
+        prompts={"query": model.prompts.get("query") or None, "document": model.prompts.get("document") or None},
     )
+    return model[0].auto_model, model.tokenizer, spec
 
 
 def _class(name: str, path: str) -> str:
@@ -159,21 +144,17 @@ def _check_transformer(name: str, config: Mapping[str, Any]) -> None:
         "transformer_task": None if task == "feature-extraction" else task,
         "modality_config": None if modalities == {"text"} else ", ".join(sorted(modalities)),
     }
-    for key in ("processing_kwargs", "query_expansion", "query_length", "document_length", "tokenizer_name_or_path"):
+    for key in ("processing_kwargs", "query_expansion", "query_length", "document_length"):
         unsupported[key] = config.get(key)
-    for kind in ("model", "tokenizer", "config", "processor"):
-        for name_of in (f"{kind}_args", f"{kind}_kwargs"):
-            arguments = config.get(name_of) or {}
-            unsupported[name_of] = {key: value for key, value in arguments.items() if key not in _HARMLESS}
     for key, value in unsupported.items():
         if value:
             raise UnsupportedModel(f"{name}: {key}={value!r} of its Transformer is not supported; {_REMEDY}")
 
 
 def _pooling(config: Mapping[str, Any]) -> Pooling:
-    modes = config.get("pooling_mode") or [mode for key, mode in _OLDER.items() if config.get(key)] or ["mean"]
+    modes = config["pooling_mode"]
     modes = [modes] if isinstance(modes, str) else list(modes)
-    prompt = bool(config.get("include_prompt", True))
+    prompt = bool(config["include_prompt"])
     named = f"pooling_mode {' and '.join(modes)}"
     pool = _POOLS.get(modes[0]) if len(modes) == 1 else None
     if not prompt and pool in ("cls", "weighted"):
@@ -181,53 +162,14 @@ def _pooling(config: Mapping[str, Any]) -> Pooling:
     return Pooling(named, pool, prompt)
 
 
-def _head(name: str, modules: list[tuple[str, Module]]) -> Head | None:
-    layers: list[torch.nn.Module] = []
-    for kind, module in modules:
-        sides = {module.config.get(f"module_{side}_name") for side in ("input", "output")}
-        if kind not in (*_LAYERS, "Normalize") or sides - {None, "sentence_embedding"}:
+def _head(name: str, modules: list[tuple[str, Any]]) -> Head | None:
+    configs = [(kind, module.get_config_dict()) for kind, module in modules]
+    for kind, config in configs:
+        sides = {config.get(f"module_{side}_name") for side in ("input", "output")}
+        if kind not in ("Dense", "LayerNorm", "Normalize") or sides - {None, "sentence_embedding"}:
             raise UnsupportedModel(
                 f"{name}: its module {kind} cannot be run here behind the pooling; Dense, LayerNorm, Normalize and "
                 f"Dropout can; {_REMEDY}"
             )
-        try:
-            layers.append(Normalize() if kind == "Normalize" else _LAYERS[kind](module.config, module.weights()))
-        except KeyError as error:
-            raise ModelNotFound(
-                f"{name}: the config.json of its module {kind} has no {error}; fetch it again"
-            ) from None
-    description = json.dumps([[kind, dict(module.config)] for kind, module in modules], sort_keys=True, default=str)
-    return Head(layers, description) if layers else None
-
-
-def _joined(path: str, name: str) -> str:
-    return f"{path}/{name}" if path else name
-
-
-def _json(where: str, name: str, options: Mapping[str, Any]) -> Any:
-    path = _file(where, name, options)
-    if path is None:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            return json.load(file)
-    except (ValueError, RecursionError) as error:
-        raise ModelNotFound(f"{where}: {name} is no JSON ({error}); fetch the model again") from None
-
-
-def _weights(where: str, path: str, options: Mapping[str, Any]) -> Mapping[str, torch.Tensor]:
-    safe = _file(where, _joined(path, "model.safetensors"), options)
-    if safe is not None:
-        return load_file(safe)
-    pickled = _file(where, _joined(path, "pytorch_model.bin"), options)
-    if pickled is None:
-        raise ModelNotFound(f"{where}: {path} holds no model.safetensors and no pytorch_model.bin; fetch it again")
-    weights: Mapping[str, torch.Tensor] = torch.load(pickled, map_location="cpu", weights_only=True)
-    return weights
-
-
-def _file(where: str, name: str, options: Mapping[str, Any]) -> str | None:
-    try:
-        return file_at(where, name, options)
-    except OSError as error:
-        raise ModelNotFound(f"model {where!r} could not be opened: {error}") from error
+    description = json.dumps(configs, sort_keys=True, default=str)
+    return Head([module for _, module in modules], description) if modules else None
