@@ -220,6 +220,7 @@ def test_length_and_case_are_the_models_own(folder: Callable[[str], Path], tmp_p
 
 POOLING, TRANSFORMER = "1_Pooling/config.json", "sentence_bert_config.json"
 WHOLE, MODULES = "config_sentence_transformers.json", "modules.json"
+ENTRY = {"method": "forward", "method_output_name": "last_hidden_state"}
 CODE = {"idx": 1, "name": "1", "path": "1_Pooling", "type": "modeling_own.Pooler"}
 REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "max": ("mean", POOLING, {"pooling_mode": "max"}, "to be read by pooling_mode max, which"),
@@ -229,7 +230,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "chat": (
         "mean",
         TRANSFORMER,
-        {"modality_config": {"message": {}, "text": {}}},
+        {"modality_config": dict.fromkeys(("message", "text"), ENTRY)},
         "modality_config='message, text' of its Transformer",
     ),
     "special": ("mean", WHOLE, {"prompts": {"query": "<eos>find:"}}, "holds the special token '<eos>'"),

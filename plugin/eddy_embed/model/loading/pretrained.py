@@ -136,7 +136,7 @@ def load_trained(
         config = read_config(where, {**options, "subfolder": subfolder})
         check_size(where, subfolder, config, _kind(config))
         with _quiet(show_progress):
-            return SentenceTransformer(
+            model = SentenceTransformer(
                 where,
                 device=device,
                 revision=options.get("revision"),
@@ -145,6 +145,9 @@ def load_trained(
                 trust_remote_code=bool(options["trust_remote_code"]),
                 model_kwargs={"dtype": _dtype(dtype, device, config, model_kwargs), **model_kwargs},
             )
+    if prepacks() and "device_map" not in model_kwargs and not options["trust_remote_code"]:
+        prepack(model[0].auto_model)
+    return model
 
 
 def _device(device: str | None, model_kwargs: dict[str, Any]) -> str:
