@@ -31,8 +31,6 @@ from peers import libraries, measure
 from speed import memory, report, texts
 from transformers.utils import logging
 
-from eddy_embed.utils.glibc_malloc import keep_freed
-
 PARTS = ("peers", "quality", "memory")
 MODELS = ("smollm2",)
 """What peers run on, unless said otherwise."""
@@ -44,7 +42,6 @@ def main() -> None:
     """Measure what is asked for and not yet in the journal, write."""
     options = parsed(sys.argv[1:])
     torch.set_num_threads(options.threads)
-    keep_freed()  # as `eddy embed` and `eddy serve` do; peers run in this process too
     logging.disable_progress_bar()
     logging.set_verbosity_error()
     done = {row["key"]: row for row in read(options.journal)}

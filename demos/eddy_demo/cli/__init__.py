@@ -17,7 +17,7 @@ from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_embed import __version__
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations import Interrupted, check_installed, keep_freed, stoppable
+from eddy_embed.integrations import Interrupted, check_installed, stoppable
 
 app = typer.Typer(
     help="Documents to a library, questions to passages: exact, cited, offline.",
@@ -53,7 +53,6 @@ def _options(
 
 def main() -> None:
     """Run the command line; an error that the user can fix prints a message, not a traceback."""
-    keep_freed()
     try:
         with stoppable():
             app()

@@ -13,7 +13,6 @@ import typer
 from eddy_embed.cli import embed, evaluate, layers, models
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError, MethodCollapse
-from eddy_embed.utils.glibc_malloc import keep_freed
 from eddy_embed.utils.interrupts import Interrupted, stoppable
 from eddy_embed.utils.version import __version__
 
@@ -48,7 +47,6 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors of ours and of the file system end in a sentence, not a traceback."""
-    keep_freed()
     atexit.register(gc.freeze)  # a last walk of the collector through all objects would take most of a second
     usual = warnings.formatwarning
 

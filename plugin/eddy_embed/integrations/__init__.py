@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from eddy_embed.utils.atomic_files import *
     from eddy_embed.utils.diff import *
     from eddy_embed.utils.extras import *
-    from eddy_embed.utils.glibc_malloc import *
     from eddy_embed.utils.interrupts import *
 
 _NAMES = {
@@ -73,7 +72,6 @@ _NAMES = {
     "utils.atomic_files": "atomic_write sync sync_tree",
     "utils.diff": "contrast differences",
     "utils.extras": "check_installed import_lazily importing",
-    "utils.glibc_malloc": "keep_freed",
     "utils.interrupts": "Interrupted stoppable",
 }
 _MODULES = {"inventory": "model.loading.inventory"}
