@@ -105,32 +105,11 @@ def test_sentences_are_marked_and_several_questions_are_judged(index: Index, jud
         {"rerank_from": 3},
         {"rerank_seconds": 1.0},
         {"progress": print},
-        {"expand": "question"},
-        {"expand": True},
     ],
 )
 def test_what_cannot_be_asked_is_refused(index: Index, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidParameter):
         index.query(QUESTION, **options)
-
-
-@pytest.mark.parametrize("options", [{}, {"hybrid": False, "documents": ["0.md", "3.md"]}])
-def test_what_might_answer_is_searched_for_too(index: Index, judge: Reranker, options: dict[str, Any]) -> None:
-    own, written = index.embedder.encode_query([QUESTION, judge.write(QUESTION)]).astype(np.float64)
-    expected = index.search(0.7 * own + 0.3 * written, 3, questions=[QUESTION], **{"hybrid": True, **options})[0]
-    found = index.query(QUESTION, 3, expand="answer", **options)
-    assert [hit.id for hit in found] == [hit.id for hit in expected]
-    assert [hit.cosine for hit in found] == pytest.approx([hit.cosine for hit in expected], abs=1e-6)
-    alone = {hit.id: hit.cosine for hit in index.query(QUESTION, 20, **options)}
-    assert any(abs(hit.cosine - alone[hit.id]) > 0.01 for hit in found)
-
-
-def test_the_model_that_judges_writes_what_might_answer(index: Index, judge: Reranker, monkeypatch) -> None:
-    asked = list[str]()
-    monkeypatch.setattr(judge, "write", lambda question: asked.append(question) or "")
-    judged = index.query(QUESTION, 3, rerank=judge)
-    assert index.query(QUESTION, 3, rerank=judge, expand="answer") == judged  # nothing is written, nothing added
-    assert asked == [QUESTION]
 
 
 def test_models_that_cannot_judge(tmp_path: Path) -> None:
@@ -139,8 +118,6 @@ def test_models_that_cannot_judge(tmp_path: Path) -> None:
         index.upsert([Document("a", TEXTS[0])])
         with pytest.raises(InvalidParameter, match="shares a loaded one"):
             index.query(QUESTION, rerank=True)
-        with pytest.raises(InvalidParameter, match="shares a loaded one"):
-            index.query(QUESTION, expand="answer")
         assert index.query(QUESTION, rerank=Reranker(model, tokenizer=tokenizer))[0].likelihood is not None
     encoder, own = families.build("bert")
     with pytest.raises(UnsupportedModel):

@@ -35,8 +35,8 @@ def reranker_of(index: IndexCore, given: Any) -> Reranker | None:
         return own
     if index.embedder.shares_model:
         raise InvalidParameter(
-            "rerank=True and expand='answer' open the index's model by its name, and this index shares a loaded one: "
-            "pass rerank=Reranker(model, tokenizer=tokenizer), which shares it too"
+            "rerank=True opens the index's model by its name, and this index shares a loaded one: pass "
+            "rerank=Reranker(model, tokenizer=tokenizer), which shares it too"
         )
     index.reranker = open_reranker(index.embedder.model_name, device=index.embedder.device)
     return index.reranker
