@@ -131,7 +131,7 @@ class LibraryReader:
     def _new_embedder(self, model: str, method: str, generator: Generator | None) -> Embedder:
         """Create an embedder; it shares the weights of the model's generator, if there is one."""
         if generator is not None:
-            return Embedder(generator.model, method, tokenizer=generator.tokenizer, dtype=generator.embedder_dtype)
+            return Embedder(generator.model, method, tokenizer=generator.tokenizer)
         return Embedder(model, method=method, device=self.options.device)
 
     @property
