@@ -172,14 +172,20 @@ class Reranker:
             return_documents: Add each document's text, as "text".
 
         Returns:
-            The best first: "corpus_id", the document's position, and "score", as `scores` gives it.
+            The best first: "corpus_id", the document's position, and "score", from 0 to 1.
         """
         check_count("top_k", top_k, optional=True)
         texts = checked_texts(documents)
         scores = self.scores(query, texts)
         order = np.argsort(-scores, kind="stable")[:top_k].tolist()
         shown = [{"text": texts[at]} if return_documents else {} for at in order]
-        return [{"corpus_id": at, "score": float(scores[at]), **more} for at, more in zip(order, shown, strict=True)]
+        shares = self.rerank_scores(scores)
+        return [{"corpus_id": at, "score": float(shares[at]), **more} for at, more in zip(order, shown, strict=True)]
+
+    @staticmethod
+    def rerank_scores(scores: Floats) -> Floats:
+        """Return `scores` as hits and frameworks show them: geometric means of the tokens' probabilities, 0 to 1."""
+        return np.exp(scores)
 
     @staticmethod
     def joined(scores: Doubles, likelihoods: Floats) -> Doubles:
