@@ -43,7 +43,7 @@ def usage(name: str, command: Any) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
     shown = [(each.name.upper() + "..." * (each.nargs == -1), each.required) for each in arguments]
     written = " ".join([name, *(part if required else f"[{part}]" for part, required in shown)])
-    return f"`{written}`: {' '.join(f'{command.help} {command.epilog or str()}'.split())}"
+    return f"`{written}`: {' '.join(command.help.split())}"
 
 
 def options(command: Any) -> dict[str, str]:

@@ -66,7 +66,7 @@ def test_explain_shows_what_happens(capsys, monkeypatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "explain", " ".join(TEXTS), "--method", "htp")
     assert code == 0 and out.count("<PST>") == 2 and out.count("<B-PST>") == 2
     _, out, _ = run(capsys, monkeypatch, "explain", TEXTS[0], "--method", "kv:layers=2-4+tempscale:tau=0.5")
-    assert "last token's keys and values in layers 2, 3, 4" in out and "logits times 2" in out
+    assert "rerouted  2, 3, 4\n" in out and "logits    times 2\n" in out
 
 
 def test_the_version(capsys, monkeypatch) -> None:

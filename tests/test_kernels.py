@@ -271,7 +271,6 @@ def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: st
     assert len(short.tokens) <= families.SLIDING < len(long.tokens)
     assert [short.kernels[at] for at in local] == ["flash" if at == 1 else "fused" for at in local]
     assert {long.kernels[at] for at in local} == {"blocked"} and long.kernels.count("blocked") == len(local)
-    assert "fused in" in str(short) and "blocked in" in str(long)
     together = e.encode_document(["Salt.", *TEXTS, "Salt."])
     assert np.abs(together[[0, -1]] - e.encode_document("Salt.")).max() <= 1e-6
 

@@ -514,4 +514,3 @@ def test_a_document_shows_itself_in_a_line_and_in_a_notebook() -> None:
     assert "array" not in repr(document.passages) + repr(document.sentences)
     page = document._repr_html_()
     assert "The river rose at night." in page and "<b>" not in page and page.count("<tr><td>") == 20
-    assert embedder("llama", "plain").explain("a <b>")._repr_html_().startswith("<pre>method    plain\n")

@@ -30,17 +30,11 @@ def dogs() -> None:
 def wave(name: str) -> None:
     "Wave at somebody."
     typer.echo(f"hello {name}")
-
-
-def ferry(wave: str = typer.Option()) -> None:
-    "Wave instead of embedding."
-    typer.echo(f"waved {wave}")
 """
 POINTS = """count = counting:app
 wave = counting:wave
 lost = not_there:app
 embed = counting:wave
-embed.wave = counting:ferry
 """
 
 
@@ -69,11 +63,3 @@ def test_help_lists_them_and_what_is_broken(capsys, monkeypatch) -> None:
     status, _, err = run(capsys, monkeypatch, "lost")
     assert status == 1
     assert err.startswith("eddy: 'lost' is offered as 'not_there:app', which cannot be loaded")
-
-
-@pytest.mark.parametrize("given", [("--wave", "yes"), ("--wave=yes",)])
-def test_another_form_of_a_command_runs_where_its_option_is_given(given, capsys, monkeypatch) -> None:
-    assert run(capsys, monkeypatch, "embed", *given)[:2] == (0, "waved yes\n")
-    for arguments in (("embed", "--help"), ("embed", "--help", "--", "--wave")):
-        status, out, _ = run(capsys, monkeypatch, *arguments)
-        assert status == 0 and "Embed texts" in out and "embed --wave" in out

@@ -326,15 +326,14 @@ def test_only_the_last_layer_is_watched_where_only_it_counts(by_pieces: str, mon
     assert len(watched) == len(set(watched)) > 0
 
 
-def test_explain_names_the_watch_and_its_cost() -> None:
+def test_explain_gives_the_watched_layers_and_the_cost() -> None:
     shown = embedder("llama", "reba:pool=mean,exit=-2").explain(TEXTS[0])
-    assert shown.watched == [1, 2, 3, 4, 5] and shown.watched_tokens == shown.text_tokens
+    assert shown.watched == [1, 2, 3, 4, 5]
     assert shown.sequence_tokens == 2 * shown.text_tokens + 1
-    assert f"that paid to {shown.text_tokens} tokens watched in layers 1 to 5" in str(shown)
     last = embedder("llama", "reba:exit=-2,last_layer_only=true").explain(TEXTS[0])
-    assert last.watched == [5] and "that paid to 1 tokens watched in layer 5" in str(last)
+    assert last.watched == [5]
     one = embedder("llama", "reba").explain(TEXTS[0])
-    assert one.watched_tokens == 1 and [t.weight for t in one.tokens].index(1.0) == one.text_tokens
+    assert [t.weight for t in one.tokens].index(1.0) == one.text_tokens
     pieces = embedder("llama", "reba:piece=10").explain(TEXTS[0])
     count = -(-pieces.text_tokens // 10)
     assert pieces.sequence_tokens == pieces.text_tokens + 1 + 2 * pieces.text_tokens + count

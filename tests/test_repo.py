@@ -432,8 +432,6 @@ def test_documented_commands_exist() -> None:
             assert {w for w in words[1:] if "=" not in w} <= targets, f"{document}: {line}"
         elif program in ("eddy", "eddy-demo") and len(words) > 1 and not words[1].startswith("-"):
             command = words[1:3] if words[1] in GROUPS else words[1:2]
-            if line.startswith("eddy embed") and "--ray" in words:
-                command = ["embed", "--ray", "auto"]
             text = help_of(program, *command)
             for option in re.findall(r"(?<!\S)--[a-z-]+", line):
                 assert option in text, f"{document}: {line}: {program} {' '.join(command)} has no {option}"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import re
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from eddy_embed.encoding.likelihood import Likelihood
 from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, UnsupportedModel
 from eddy_embed.model.head import Head
 from eddy_embed.reranker import PROMPT
-from eddy_embed.text.tokenizer import Tokenizer
 
 QUESTION = "where does a fish rest?"
 TEXTS = ["Eddies form behind rocks. A fish rests in one.", "Bread rises.", "The ferry leaves at noon, and comes back."]
@@ -135,7 +133,9 @@ def test_rank_has_the_form_of_a_cross_encoder() -> None:
     scores = own.scores(QUESTION, TEXTS)
     ranked = own.rank(QUESTION, TEXTS, top_k=2, return_documents=True)
     order = np.argsort(-scores)[:2].tolist()
-    assert ranked == [{"corpus_id": at, "score": pytest.approx(float(scores[at])), "text": TEXTS[at]} for at in order]
+    assert ranked == [
+        {"corpus_id": at, "score": pytest.approx(float(np.exp(scores[at]))), "text": TEXTS[at]} for at in order
+    ]
 
 
 def test_a_prompt_may_hold_braces() -> None:
@@ -179,79 +179,6 @@ def test_settings_that_are_none_are_refused(settings: dict[str, Any], reason: st
 def test_what_cannot_be_judged_is_refused(question: Any, texts: Any, options: Any, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         reranker("llama").scores(question, texts, **options)
-
-
-CHAT = "<{{ messages[0].role }}>{{ messages[0].content }}</s><assistant>"
-
-
-def chatting(name: str, chat: str | None = CHAT) -> tuple[Any, Any]:
-    model, tokenizer = families.build(name)
-    tokenizer = copy.deepcopy(tokenizer)
-    tokenizer.chat_template = chat
-    return model, tokenizer
-
-
-def asked(tokenizer: Any, message: str) -> list[int]:
-    """Ids of a message in the chat, or ahead of an answer; a special token of the chat's own is one."""
-    parts = ["<user>", message, "</s><assistant>"] if tokenizer.chat_template else [message + "\nAnswer:"]
-    start = [] if tokenizer.chat_template else Tokenizer(tokenizer).starting("auto", auto=True).tolist()
-    return start + [token for part in parts for token in tokenizer(part, add_special_tokens=False)["input_ids"]]
-
-
-def test_what_a_user_says_is_no_word_of_the_chat() -> None:
-    model, tokenizer = chatting("llama")
-    own = Reranker(model, tokenizer=tokenizer)
-    (before, _), *_ = own._likelihood.windows("</s>", "</s>")
-    own.write("</s>")
-    (after, _), *_ = own._likelihood.windows("</s>", "</s>")
-    assert after.tolist() == before.tolist() and tokenizer.convert_tokens_to_ids("</s>") not in after[1:]
-
-
-@pytest.mark.parametrize(
-    "template",
-    ["{{ raise_exception('no') }}", "nothing of it", "{{ messages[0].content * 2 }}", CHAT + "<think>\n"],
-)
-def test_a_chat_that_holds_no_message_is_refused(template: str) -> None:
-    model, tokenizer = chatting("llama", template)
-    with pytest.raises(UnsupportedModel, match="chat template"):
-        Reranker(model, tokenizer=tokenizer).write(QUESTION)
-
-
-@pytest.mark.parametrize("chat", [None, CHAT])
-@pytest.mark.parametrize("name", ["llama", "gpt2"])
-def test_what_might_answer_is_the_most_probable_token_each_time(name: str, chat: str | None) -> None:
-    model, tokenizer = chatting(name, chat)
-    message = f"Write a short passage that answers the question.\n\nQuestion: {QUESTION}"
-    ids = asked(tokenizer, message if chat else f"Question: {QUESTION}")
-    start, end = len(ids), {model.generation_config.eos_token_id, tokenizer.eos_token_id}
-    while len(ids) < start + 9 and (len(ids) == start or ids[-1] not in end):
-        ids = [*ids, int(model(torch.tensor([ids])).logits[0, -1].argmax())]
-    before = {key: value.clone() for key, value in model.state_dict().items()}
-    own = Reranker(model, tokenizer=tokenizer)
-    own_ids = takewhile(lambda token: token not in tokenizer.all_special_ids, ids[start:])
-    expected = tokenizer.decode(list(own_ids)).strip()
-    assert own.write(QUESTION, max_new_tokens=9) == expected
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
-    model = copy.deepcopy(model)  # in training, and set to write otherwise
-    model.generation_config.update(repetition_penalty=1.9, num_beams=3, return_dict_in_generate=True, max_length=7)
-    model.config.attention_dropout = model.config.attn_pdrop = 0.5
-    other = Reranker(model.train(), tokenizer=tokenizer)
-    assert other.write(QUESTION, max_new_tokens=9) == expected
-    assert model.training and model.generation_config.num_beams == 3
-
-
-@pytest.mark.parametrize(
-    ("question", "most", "kind"),
-    [
-        *((each, 9, InvalidText) for each in ("", " \n", 3, "half \ud800")),
-        *((QUESTION, each, InvalidParameter) for each in (0, -1, 2.5, True)),
-        ("word " * 3000, 9, TextTooLong),
-        (QUESTION, 10**6, TextTooLong),
-    ],
-)
-def test_what_cannot_be_answered_is_refused(question: Any, most: Any, kind: type[Exception]) -> None:
-    with pytest.raises(kind):
-        reranker("llama").write(question, max_new_tokens=most)
 
 
 def test_no_text_has_no_score() -> None:

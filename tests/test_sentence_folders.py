@@ -175,11 +175,9 @@ def test_a_pooling_that_is_named_wins_and_explain_says_so(folder: Callable[[str]
     for method in ("plain:pool=mean", "plain+readout:pool=mean"):
         named = Embedder(folder("cls"), method=method)
         assert np.abs(named.encode_document(TEXTS) - embedder("bert", "plain").encode_document(TEXTS)).max() <= 1e-6
-        assert "pools     mean over the text; the model was trained with pooling_mode cls" in str(
-            named.explain("Salt.")
-        )
+        assert named.explain("Salt.").pooling == "mean"
     own = Embedder(folder("cls"), method="plain").explain("Salt.")
-    assert own.pooling == "cls; the model was trained with pooling_mode cls"
+    assert own.pooling == "cls"
     assert [token.weight for token in own.tokens][:2] == [1, 0] and own.tokens[0].id == tokenizer.bos_token_id
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
+from chroma_eddy.errors import IndexInUse
 from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.asking import ask
 from chroma_eddy.query.highlights import sentence_vectors
 from chroma_eddy.query.options import ALPHA, Fusion, Query, Unit, conjunction
 from chroma_eddy.query.reranking import reranker_of
@@ -26,7 +26,7 @@ from chroma_eddy.write.integrity import check_rows, check_vectors, remove_docume
 from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.rebuild import reindex_core
 from chroma_eddy.write.writer import Encode, Progress, Writer, WriteReport
-from eddy_embed.errors import InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import LongDocument, check_kind, check_one
 
 if TYPE_CHECKING:
@@ -111,7 +111,6 @@ class Index(IndexCore):
         rerank_from: int | None = None,
         rerank_seconds: float | None = None,
         progress: Progress | None = None,
-        expand: Literal["answer"] | None = None,
     ) -> list[Hit]:
         """Find what answers a question by meaning and by words, best first, with exact cosines.
 
@@ -140,17 +139,24 @@ class Index(IndexCore):
             rerank_from: How many of the best passages it judges; None: 20.
             rerank_seconds: Judge the best of them for so long; None: all.
             progress: Called with windows judged, their total, and "judge"; what it raises ends the query.
-            expand: "answer" has the model, or the one of `rerank`, write a passage that might answer, and searches for
-                its meaning too (HyDE, Gao et al. 2022); only where that was measured to help.
 
         Raises:
-            UnsupportedModel: The model of the index cannot judge or write, such as an encoder's.
+            UnsupportedModel: The model of the index cannot judge, such as an encoder's.
             InvalidText: The question is blank, or not valid Unicode.
             InvalidParameter: Options are out of range or exclude each other.
         """
         check_one(question)
-        options = {name: value for name, value in locals().items() if name not in ("self", "question", "expand")}
-        return ask(self, question, Query(**{**options, "rerank": reranker_of(self, rerank)}), expand)
+        options = {name: value for name, value in locals().items() if name not in ("self", "question")}
+        query = Query(**{**options, "rerank": reranker_of(self, rerank)})
+        for _ in range(2):  # another process may make the index anew meanwhile
+            embedder = self.embedder
+            vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
+            try:
+                return search(self, vector, [question], query, embedder.fingerprint)[0]
+            except FingerprintMismatch:
+                if self.embedder.fingerprint == embedder.fingerprint:
+                    raise
+        raise IndexInUse(f"index {self.name!r} is being made anew all the time: ask again")
 
     def search(
         self,

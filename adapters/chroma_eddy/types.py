@@ -189,7 +189,7 @@ class Hit:
         end: Offset after its last character.
         cosine: Cosine of the question's vector and the row's.
         score: What the hits are sorted by: the cosine, or, of a hybrid query, what meaning and words give together,
-            and, of a re-ranked query, with the likelihood.
+            and, of a re-ranked query, with the likelihood of the question.
         metadata: The document's metadata, as given.
         headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
         page: Page on which it begins, counted from 1; None for a document without pages.
@@ -202,8 +202,8 @@ class Hit:
         coverage: Of a hybrid query: share of the question's words that are in the passage, however often, weighed by
             their inverse document frequency and as often as the question has them, from 0 to 1.
         matches: Of a hybrid query: the question's words in the passage, in order.
-        likelihood: Of a re-ranked query: mean log-probability of the question's tokens after the passage; None if the
-            passage was not judged.
+        rerank_score: Of a re-ranked query: geometric mean of the probabilities of the question's tokens after the
+            passage, from 0 to 1; None if the passage was not judged.
         row: Metadata of the row, as stored.
         pages: Pages of the document.
     """
@@ -226,7 +226,7 @@ class Hit:
     deviation: float | None = None
     coverage: float | None = None
     matches: tuple[WordMatch, ...] = ()
-    likelihood: float | None = None
+    rerank_score: float | None = None
     row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     pages: Pages = field(default=Pages((), ()), repr=False, compare=False)
 

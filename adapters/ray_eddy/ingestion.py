@@ -17,7 +17,7 @@ from chroma_eddy import Document, WriteReport, check_document, open_index
 from eddy_embed import LongDocument
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from eddy_embed.integrations import isolate_failures
-from ray_eddy.embedding import REFUSALS, EddyEmbed, reason
+from ray_eddy.embedding import EddyEmbed, reason
 
 
 @dataclass
@@ -41,8 +41,7 @@ def ingest(
 ) -> IngestReport:
     """Embed new and changed documents on the cluster, and write them as `Index.upsert` does, in this process.
 
-    Ray starts killed embedders again and repeats their work. If this process was killed, call this again: documents
-    that are stored whole are not embedded again.
+    After a kill of this process, call this again: documents that are stored whole are not embedded again.
 
     Args:
         documents: A dataset with the columns `id`, `text` and, for pages, `page_starts`; others are metadata.
@@ -57,7 +56,6 @@ def ingest(
 
     Raises:
         FingerprintMismatch: The index has vectors of another embedder, or a machine has another model or library.
-        InvalidParameter: An argument is wrong.
         StorageError: The database failed; complete documents are kept.
     """
     sizes = {size: settings.pop(size, None) for size in ("passage_size", "late", "sentence_vectors")}
@@ -69,8 +67,7 @@ def ingest(
         known = {id_: row.text_digest for id_, row in index.entries().items() if row.digest}
         embedded = documents.repartition(target_num_rows_per_block=batch_size).map_batches(
             _EmbedNew,
-            fn_constructor_args=(known,),
-            fn_constructor_kwargs={"model_name": model_name, **settings},
+            fn_constructor_kwargs={"known": known, "model_name": model_name, **settings},
             batch_format="pyarrow",
             batch_size=batch_size,
             compute=ray.data.ActorPoolStrategy(size=concurrency),
@@ -104,7 +101,7 @@ class _EmbedNew(EddyEmbed):
     def __call__(self, batch: Any) -> pa.Table:
         """Turn documents into pickled deliveries, one a row: Ray may cut a block between any two rows."""
         documents = [_to_document(row) for row in batch.to_pylist()]
-        pairs = zip(documents, isolate_failures(self._embed, documents, REFUSALS), strict=True)
+        pairs = zip(documents, isolate_failures(self._embed, documents, EddyError), strict=True)
         rows = [pickle.dumps(_Delivery(**vars(each), result=own, made_by=self._made_by)) for each, own in pairs]
         return pa.table({"delivery": pa.array(rows, pa.large_binary())})
 
@@ -137,5 +134,5 @@ def _deliveries(embedded: ray.data.Dataset, fingerprint: str, refused: list[tupl
 def _to_document(row: dict[str, Any]) -> Document:
     id_, text, pages = (row.pop(name, None) for name in ("id", "text", "page_starts"))
     metadata = {name: value for name, value in row.items() if value is not None}
-    pages = () if pages is None else tuple(map(int, pages))  # lists, or arrays if a batch was one of numpy
-    return Document(id_ if id_ is None else str(id_), text, metadata, pages)  # type: ignore[arg-type]
+    starts = tuple(map(int, () if pages is None else pages))
+    return Document(id_ if id_ is None else str(id_), text, metadata, starts)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ class FoundPassage:
     sentence_start: int
     sentence_end: int
     sentence_cosine: float
-    likelihood: float | None = None  # of the question after the passage, by --rerank
+    rerank_score: float | None = None  # by --rerank, from 0 to 1
     page: int | None = None  # of the passage, counted from 1; None for a document without pages
     last_page: int | None = None
     sentence_page: int | None = None  # on which the best sentence begins
@@ -56,7 +56,7 @@ def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA, rerank: b
                 sentence_start=best.start,
                 sentence_end=best.end,
                 sentence_cosine=best.cosine,
-                likelihood=hit.likelihood,
+                rerank_score=hit.rerank_score,
                 page=hit.page,
                 last_page=hit.last_page,
                 sentence_page=best.page,

@@ -406,7 +406,6 @@ class Embedder:
             host=host,
             tokenizer=planner.tokenizer,
             role=role,
-            trained=self.backbone.pooling,
             token_weights=self._pipeline.open_runner.token_weights,
         )
 

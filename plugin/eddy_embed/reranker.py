@@ -23,7 +23,7 @@ from eddy_embed.encoding.validation import (
     refuse_unknown,
     torch_name,
 )
-from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong, UnsupportedModel
+from eddy_embed.errors import InvalidParameter, InvalidText, UnsupportedModel
 from eddy_embed.model.head import Head
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles, Floats
@@ -31,10 +31,6 @@ from eddy_embed.utils.progress import Progress
 
 PROMPT = "Passage: {passage}\nPlease write a question based on this passage.\nQuestion: {question}"
 """The wording of UPR (Sachan et al. 2022, section 2.2)."""
-ANSWER = "Write a short passage that answers the question.\n\nQuestion: {question}"
-"""What a model that follows instructions is asked to write; others go on after the question."""
-REPLY = "\nAnswer:"
-"""What ends such a question where there is no chat template."""
 LIKELIHOOD = 0.75
 """Weight of the likelihood beside a search's score, both in standard deviations over the texts that are judged; chosen
 on manuals and two sets of abstracts."""
@@ -176,45 +172,20 @@ class Reranker:
             return_documents: Add each document's text, as "text".
 
         Returns:
-            The best first: "corpus_id", the document's position, and "score", as `scores` gives it.
+            The best first: "corpus_id", the document's position, and "score", from 0 to 1.
         """
         check_count("top_k", top_k, optional=True)
         texts = checked_texts(documents)
         scores = self.scores(query, texts)
         order = np.argsort(-scores, kind="stable")[:top_k].tolist()
         shown = [{"text": texts[at]} if return_documents else {} for at in order]
-        return [{"corpus_id": at, "score": float(scores[at]), **more} for at, more in zip(order, shown, strict=True)]
+        shares = self.rerank_scores(scores)
+        return [{"corpus_id": at, "score": float(shares[at]), **more} for at, more in zip(order, shown, strict=True)]
 
-    def write(self, question: str, *, max_new_tokens: int = 64) -> str:
-        """Write a short passage that might answer a question, true or not, to search for (HyDE, Gao et al. 2022).
-
-        The model takes its most probable token each time, after its chat template if it has one.
-
-        Args:
-            question: The question.
-            max_new_tokens: Most tokens to write.
-
-        Returns:
-            The passage; "" if the model ends at once.
-
-        Raises:
-            InvalidText: The question is blank, no string, or not valid Unicode.
-            InvalidParameter: `max_new_tokens` is no positive integer.
-            UnsupportedModel: The model's chat template cannot be used.
-            TextTooLong: The question leaves no room for so many tokens.
-        """
-        question = _question(question)
-        check_count("max_new_tokens", max_new_tokens)
-        own, chat = self._likelihood.tokenizer, self._likelihood.tokenizer.chat()
-        before, after = chat or (self._likelihood.prefix, np.empty(0, np.int64))
-        (asked,) = own([ANSWER.format(question=question) if chat else f"Question: {question}{REPLY}"])
-        ids = np.concatenate([before, asked.ids, after])
-        if len(ids) + max_new_tokens > self.max_length:
-            raise TextTooLong(
-                f"the question takes {len(ids)} tokens with what stands around it, which leaves no room for "
-                f"{max_new_tokens} more among {self.max_length}; shorten the question {question!r:.60}"
-            )
-        return own.written(self._likelihood.head.most_probable(ids, max_new_tokens)).strip()
+    @staticmethod
+    def rerank_scores(scores: Floats) -> Floats:
+        """Return `scores` as hits and frameworks show them: geometric means of the tokens' probabilities, 0 to 1."""
+        return np.exp(scores)
 
     @staticmethod
     def joined(scores: Doubles, likelihoods: Floats) -> Doubles:
@@ -269,15 +240,11 @@ class Reranker:
 
 
 def _checked(query: str, texts: str | Iterable[str]) -> tuple[str, list[str]]:
-    return _question(query), checked_texts(texts)
-
-
-def _question(query: str) -> str:
     check_one(query)
     if not query.strip():
         raise InvalidText(f"the question is blank ({query!r:.20}); ask something")
     (question,) = checked_texts([query])
-    return question
+    return question, checked_texts(texts)
 
 
 def _wording(prompt: Any) -> Prompt:

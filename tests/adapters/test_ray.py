@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import pickle
-import socket
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import dataset, one_node
@@ -19,7 +15,7 @@ from tests.adapters.ray_clusters import dataset, one_node
 from chroma_eddy import Document, open_index
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
-from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 
 MODEL = {"model_name": "eddy-tiny", "method": "plain:exit=1"}
 TEXTS = [document.text for document in documents(8)]
@@ -92,8 +88,6 @@ def test_a_bad_row_is_named_or_told_in_a_column(eddy_embed_class):
     assert found.column("text").to_pylist() == batch["text"]
     for reason, said in zip(found.column("error").to_pylist()[1:4], ("blank", "NoneType", "64"), strict=True):
         assert said in reason
-    found = eddy_embed_class(**options, errors="column")({"text": [b"caf\xe9", TEXTS[2][:40].encode()]})
-    assert "byte 3 is not UTF-8" in found.column("error")[0].as_py() and found.column("error")[1].as_py() is None
 
 
 @pytest.mark.parametrize(
@@ -208,78 +202,3 @@ def test_the_embedders_get_what_a_file_says_that_this_process_alone_has(cluster,
     with open_index("one", "notes", embedder) as alone, open_index("ray", "notes", embedder) as index:
         alone.upsert(documents(6))
         assert_same(rows(alone), rows(index))
-
-
-# --- The command, which gives EddyEmbed to map_batches
-
-
-@pytest.fixture
-def eddy(cluster, monkeypatch, tmp_path):
-    def run(*arguments: Any) -> Any:
-        from eddy_embed.cli import main
-
-        given = ["eddy", "embed", *map(str, arguments), "--method", MODEL["method"], "--ray", "auto"]
-        monkeypatch.setattr("sys.argv", given)
-        with pytest.raises(SystemExit) as end:
-            main()
-        return end.value.code
-
-    return run
-
-
-@pytest.mark.slow
-def test_the_command_embeds_files(eddy, tmp_path, embedder):
-    (tmp_path / "in" / "below").mkdir(parents=True)
-    (tmp_path / "in" / "a.txt").write_text(TEXTS[0], encoding="utf-8")
-    (tmp_path / "in" / "below" / "b.md").write_text(TEXTS[1], encoding="utf-8-sig")
-    (tmp_path / "in" / "c.bin").write_bytes(b"\0")
-    (tmp_path / "in" / "d.txt").write_bytes(b"caf\xe9")
-    told = ["--part", "passages", "--passage-size", "24", "--errors", "column"]
-    assert eddy(tmp_path / "in", *told, "-o", tmp_path / "out") == 0
-    found = sorted(pq.read_table(tmp_path / "out").to_pylist(), key=lambda row: (row["path"], row["index"]))
-    assert "byte 3 is not UTF-8" in found.pop()["error"]
-    expected = [each for text in TEXTS[:2] for each in embedder.encode_long(text, passage_size=24).passages]
-    np.testing.assert_allclose([row["vector"] for row in found], [each.vector for each in expected], atol=1e-5)
-    assert [(row["start"], row["error"]) for row in found] == [(each.start, None) for each in expected]
-
-
-@pytest.mark.slow
-def test_the_command_embeds_rows(eddy, tmp_path, embedder):
-    given = [{"id": f"00{at}", "body": text, "year": 1900 + at} for at, text in enumerate(TEXTS[:3])]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, given)))
-    with gzip.open(tmp_path / "rows.jsonl.gz", "wt") as file:
-        file.write("\n".join(map(json.dumps, given)))
-    pq.write_table(pa.Table.from_pylist(given), tmp_path / "rows.parquet", row_group_size=1)
-    for name, kind in (("rows.jsonl", "json"), ("rows.jsonl.gz", "json"), ("rows.parquet", "parquet")):
-        assert eddy(tmp_path / name, "--format", kind, "--text-column", "body", "-o", tmp_path / f"to-{name}") == 0
-        found = sorted(pq.read_table(tmp_path / f"to-{name}").to_pylist(), key=lambda row: row["id"])
-        assert [(row["id"], row["year"]) for row in found] == [(row["id"], row["year"]) for row in given]
-        expected = embedder.encode_document(TEXTS[:3])
-        np.testing.assert_allclose([row["vector"] for row in found], expected, atol=1e-5)
-
-
-@pytest.mark.slow
-def test_a_bad_document_ends_the_run(eddy, tmp_path, capsys):
-    (tmp_path / "a.txt").write_bytes(b"caf\xe9")
-    assert eddy(tmp_path, "-o", tmp_path / "new") == 1
-    said = capsys.readouterr().err
-    assert "byte 3 is not UTF-8" in said and "errors='column'" in said and len(said.splitlines()) == 1
-
-
-@pytest.mark.slow
-def test_what_the_command_cannot_use_is_said(eddy, tmp_path, capsys):
-    (tmp_path / "a.txt").write_text(TEXTS[0])
-    (tmp_path / "out").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        nobody = f"127.0.0.1:{free.getsockname()[1]}"
-    for arguments, said in [
-        ([tmp_path, "-o", tmp_path / "out"], "already exists"),
-        ([tmp_path, "--format", "parquet", "-o", tmp_path / "new"], "no files found"),
-        ([tmp_path / "gone", "-o", tmp_path / "new"], "gone: No such file"),
-    ]:
-        assert eddy(*arguments) == 1
-        assert said in capsys.readouterr().err
-    from ray_eddy import command
-
-    with pytest.raises(EddyError, match=f"Ray at '{nobody}' failed: .*refused"):
-        command.embed([str(tmp_path)], nobody, str(tmp_path / "new"))

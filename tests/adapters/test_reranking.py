@@ -64,7 +64,7 @@ def test_hits_are_sorted_by_score_and_likelihood(index: Index, judge: Reranker, 
     order = np.argsort(-joined, kind="stable")[:3]
     assert any(hit.headings for hit in first) or "where" in options
     assert [hit.id for hit in found] == [first[at].id for at in order]
-    assert [hit.likelihood for hit in found] == pytest.approx(likelihoods[order], abs=1e-4)
+    assert [hit.rerank_score for hit in found] == pytest.approx(np.exp(likelihoods[order]), rel=1e-4)
     assert [hit.score for hit in found] == pytest.approx(joined[order], abs=1e-3)
     assert [hit.id for hit in index.query(QUESTION, 3, rerank=True, **options)] == [hit.id for hit in found]
 
@@ -72,13 +72,13 @@ def test_hits_are_sorted_by_score_and_likelihood(index: Index, judge: Reranker, 
 def test_what_is_not_judged_is_sorted_by_its_score(index: Index, judge: Reranker) -> None:
     first = index.query(QUESTION, 20)
     found = index.query(QUESTION, 20, rerank=judge, rerank_from=2)
-    assert {hit.id for hit in found if hit.likelihood is not None} == {hit.id for hit in first[:2]}
+    assert {hit.id for hit in found if hit.rerank_score is not None} == {hit.id for hit in first[:2]}
     rest = [hit.id for hit in first[2:]]
-    assert [hit.id for hit in found if hit.likelihood is None] == rest and rest
+    assert [hit.id for hit in found if hit.rerank_score is None] == rest and rest
     assert [hit.score for hit in found] == sorted((hit.score for hit in found), reverse=True)
     small = Reranker("eddy-tiny", batch_tokens=1)
     hurried = index.query(QUESTION, 20, rerank=small, rerank_seconds=1e-9)
-    assert [hit.id for hit in hurried if hit.likelihood is not None] == [first[0].id]
+    assert [hit.id for hit in hurried if hit.rerank_score is not None] == [first[0].id]
 
 
 def test_sentences_are_marked_and_several_questions_are_judged(index: Index, judge: Reranker) -> None:
@@ -105,32 +105,11 @@ def test_sentences_are_marked_and_several_questions_are_judged(index: Index, jud
         {"rerank_from": 3},
         {"rerank_seconds": 1.0},
         {"progress": print},
-        {"expand": "question"},
-        {"expand": True},
     ],
 )
 def test_what_cannot_be_asked_is_refused(index: Index, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidParameter):
         index.query(QUESTION, **options)
-
-
-@pytest.mark.parametrize("options", [{}, {"hybrid": False, "documents": ["0.md", "3.md"]}])
-def test_what_might_answer_is_searched_for_too(index: Index, judge: Reranker, options: dict[str, Any]) -> None:
-    own, written = index.embedder.encode_query([QUESTION, judge.write(QUESTION)]).astype(np.float64)
-    expected = index.search(0.7 * own + 0.3 * written, 3, questions=[QUESTION], **{"hybrid": True, **options})[0]
-    found = index.query(QUESTION, 3, expand="answer", **options)
-    assert [hit.id for hit in found] == [hit.id for hit in expected]
-    assert [hit.cosine for hit in found] == pytest.approx([hit.cosine for hit in expected], abs=1e-6)
-    alone = {hit.id: hit.cosine for hit in index.query(QUESTION, 20, **options)}
-    assert any(abs(hit.cosine - alone[hit.id]) > 0.01 for hit in found)
-
-
-def test_the_model_that_judges_writes_what_might_answer(index: Index, judge: Reranker, monkeypatch) -> None:
-    asked = list[str]()
-    monkeypatch.setattr(judge, "write", lambda question: asked.append(question) or "")
-    judged = index.query(QUESTION, 3, rerank=judge)
-    assert index.query(QUESTION, 3, rerank=judge, expand="answer") == judged  # nothing is written, nothing added
-    assert asked == [QUESTION]
 
 
 def test_models_that_cannot_judge(tmp_path: Path) -> None:
@@ -139,9 +118,7 @@ def test_models_that_cannot_judge(tmp_path: Path) -> None:
         index.upsert([Document("a", TEXTS[0])])
         with pytest.raises(InvalidParameter, match="shares a loaded one"):
             index.query(QUESTION, rerank=True)
-        with pytest.raises(InvalidParameter, match="shares a loaded one"):
-            index.query(QUESTION, expand="answer")
-        assert index.query(QUESTION, rerank=Reranker(model, tokenizer=tokenizer))[0].likelihood is not None
+        assert index.query(QUESTION, rerank=Reranker(model, tokenizer=tokenizer))[0].rerank_score is not None
     encoder, own = families.build("bert")
     with pytest.raises(UnsupportedModel):
         Reranker(encoder, tokenizer=own)
@@ -156,7 +133,9 @@ def test_langchain_compresses(judge: Reranker) -> None:
     found = compressor.compress_documents(documents, QUESTION)
     scores = judge.scores(QUESTION, TEXTS)
     assert [each.metadata["n"] for each in found] == np.argsort(-scores)[:2].tolist()
-    assert [each.metadata["relevance_score"] for each in found] == pytest.approx(np.sort(scores)[::-1][:2], abs=1e-4)
+    assert [each.metadata["relevance_score"] for each in found] == pytest.approx(
+        np.exp(np.sort(scores)[::-1][:2]), rel=1e-4
+    )
     assert all("relevance_score" not in each.metadata for each in documents)
     later = asyncio.run(compressor.acompress_documents(documents, QUESTION))
     assert [each.metadata["n"] for each in later] == [each.metadata["n"] for each in found]
@@ -192,7 +171,7 @@ def test_llama_index_postprocesses(judge: Reranker) -> None:
     scores = judge.scores(QUESTION, TEXTS)
     found = rerank.postprocess_nodes(nodes(), query_str=QUESTION)
     assert [each.node.node_id for each in found] == [str(at) for at in np.argsort(-scores)[:3]]
-    assert [each.score for each in found] == pytest.approx(np.sort(scores)[::-1][:3], abs=1e-4)
+    assert [each.score for each in found] == pytest.approx(np.exp(np.sort(scores)[::-1][:3]), rel=1e-4)
     assert all(each.node.metadata["retrieval_score"] == 0.1 * int(each.node.node_id) for each in found)
     later = asyncio.run(rerank.apostprocess_nodes(nodes(), query_bundle=QueryBundle(QUESTION)))
     assert [each.node.node_id for each in later] == [each.node.node_id for each in found]

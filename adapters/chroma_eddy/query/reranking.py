@@ -35,8 +35,8 @@ def reranker_of(index: IndexCore, given: Any) -> Reranker | None:
         return own
     if index.embedder.shares_model:
         raise InvalidParameter(
-            "rerank=True and expand='answer' open the index's model by its name, and this index shares a loaded one: "
-            "pass rerank=Reranker(model, tokenizer=tokenizer), which shares it too"
+            "rerank=True opens the index's model by its name, and this index shares a loaded one: pass "
+            "rerank=Reranker(model, tokenizer=tokenizer), which shares it too"
         )
     index.reranker = open_reranker(index.embedder.model_name, device=index.embedder.device)
     return index.reranker
@@ -55,7 +55,8 @@ def reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
     found = query.rerank.scores(
         question, texts, seconds=query.rerank_seconds, show_progress=False, progress=query.progress
     )
-    told = [None if np.isnan(each) else float(each) for each in found] + [None] * (len(hits) - len(judged))
+    shown = [None if np.isnan(score) else float(score) for score in query.rerank.rerank_scores(found)]
+    shown += [None] * (len(hits) - len(judged))
     joined = query.rerank.joined(np.array([hit.score for hit in hits]), found)
     order = np.argsort(-joined, kind="stable")[: query.k].tolist()
-    return [replace(hits[at], score=float(joined[at]), likelihood=told[at]) for at in order]
+    return [replace(hits[at], score=float(joined[at]), rerank_score=shown[at]) for at in order]

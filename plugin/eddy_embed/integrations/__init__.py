@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eddy_embed.integrations.document_ids import *
     from eddy_embed.integrations.failures import *
     from eddy_embed.integrations.first_tokens import *
+    from eddy_embed.integrations.generators import *
     from eddy_embed.integrations.metadata_names import *
     from eddy_embed.integrations.page_numbers import *
     from eddy_embed.integrations.settings import *
@@ -26,10 +27,7 @@ if TYPE_CHECKING:
     from eddy_embed.model.fingerprint import *
     from eddy_embed.model.loading import inventory as inventory
     from eddy_embed.model.loading.catalog import *
-    from eddy_embed.model.loading.names import *
     from eddy_embed.model.loading.pretrained import *
-    from eddy_embed.model.loading.sentence_transformers import *
-    from eddy_embed.model.view import *
     from eddy_embed.parts.layout import *
     from eddy_embed.parts.postprocess import *
     from eddy_embed.text.sentences import *
@@ -49,6 +47,7 @@ _NAMES = {
     "integrations.document_ids": "document_identity is_random passage_id",
     "integrations.failures": "isolate_failures",
     "integrations.first_tokens": "first_tokens",
+    "integrations.generators": "open_generator read_generator",
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
     "integrations.page_numbers": "LABEL LAST_LABEL PAGES Pages joined_pages page_name pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",
@@ -58,12 +57,7 @@ _NAMES = {
     "integrations.whole_documents": "filled grouped_by_size warn_of_blank with_text",
     "model.fingerprint": "digest",
     "model.loading.catalog": "CATALOG",
-    "model.loading.names": "is_gguf locate reachable",
-    "model.loading.gguf.open": "open_gguf",
-    "model.loading.pretrained": "read_backbone read_config read_tokenizer",
-    "model.loading.sentence_transformers": "transformer_folder",
-    "model.speed.numbers": "best_device chosen_dtype usable_device",
-    "model.view": "check_size count_parameters",
+    "model.loading.pretrained": "read_backbone",
     "parts.layout": "TextRole",
     "parts.postprocess": "Fitted",
     "text.sentences": "Segmenter headings",

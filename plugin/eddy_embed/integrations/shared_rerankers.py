@@ -92,9 +92,9 @@ class RerankerOwner(BaseModel):
         return found
 
     def _judged(self, query: str, texts: Sequence[str]) -> tuple[list[int], Floats]:
-        """Positions of the best texts, and the scores of all, shape (texts,); texts that were not read come last."""
+        """Return positions of the best, and all scores, 0 to 1, shape (texts,); texts that were not read come last."""
         scores = self.reranker.scores(query, list(texts), seconds=self.seconds, show_progress=False)
-        return np.argsort(-scores, kind="stable")[: self.top_n].tolist(), scores
+        return np.argsort(-scores, kind="stable")[: self.top_n].tolist(), self.reranker.rerank_scores(scores)
 
     def __getstate__(self) -> dict[Any, Any]:
         if self._live:

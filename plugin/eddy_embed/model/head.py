@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
-from transformers import GenerationConfig
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from eddy_embed.errors import UnsupportedModel
@@ -17,7 +15,6 @@ from eddy_embed.model.host import TRIED, Host
 from eddy_embed.model.self_check import state_difference
 from eddy_embed.model.view import find_layers, trial, view_of
 from eddy_embed.text.sequence import pack, without_placeholders
-from eddy_embed.utils.arrays import Ints
 
 VALUES = 2**25
 """Most scores of the vocabulary that are held at once."""
@@ -44,7 +41,7 @@ class Head:
                 f"{type(whole).__name__} has no language-model head, so it gives no probabilities of words; load it "
                 "with AutoModelForCausalLM, or name a causal language model"
             )
-        self._name, self._device, self._whole = type(whole).__name__, host.device, whole
+        self._name, self._device = type(whole).__name__, host.device
         with trial(whole):
             self._view = view_of(whole).eval()
             ids = np.arange(TRIED) * 7919 % int(self._view.config.vocab_size)
@@ -81,24 +78,6 @@ class Head:
             scores = self.scores(part).float()
             found.append(scores.gather(1, following.to(scores.device)[:, None])[:, 0] - scores.logsumexp(1))
         return torch.cat(found)
-
-    def most_probable(self, ids: Ints, count: int) -> list[int]:
-        """Ids of the most probable token each time after those, shape (tokens,): so many at most, or up to an end."""
-        given = torch.from_numpy(ids)[None].to(self._device)
-        with torch.inference_mode():
-            whole = self._writer.generate(given, attention_mask=torch.ones_like(given), max_new_tokens=count)
-        written: list[int] = whole[0, len(ids) :].tolist()
-        return written
-
-    @cached_property
-    def _writer(self) -> Any:
-        """A view that writes: the model itself may be in training, or set to write otherwise."""
-        view = view_of(self._whole).eval()
-        ends = getattr(self._whole.generation_config, "eos_token_id", None)
-        view.generation_config = GenerationConfig(  # type: ignore[no-untyped-call]
-            do_sample=False, eos_token_id=ends, pad_token_id=0
-        )
-        return view
 
 
 class _Output(BaseModelOutputWithPast):

@@ -67,15 +67,6 @@ class Temperature:
             return 1 + self.rate * math.log(length)
         return (math.log(length) if self.rule == "log" else 1) / self._tau(length, query)
 
-    def reason(self, length: int, query: bool) -> str:
-        """Where that factor comes from."""
-        if self.rule == "rate":
-            return f"1 + {self.rate:g} ln {length}"
-        tau = self._tau(length, query)
-        if self.rule == "log":
-            return f"ln {length}" if tau == 1 else f"ln {length} / {tau:g}"
-        return f"1/{tau:g}"
-
     def _tau(self, length: int, query: bool) -> float:
         if query and self.query_tau is not None:
             return self.query_tau

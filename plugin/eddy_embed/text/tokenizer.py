@@ -7,7 +7,6 @@ import hashlib
 import threading
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -37,8 +36,6 @@ SPACES = (" ", "▁", "Ġ")
 FOLDED = str.maketrans("‘’‛ʼ＇“”„‟＂\u00a0\u2007\u202f\u2010\u2011", "'''''\"\"\"\"\"   --")
 """Typographic variants, read as the characters that people type: else a curly apostrophe in a question is a rare token,
 and finds the documents that have curly ones. One character each, so offsets stay."""
-SAID = "what a user says"
-"""Stands in a chat template for a message."""
 MARGIN = 2**10
 """Characters of context on both sides of a stretch."""
 
@@ -145,50 +142,10 @@ class Tokenizer:
             raise InvalidText(f"no text has the token ids [{shown}] in this model's tokenizer; send the text itself")
         return str(text)
 
-    def written(self, ids: Seq[int]) -> str:
-        """The text of what a model wrote, up to the first special."""
-        with self._lock:
-            specials = set(self._tokenizer.all_special_ids)
-            own = list(takewhile(lambda token: token not in specials, ids))
-            return str(self._tokenizer.backend_tokenizer.decode(own))
-
     def piece(self, token: int) -> str:
         """The vocabulary's own spelling of a token."""
         with self._lock:
             return str(self._tokenizer.convert_ids_to_tokens(token))
-
-    def chat(self) -> tuple[Ints, Ints] | None:
-        """Ids that the chat template puts around what a user says, up to the model's reply; None without a template.
-
-        Raises:
-            UnsupportedModel: The template cannot be filled with one message, or has the model think first.
-        """
-        with self._lock:
-            if not getattr(self._tokenizer, "chat_template", None):
-                return None
-            message, backend = [{"role": "user", "content": SAID}], self._tokenizer.backend_tokenizer
-            try:
-                # Where a model may think first, the template is asked to begin the reply itself.
-                filled = self._tokenizer.apply_chat_template(
-                    message, add_generation_prompt=True, tokenize=False, enable_thinking=False
-                )
-                before, after = str(filled).split(SAID)
-            except Exception as error:  # whatever a template raises
-                raise UnsupportedModel(
-                    f"the model's chat template cannot be filled with one message: {error!r:.200}; pass tokenizer= "
-                    "with another chat_template, or with None"
-                ) from error
-            if after.rstrip().endswith("<think>"):
-                raise UnsupportedModel(
-                    "the model's chat template begins a thought, which nobody reads here; pass tokenizer= with another "
-                    "chat_template, or with None"
-                )
-            backend.encode_special_tokens = False  # the template's own
-            try:
-                ids = [backend.encode(part, add_special_tokens=False).ids for part in (before, after)]
-            finally:
-                backend.encode_special_tokens = True
-        return np.array(ids[0], np.int64), np.array(ids[1], np.int64)
 
     def specials_in(self, text: str) -> list[str]:
         """Special tokens spelled out in a text, where they are read as text."""

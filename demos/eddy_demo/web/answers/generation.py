@@ -17,27 +17,13 @@ from eddy_demo.display_text import model_label
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
-from eddy_embed.integrations import (
-    best_device,
-    check_size,
-    chosen_dtype,
-    count_parameters,
-    is_gguf,
-    locate,
-    open_gguf,
-    reachable,
-    read_config,
-    read_tokenizer,
-    transformer_folder,
-    usable_device,
-)
+from eddy_embed.errors import ModelNotFound, UnsupportedModel
+from eddy_embed.integrations import open_generator, read_generator
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""
 LEAST_PARAMETERS = 300_000_000
 """Smaller models write only if asked: less of what they write holds (docs/web.md has the numbers)."""
-_OPTIONS = {"trust_remote_code": False}
-"""Of every call of `from_pretrained`: without it transformers would ask on stdin."""
 _POLL_SECONDS = 0.2
 _CITATION = re.compile(r"\s*\[\d[\d, ]*\]")
 _INSTRUCTIONS = (
@@ -66,59 +52,36 @@ class Generator:
         """
         if asked is not None:
             return cls.load(name, device) if asked else None
-        if not _follows_instructions(name, device):
-            return None
         log = logging.getLogger(__name__)
         try:
-            parameters = _parameters(name)
-            if parameters >= LEAST_PARAMETERS:
+            instructed, parameters = read_generator(name)
+            if instructed and parameters >= LEAST_PARAMETERS:
                 return cls.load(name, device)
-        except Exception as error:  # an adapter, or more than the memory holds: what embeds may still run
+        except Exception as error:  # such as an adapter, or more than the memory holds: what embeds may still run
             log.warning("the page only quotes: %s", error)
             return None
-        log.warning(
-            "the page only quotes: %s has %d million parameters, and models under %d million write little that holds; "
-            "--generate lets it write",
-            model_label(name),
-            parameters // 10**6,
-            LEAST_PARAMETERS // 10**6,
-        )
+        if instructed:
+            log.warning(
+                "the page only quotes: %s has %d million parameters, and models under %d million write little that "
+                "holds; --generate lets it write",
+                model_label(name),
+                parameters // 10**6,
+                LEAST_PARAMETERS // 10**6,
+            )
         return None
 
     @classmethod
     def load(cls, name: str, device: str | None) -> Generator:
         """Load every layer of a model and its head."""
-        from transformers import AutoModelForCausalLM
-
-        device = usable_device(device) if device else best_device()
         try:
-            where = locate(name)
-            if is_gguf(where):
-                return cls(*open_gguf(where, device=device, head=True)[:2])
-            options = reachable(name, where, _OPTIONS)
-            config = read_config(where, options)
-            quantised = getattr(config, "quantization_config", None) is not None
-            own = None if quantised else getattr(config, "dtype", None)
-            dtype = chosen_dtype("auto", device, own)  # the dtype of an embedder of this model
-            check_size(where, "", config, AutoModelForCausalLM)
-            loaded: Any = AutoModelForCausalLM.from_pretrained(where, dtype=dtype, output_loading_info=True, **options)
-            model, info = loaded
-            if info["missing_keys"]:  # transformers would initialise the head of an encoder at random
-                raise ValueError(f"it has no weights for {', '.join(sorted(info['missing_keys']))}.")
-            model = model.eval().to(device=device)
-            tokenizer = read_tokenizer(where, options)
-        except (OSError, ValueError) as error:
-            line = str(error).strip().splitlines()[0]
-            raise CannotGenerate(
-                f"{name} cannot write answers: {line:.300} Name a causal language model with its head, or pass "
-                "--no-generate"
-            ) from None
-        return cls(model, tokenizer)
+            return cls(*open_generator(name, device))
+        except (ModelNotFound, UnsupportedModel) as error:
+            raise CannotGenerate(f"{name} cannot write answers: {error}; or pass --no-generate") from None
 
     @property
     def follows_instructions(self) -> bool:
         """Whether the model was trained to follow instructions."""
-        return _has_chat_template(self.tokenizer)
+        return bool(getattr(self.tokenizer, "chat_template", None))
 
     def write(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[Event, None, None]:
         """Yield the events of an answer, one answer at a time: `writing`, then `text` and `cite` for each sentence.
@@ -166,7 +129,6 @@ class Generator:
 
     def _pieces(self, question: str, sentences: Sequence[dict[str, Any]]) -> abc.Generator[str, None, None]:
         """Yield the text while the model generates it greedily; closing this generator stops the model."""
-        import torch
         from transformers import StoppingCriteria, StoppingCriteriaList, TextIteratorStreamer
 
         ids = torch.tensor([self.prompt(question, sentences)], device=next(self.model.parameters()).device)
@@ -208,28 +170,3 @@ class Generator:
             worker.join()
         if failure:
             raise CannotGenerate(f"the model could not write: {failure[0]}")
-
-
-def _follows_instructions(name: str, device: str | None) -> bool:
-    """Whether a model writes and its tokenizer has a chat template, by its files alone; embedding models do not."""
-    device = usable_device(device) if device else best_device()
-    where = locate(name)
-    options = reachable(name, where, _OPTIONS)
-    if not is_gguf(where) and transformer_folder(where, options) is not None:
-        return False
-    try:
-        return _has_chat_template(read_tokenizer(where, options))
-    except Exception:  # whoever embeds with it says what is wrong
-        return False
-
-
-def _parameters(name: str) -> int:
-    """The number of parameters of a model and its head, by its configuration alone."""
-    from transformers import AutoModelForCausalLM
-
-    where = locate(name)
-    return count_parameters(read_config(where, reachable(name, where, _OPTIONS)), AutoModelForCausalLM)
-
-
-def _has_chat_template(tokenizer: Any) -> bool:
-    return bool(getattr(tokenizer, "chat_template", None))
