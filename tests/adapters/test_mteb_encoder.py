@@ -9,6 +9,7 @@ import mteb
 import numpy as np
 import pytest
 from datasets import Dataset
+from eddy_embed.analysis.evaluate import metrics
 from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores
 from mteb._evaluators.retrieval_metrics import mrr as mteb_mrr
 from mteb.models.abs_encoder import AbsEncoder
@@ -19,7 +20,6 @@ from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
 from typer.testing import CliRunner
 
 from eddy_embed import Embedder
-from eddy_embed.analysis.evaluate import metrics
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from mteb_eddy import EddyEncoder, command, instructions, suite, tasks
 
