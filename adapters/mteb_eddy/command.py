@@ -17,7 +17,7 @@ from eddy_embed.integrations import check_installed
 if TYPE_CHECKING:
     from mteb.types import EncodeKwargs
 
-app = typer.Typer(no_args_is_help=True, context_settings={"help_option_names": ["-h", "--help"]})
+app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback()

@@ -217,7 +217,7 @@ def test_the_command_prints_tables_and_goes_on(folder: Path, tmp_path: Path, cap
     evaluate.main(asked)
     again = capsys.readouterr()
     assert again.out == first.out
-    assert again.err.count("measured before") == len(output.read_text().splitlines()) == 10
+    assert again.err.count("measured before") == len(output.read_text().splitlines()) == 8
     with pytest.raises(SystemExit):
         evaluate.main(asked[:1])
 
