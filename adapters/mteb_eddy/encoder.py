@@ -107,7 +107,7 @@ class EddyEncoder(AbsEncoder):
 
     def _meta(self, revision: str | None) -> ModelMeta:
         embedder, settings = self.embedder, self.embedder.settings
-        about = {
+        about: dict[str, Any] = {
             "name": public_name(embedder.model_name),
             "revision": revision or "unnamed",
             "max_tokens": embedder.max_length,
