@@ -28,15 +28,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evaluation.metrics import ndcg, recall, reciprocal_rank
+from evaluation.results import Cost, ResultStore, System, TaskResult
+from evaluation.runner import TaskVectors
+from evaluation.tasks import Retrieval, digest, find_tasks
 from numpy.typing import NDArray
 from output import RESULTS, ROOT, put, say
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
-from eddy_embed.analysis.evaluate.metrics import ndcg, recall, reciprocal_rank
-from eddy_embed.analysis.evaluate.results import Cost, ResultStore, TaskResult
-from eddy_embed.analysis.evaluate.systems import System
-from eddy_embed.analysis.evaluate.task_vectors import TaskVectors
-from eddy_embed.analysis.evaluate.tasks import Retrieval, digest, find_tasks
 from eddy_embed.encoding.finalize import VectorFinalizer, unit
 from eddy_embed.parts.postprocess import fit, statistics
 

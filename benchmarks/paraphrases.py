@@ -9,7 +9,7 @@ its passage; a question above that is refused. Defaults were chosen on the quest
 
 Each model writes the library into an index in a temporary folder once for each method, by default the one recommended
 for it, and answers every question: MRR@10 by words, by meaning and by both. `--write FOLDER` writes the set as the task
-`paraphrases` of `FOLDER`, which `eddy evaluate` and the other benchmarks read. Do not judge `eddy-tiny` by this set: it
+`paraphrases` of `FOLDER`, which `evaluate.py` and the other benchmarks read. Do not judge `eddy-tiny` by this set: it
 has read the corpus.
 """
 
@@ -27,14 +27,13 @@ from itertools import cycle
 from pathlib import Path
 
 import numpy as np
+from evaluation.metrics import reciprocal_rank
+from evaluation.results import Cost, System, TaskResult
 from output import say
 from search import BOTH, MEANING, WORDS, Collection, answered
 
 from chroma_eddy import Document, Hit
 from chroma_eddy.words.terms import TermAnalyzer
-from eddy_embed.analysis.evaluate.metrics import reciprocal_rank
-from eddy_embed.analysis.evaluate.results import Cost, TaskResult
-from eddy_embed.analysis.evaluate.systems import System
 
 FILE = Path(__file__).with_name("paraphrases.jsonl")
 NAME = "paraphrases"
@@ -185,7 +184,7 @@ def digest(passages: dict[str, str]) -> str:
 
 
 def write(folder: Path, questions: Sequence[Question], passages: dict[str, str]) -> None:
-    """The set as a retrieval task, as `eddy evaluate` reads it."""
+    """The set as a retrieval task, as `evaluate.py` reads it."""
     folder.mkdir(parents=True, exist_ok=True)
     documents = [{"id": id_, "title": "", "text": text} for id_, text in passages.items()]
     queries = [{"id": f"q{at}", "text": each.question} for at, each in enumerate(questions)]

@@ -20,15 +20,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluation import tables
+from evaluation.results import WORDS, ResultStore, System, TaskResult
+from evaluation.runner import Evaluation, applies, runnable
+from evaluation.tasks import Pairs, Retrieval, Task, find_tasks
 from output import RESULTS, ROOT, put, say
 
 from eddy_embed import Embedder, __version__
-from eddy_embed.analysis.evaluate import tables
-from eddy_embed.analysis.evaluate.grid import runnable
-from eddy_embed.analysis.evaluate.results import ResultStore, TaskResult
-from eddy_embed.analysis.evaluate.runner import Evaluation, applies
-from eddy_embed.analysis.evaluate.systems import WORDS, System
-from eddy_embed.analysis.evaluate.tasks import Pairs, Retrieval, Task, find_tasks
 from eddy_embed.integrations import PASSAGE_SIZE
 
 MODELS = {
@@ -128,7 +126,7 @@ CLAIMS = (
     Claim("A start token helps where there was none", "htp", "htp+start:token=none", "Similarity"),
 )
 KV_LAYERS = {"smollm2": "29-30", "gemma-3-270m": "14-18"}
-"""For models for which no layers are published: what `eddy layers` proposes on the bundled model's held-out text."""
+"""For models for which no layers are published: what was measured on the bundled model's held-out text."""
 
 
 def main(given: list[str] | None = None) -> None:
@@ -186,7 +184,7 @@ def measure(options: Any) -> None:
     }
     found = (journal.find(system, task, about) for (system, task), about in identities.items())
     outcomes = [outcome for outcome in found if outcome is not None]
-    today = {(system.label, task): about for (system, task), about in identities.items()}
+    today = {(system.text, task): about for (system, task), about in identities.items()}
     path = options.results / f"{name}.json"
     earlier = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {"outcomes": [], "claims": []}
     rows = with_earlier(earlier["outcomes"], today, tables.summary(outcomes, "plain"))
@@ -257,7 +255,7 @@ def own_text(text: str, model: str) -> str:
 
 def claims(outcomes: list[TaskResult], model: str) -> list[Row]:
     """The difference that each claim is about, with its paired interval, on every task where both were measured."""
-    held = {(outcome.system.label, outcome.task): outcome for outcome in outcomes}
+    held = {(outcome.system.text, outcome.task): outcome for outcome in outcomes}
     rows = []
     for claim in CLAIMS:
         for task in KINDS[claim.kind][1]:

@@ -29,6 +29,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from evaluation.metrics import ndcg, reciprocal_rank
+from evaluation.results import Cost, System, TaskResult
+from evaluation.tasks import Retrieval, find_tasks
 from output import RESULTS, ROOT, put, say
 
 from chroma_eddy import Document, Hit, open_index
@@ -36,10 +39,6 @@ from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
 from eddy_demo.library.index import to_index_document
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
-from eddy_embed.analysis.evaluate.metrics import ndcg, reciprocal_rank
-from eddy_embed.analysis.evaluate.results import Cost, TaskResult
-from eddy_embed.analysis.evaluate.systems import System
-from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 from eddy_embed.integrations import PASSAGE_SIZE
 
 FILE = RESULTS / "search.json"

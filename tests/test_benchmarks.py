@@ -13,13 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-BENCHMARKS = Path(__file__).resolve().parent.parent / "benchmarks"
-
-
-@pytest.fixture(autouse=True)
-def reachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(BENCHMARKS))
-
+ROOT = Path(__file__).resolve().parent.parent
 
 # --- speed
 
@@ -143,7 +137,7 @@ def test_the_page_shows_what_was_measured_of_every_model() -> None:
 
     files = _read()
     assert files and all(told["rows"] for told in files)
-    assert _table(files) in (BENCHMARKS.parent / "docs" / "long-documents.md").read_text(encoding="utf-8")
+    assert _table(files) in (ROOT / "docs" / "long-documents.md").read_text(encoding="utf-8")
 
 
 # --- index
@@ -221,9 +215,8 @@ def asked(text: str, passage: str, start: int, **changed: Any) -> Any:
 
 
 def test_paraphrases_are_built_from_the_corpus_and_become_a_task(corpus: Path, tmp_path: Path) -> None:
+    from evaluation.tasks import Retrieval, find_tasks
     from paraphrases import NAME, check, collection, library, write
-
-    from eddy_embed.analysis.evaluate.tasks import Retrieval, find_tasks
 
     passage = f"{'Word ' * 30}number 0."
     question = asked("which term stands first", passage, len("Question: "))

@@ -66,7 +66,7 @@ def test_a_method_that_collapses_warns_once_in_one_line(real: None, method: str,
     (warning,) = (each for each in caught if each.category is MethodCollapse)
     text = str(warning.message)
     assert text.startswith(f"{method} collapses on smollm2: ") and "\n" not in text and len(text) < 400
-    assert "put a start token ahead of texts" in text and "`eddy evaluate MODEL --collapse`" in text
+    assert "put a start token ahead of texts" in text
     assert warning.filename == __file__
     silent("smollm2", method, check=False)
 
@@ -128,21 +128,6 @@ def test_the_command_line_warns_in_one_line(alarmed: None, capsys, monkeypatch) 
     (each,) = caught
     line = warnings.formatwarning(each.message, each.category, each.filename, each.lineno)
     assert line.startswith("eddy: plain collapses on eddy-tiny: ") and line.count("\n") == 1 and ".py" not in line
-
-
-def test_the_command_shows_the_numbers_of_each_method(capsys, monkeypatch) -> None:
-    asked = ["plain:exit=0", "plain:pool=last"]
-    code, out, _ = run(capsys, monkeypatch, "evaluate", "eddy-tiny", "--collapse", "-m", asked[0], "-m", asked[1])
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in out.splitlines() if line[:3] == "| `"]
-    assert code == 0 and [row[0] for row in rows] == asked and rows[1][3] == "–"
-    for name, *shown, fault in rows:
-        e = silent("eddy-tiny", name, check=False)
-        found = collapse.measure(e._pipeline, e.method)
-        numbers = (found.cosine, found.dimension, found.token, found.nearest)
-        assert shown == ["–" if np.isnan(number) else f"{number:.3f}" for number in numbers] and fault == "no"
-    monkeypatch.setattr(collapse, "MOST_DIMENSION", 0.001)
-    _, out, _ = run(capsys, monkeypatch, "evaluate", "eddy-tiny", "--collapse", "-m", asked[1])
-    assert "a single dimension has" in out
 
 
 # --- the numbers

@@ -16,7 +16,6 @@ from tests.test_contract import copied, unchanged
 from transformers import BertForMaskedLM
 
 from eddy_embed import Embedder
-from eddy_embed.analysis import layers
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.model import attention, hooks, host
 
@@ -55,7 +54,7 @@ def test_what_serves_reading_from_left_to_right_is_refused(method: str) -> None:
 def test_no_layers_are_looked_for_where_re_routing_has_no_use() -> None:
     model, tokenizer = loaded("bert")
     with pytest.raises(UnsupportedModel, match="both directions, which leaves no reason for a prompt and re-routed"):
-        layers.measure(model, [f"Bell {n} rings." for n in range(100)], tokenizer=tokenizer, count=100)
+        Embedder(model, tokenizer=tokenizer, method="kv:layers=auto")
 
 
 @pytest.mark.parametrize("family", families.ENCODERS)

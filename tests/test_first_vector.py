@@ -21,7 +21,7 @@ from eddy_embed.utils.garbage import collector_paused
 FOREIGN = {
     *("bitsandbytes", "chromadb", "datasets", "fastapi", "langchain_core", "llama_index", "matplotlib", "nltk"),
     *("openai", "pandas", "peft", "pyarrow", "ray", "sentence_transformers", "sklearn", "spacy", "tantivy"),
-    *("torchvision", "transformers.trainer", "eddy_embed.analysis.evaluate", "eddy_embed.model.loading.on_disk"),
+    *("torchvision", "transformers.trainer", "eddy_embed.model.loading.on_disk"),
 }
 """What `eddy embed` needs nothing of, installed or not; transformers imports scipy and torchao where they are."""
 COMMAND = """
@@ -59,8 +59,6 @@ warnings.warn("of the program's own")
 
 WAYS_IN = [
     "from llama_index.embeddings.eddy import EddyEmbedding; EddyEmbedding('eddy-tiny', method='plain')",
-    "import eddy_embed.analysis.evaluate.runner",
-    "import eddy_embed.analysis.layers",
 ]
 EACH = """
 import os, sys, torch

@@ -12,9 +12,9 @@ from tests.comparison import TEXTS, embedder, gap
 from tests.selection import each_once, mostly_slow, slow
 
 from eddy_embed import Embedder, methods
-from eddy_embed.analysis import layers
 from eddy_embed.encoding import calibration
 from eddy_embed.errors import InterventionDidNotRun, InvalidParameter
+from eddy_embed.methods.kv import propose
 from eddy_embed.model import attention
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
@@ -80,7 +80,7 @@ def test_published_layers_and_none_for_other_models() -> None:
     for model, known in published.items():
         for method in ("kv", "plain+reroute"):
             assert methods.resolve(methods.parse(method), model).reroute.layers == tuple(known)
-    with pytest.raises(InvalidParameter, match=r"(?s)kv:layers=auto .* about 1 s on two cores; `eddy layers MODEL"):
+    with pytest.raises(InvalidParameter, match=r"(?s)kv:layers=auto .* about 1 s on two cores; kv:layers=13-22"):
         embedder("llama", "kv")
 
 
@@ -88,18 +88,22 @@ def test_published_layers_and_none_for_other_models() -> None:
     ("asked", "found"),
     [("kv:layers=auto", "kv:layers=5"), slow("plain+reroute:layers=auto", "plain+reroute:layers=5")],
 )
-def test_layers_found_on_general_text_are_those_of_eddy_layers(
-    asked: str, found: str, tmp_path: Path, monkeypatch
+def test_layers_found_on_general_text_are_those_that_are_proposed(
+    asked: str, found: str, tmp_path: Path, monkeypatch, caplog
 ) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
     text, segmenter = general_text(), Segmenter("xx")
     sentences = {s.text for passage in text.passages for s in segmenter.sentences(passage)} | set(text.questions)
-    proposed = layers.measure("eddy-tiny", sorted(sentences), count=len(sentences)).proposal
-    made = Embedder("eddy-tiny", method=f"{asked},exit=-2" if asked.startswith("kv") else asked, check=False)
-    assert made.method.reroute.layers == proposed.layers == (5,) and str(made.method).startswith(found)
+    with Embedder("eddy-tiny", calibration.MEASURED, language="xx", check=False) as reader:
+        states = calibration.last_states(reader._pipeline, sorted(sentences), None)
+    with caplog.at_level("INFO", "eddy_embed"):
+        made = Embedder("eddy-tiny", method=f"{asked},exit=-2" if asked.startswith("kv") else asked, check=False)
+    assert made.method.reroute.layers == propose(calibration.dimensions_of(states)).layers == (5,)
+    assert str(made.method).startswith(found) and f"method='{found}" in repr(made)
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == ["layers=auto: kv:layers=5"]
     monkeypatch.setattr(calibration, "last_states", None)  # once is enough
     again = Embedder("eddy-tiny", method=str(made.method).replace("5", "auto", 1), check=False)
-    assert again.fingerprint == made.fingerprint
+    assert again.fingerprint == made.fingerprint and len(caplog.records) == 1
     (kept,) = (tmp_path / "layers").iterdir()
     kept.write_text("[")
     with pytest.raises(TypeError):  # it would be measured again

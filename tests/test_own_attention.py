@@ -63,7 +63,7 @@ def test_what_is_moved_into_rows_is_noticed_when_wrong(name: str, monkeypatch: p
 
 
 def test_last_tokens_at_several_layers_come_out_of_one_call() -> None:
-    # As `eddy layers` reads them.
+    # As `kv:layers=auto` reads them.
     model, tokenizer = loaded("gptj")
     ids = [np.array(tokenizer(text)["input_ids"]) for text in ALIKE]
     plain = embedder("gptj", "plain")._pipeline.open_runner.host

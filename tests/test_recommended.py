@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from evaluation.results import WORDS
 from tests import families
 from tests.command_line import run
 from tests.comparison import TEXTS, loaded
 
 from chroma_eddy import EddyEmbeddingFunction, open_index
 from eddy_embed import Embedder, methods
-from eddy_embed.analysis.evaluate.systems import WORDS
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, ModelNotFound
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.recommended import Recommendation
@@ -204,14 +204,7 @@ def test_commands_say_once_what_they_took(given: tuple[str, ...], use: str, caps
     assert "Method" not in err
 
 
-def test_analyses_and_the_endpoint_name_it_in_full(capsys, monkeypatch, tmp_path: Path) -> None:
-    (tmp_path / "sts").mkdir()
-    pairs = [("A boat leaves.", "A ship departs.", 5), ("Dogs bark.", "Cats.", 2), ("Salt.", "A bell.", 0)]
-    rows = (json.dumps({"a": one, "b": other, "score": score}) for one, other, score in pairs)
-    (tmp_path / "sts" / "tiny.jsonl").write_text("\n".join(rows), encoding="utf-8")
-    out, err = done(capsys, monkeypatch, "evaluate", "eddy-tiny", "-m", "recommended", "--data", str(tmp_path))
-    assert f"Method {TINY}: recommended for retrieval on eddy-tiny" in err and TINY in out and "recommended" not in out
-
+def test_the_endpoint_names_it_in_full(capsys, monkeypatch) -> None:
     def stop(model: str, texts: list[str], **_: object) -> None:
         raise InvalidParameter(f"{model} with {texts}")
 

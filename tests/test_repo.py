@@ -37,7 +37,7 @@ FLOORS: tuple[frozenset[str], ...] = (
     frozenset({"methods"}),
     frozenset({"encoding"}),
     frozenset({"embedder", "reranker"}),
-    frozenset({"analysis", "integrations"}),
+    frozenset({"integrations"}),
     frozenset({"cli"}),
 )
 PARTS = {"attention", "copy_edges", "layout", "postprocess", "readout"}
@@ -205,9 +205,6 @@ DEPENDENCIES = {
 EXTRAS = {
     "model/loading/peft.py": {"peft"},
     "model/loading/pretrained.py": {"sentence_transformers"},
-    "analysis/evaluate/runner.py": {"bm25s"},
-    "analysis/evaluate/metrics.py": {"scipy", "sklearn"},
-    "analysis/plots.py": {"matplotlib"},
 }
 
 
@@ -356,7 +353,7 @@ def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None
         f"{tiny}/model.safetensors",
         *(f"{package.replace('.', '/')}/__init__.py" for package in packages),
         "eddy_embed/text/general_text.json",
-        "mteb_eddy/instructions.json",
+        *("mteb_eddy/instructions.json", "mteb_eddy/suites.json"),
         *(f"eddy_demo/web/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*.*") if path.suffix != ".pyc"),
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
     }

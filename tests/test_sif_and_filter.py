@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from evaluation.runner import embed
+from evaluation.tasks import Pairs
 from tests import families
 from tests.comparison import TEXTS, embedder, loaded
 from tests.reference.readout import filtered, sif, unit
@@ -16,8 +18,6 @@ from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder
-from eddy_embed.analysis.evaluate.task_vectors import embed
-from eddy_embed.analysis.evaluate.tasks import Pairs
 from eddy_embed.encoding import build
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.token_weights import TokenWeights

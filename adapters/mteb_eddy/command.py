@@ -17,12 +17,7 @@ from eddy_embed.integrations import check_installed
 if TYPE_CHECKING:
     from mteb.types import EncodeKwargs
 
-app = typer.Typer(
-    help="Evaluate on MTEB's tasks.",
-    no_args_is_help=True,
-    add_completion=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False, context_settings={"help_option_names": ["-h", "--help"]})
 
 
 @app.callback()
@@ -55,7 +50,7 @@ def run(
     device: Device = None,
     dtype: Dtype = "auto",
 ) -> None:
-    """Evaluate methods on tasks of MTEB, and print the tasks' main scores, times 100."""
+    """Evaluate methods on tasks of MTEB, and print each task's main score, times 100."""
     check_installed("mteb", "mteb")
     # MTEB warns that many tasks have a newer version; the papers used these.
     logging.getLogger("mteb").setLevel(logging.ERROR)
@@ -65,42 +60,28 @@ def run(
     import mteb_eddy.tasks
     from mteb_eddy.encoder import EddyEncoder
 
-    names = list(dict.fromkeys([*(tasks or []), *(task for each in suite or [] for task in mteb_eddy.suite(each))]))
+    names = dict.fromkeys([*(tasks or []), *(task for paper in suite or [] for task in mteb_eddy.suite(paper))])
     if not names:
         raise InvalidParameter("name at least one task, such as STS12, or a paper's with --suite tp")
-    found = [mteb_eddy.tasks.find_task(name) for name in names]
+    known = {name: mteb_eddy.tasks.find_task(name) for name in names}
     settings: dict[str, Any] = {"device": device, "dtype": dtype}
     if max_length is not None:
         settings |= {"max_length": max_length, "overflow": "truncate"}
     if instructions is not None:
         settings["instructions"] = mteb_eddy.instructions(instructions)
-    cache, quiet = mteb.ResultCache(output), cast("EncodeKwargs", {"show_progress_bar": False})
-    scores: dict[str, dict[str, float]] = {}
-    chosen: list[str | None] = list(method) if method else [None]
-    for text in chosen:
+    cache, strategy = mteb.ResultCache(output), "always" if fresh else "only-missing"
+    quiet = cast("EncodeKwargs", {"show_progress_bar": False})
+    for text in method or [None]:
         with closing(EddyEncoder(model, method=text, **settings)) as encoder:
-            for name, task in zip(names, found, strict=True):
+            for name, task in known.items():
                 result = mteb.evaluate(
                     encoder,
                     task,
                     cache=cache,
-                    overwrite_strategy="always" if fresh else "only-missing",
+                    overwrite_strategy=strategy,
                     encode_kwargs=quiet,
                     show_progress_bar=False,
                     co2_tracker=False,
                 )
-                row = scores.setdefault(str(encoder.embedder.method), {})
-                row[name] = 100 * result.task_results[0].get_score()
-                typer.echo(f"{encoder.embedder.method}: {name}: {row[name]:.2f}", err=True)
-    typer.echo(scores_table(scores))
-
-
-def scores_table(scores: dict[str, dict[str, float]]) -> str:
-    """A Markdown table of each method's scores by task, and their mean where there are several."""
-    tasks = list(next(iter(scores.values())))
-    rows = [["method", *tasks, *["mean"] * (len(tasks) > 1)]]
-    for method, row in scores.items():
-        values = [*row.values(), *[sum(row.values()) / len(row)] * (len(row) > 1)]
-        rows.append([f"`{method}`", *(f"{value:.2f}" for value in values)])
-    head, *body = (f"| {' | '.join(row)} |" for row in rows)
-    return "\n".join([head, f"|---|{'---:|' * (len(rows[0]) - 1)}", *body])
+                score = 100 * result.task_results[0].get_score()
+                typer.echo(f"{encoder.embedder.method}: {name}: {score:.2f}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -16,13 +15,12 @@ from mteb.types import PromptType
 from numpy.typing import NDArray
 
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import digest
 
 logger = logging.getLogger(__name__)
 
-_SIMILARITIES: dict[str, Any] = {"cosine": ScoringFunction.COSINE, "dot": ScoringFunction.DOT_PRODUCT}
-_IGNORED = ("batch_size", "show_progress_bar")
+_IGNORED = {"batch_size", "show_progress_bar"}
 """Entries of `encode_kwargs` that change no vector: batches are filled by tokens, whatever the loader's batches."""
 
 
@@ -38,43 +36,24 @@ class EddyEncoder(AbsEncoder):
         embedder: Embeds texts of tasks without an instruction.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        revision: str | None = None,
-        *,
-        method: str | None = None,
-        device: str | None = None,
-        instructions: Mapping[str, str] | None = None,
-        similarity: str = "cosine",
-        **settings: Any,
-    ) -> None:
+    def __init__(self, model: Any, *, instructions: Mapping[str, str] | None = None, **settings: Any) -> None:
         """Load a model, or use an embedder.
 
         Args:
             model: A name, folder or loaded model for `eddy_embed.Embedder`, or an embedder.
-            revision: Revision of a hub model.
-            method: How a text becomes a vector; None: as is recommended for the model.
-            device: As for `Embedder`.
             instructions: Instructions by task, put before the queries of retrieval and reranking, and before every text
                 of tasks without queries. Other tasks use the embedder's own.
-            similarity: "cosine" or "dot".
-            **settings: Other arguments of `Embedder`.
+            **settings: Other arguments of `Embedder`, such as `method`.
 
         Raises:
-            InvalidParameter: An embedder with settings, or an unknown similarity.
+            InvalidParameter: An embedder with settings.
         """
-        if similarity not in _SIMILARITIES:
-            raise InvalidParameter(f"similarity={similarity!r} is unknown; choose one of {', '.join(_SIMILARITIES)}")
-        settings |= {"method": method, "device": device, "revision": revision}
-        settings = {name: value for name, value in settings.items() if value is not None}
         if isinstance(model, Embedder) and settings:
             raise InvalidParameter(f"{', '.join(settings)}: an embedder has its own; leave this out")
         self.embedder = model if isinstance(model, Embedder) else Embedder(model, **settings)
         self.model = self.embedder
         self.instructions = dict(instructions or {})
-        self._given = (model, {**settings, "instructions": instructions, "similarity": similarity})
-        self.mteb_model_meta: ModelMeta = self._meta(revision, similarity)
+        self.mteb_model_meta: ModelMeta = self._meta(settings.get("revision"))
 
     @property
     def key(self) -> str:
@@ -92,24 +71,15 @@ class EddyEncoder(AbsEncoder):
         prompt_type: PromptType | None = None,
         **kwargs: Any,
     ) -> NDArray[np.float32]:
-        """Embed a task's texts.
-
-        Args:
-            inputs: Batches with "text".
-            task_metadata: Metadata of the task.
-            hf_split: Split; not used.
-            hf_subset: Subset; not used.
-            prompt_type: Queries, documents, or neither.
-            **kwargs: `batch_size` and `show_progress_bar`.
+        """Embed the texts of batches, in a task's query prompt or not; `hf_split` and `hf_subset` change nothing.
 
         Returns:
             Vectors in the order of the texts, shape (texts, dimension).
 
         Raises:
-            InvalidParameter: Another keyword, which may ask for other vectors.
+            InvalidParameter: A keyword that is not `batch_size` or `show_progress_bar`: it may ask for other vectors.
         """
-        unknown = kwargs.keys() - set(_IGNORED)
-        if unknown:
+        if unknown := kwargs.keys() - _IGNORED:
             raise InvalidParameter(
                 f"{', '.join(sorted(unknown))}: not known in encode_kwargs; give settings to EddyEncoder itself"
             )
@@ -133,50 +103,31 @@ class EddyEncoder(AbsEncoder):
         instruction = self.instructions.get(task)
         if instruction is None or prompt_type is PromptType.document:
             return self.embedder
-        if prompt_type is PromptType.query:
-            return self.embedder.with_instructions(query=instruction)
-        return self.embedder.with_instructions(text=instruction)
+        return self.embedder.with_instructions(**{"query" if prompt_type is PromptType.query else "text": instruction})
 
-    def _meta(self, revision: str | None, similarity: str) -> ModelMeta:
-        embedder = self.embedder
-        trained = embedder.backbone.pooling is not None
-        model, settings = self._given
-        loader = functools.partial(load_encoder, model, settings) if isinstance(model, str | os.PathLike) else None
-        instructed = [embedder.settings["query_instruction"], embedder.settings["text_instruction"]]
-        return ModelMeta(
-            loader=loader,
-            name=public_name(embedder.model_name),
-            revision=revision or "unnamed",
-            release_date=None,
-            languages=None,
-            n_parameters=None,
-            memory_usage_mb=None,
-            max_tokens=embedder.max_length,
-            embed_dim=embedder.dimension,
-            license=None,
-            open_weights=True,
-            public_training_code=None,
-            public_training_data=None,
-            framework=["PyTorch", "Transformers"],
-            similarity_fn_name=_SIMILARITIES[similarity],
-            use_instructions=bool(self.instructions) or any(instructed),
+    def _meta(self, revision: str | None) -> ModelMeta:
+        embedder, settings = self.embedder, self.embedder.settings
+        about: dict[str, Any] = {
+            "name": public_name(embedder.model_name),
+            "revision": revision or "unnamed",
+            "max_tokens": embedder.max_length,
+            "embed_dim": embedder.dimension,
+            "open_weights": True,
+            "framework": ["PyTorch", "Transformers"],
+            "similarity_fn_name": ScoringFunction.COSINE,
+            "use_instructions": bool(
+                self.instructions or settings["query_instruction"] or settings["text_instruction"]
+            ),
             # No method trains; the training data of an embedding model is unknown.
-            training_datasets=None if trained else set(),
-            experiment_kwargs=self._experiment(similarity),
-        )
-
-    def _experiment(self, similarity: str) -> dict[str, Any]:
-        """What distinguishes runs of one model in MTEB: settings for people to read, and the fingerprint."""
-        embedder, method = self.embedder, self.embedder.method
-        experiment = {"method": str(method), "exit": f"{method.exit_layer}-of-{embedder.backbone.layers}"}
-        if method.rewire is not None:
-            experiment["copies"] = "-".join(str(layer) for layer in method.rewire.span or ())
-        if method.reroute is not None:
-            experiment["entries"] = ",".join(str(layer) for layer in method.reroute.layers or ())
-        if similarity != "cosine":
-            experiment["similarity"] = similarity
-        length = f"{embedder.max_length}-{embedder.settings['overflow']}"
-        return {**experiment, "length": length, "dtype": embedder.dtype, "fingerprint": self.key}
+            "training_datasets": set() if embedder.backbone.pooling is None else None,
+            "experiment_kwargs": {
+                "method": str(embedder.method),
+                "length": f"{embedder.max_length}-{settings['overflow']}",
+                "dtype": embedder.dtype,
+                "fingerprint": self.key,
+            },
+        }
+        return ModelMeta.create_empty(overwrites=about)
 
 
 def public_name(model: str) -> str:
@@ -187,23 +138,3 @@ def public_name(model: str) -> str:
     if colon:  # such as ollama:user/model:tag, and colons are in no names of folders on Windows
         return f"{program}/{name.replace('/', '_').replace(':', '_')}"
     return model if "/" in model else f"eddy-embed/{model}"
-
-
-def load_encoder(
-    model: Any,
-    settings: Mapping[str, Any],
-    model_name: str,
-    revision: str | None = None,
-    *,
-    device: str | None = None,
-    fingerprint: str | None = None,
-    **_: Any,
-) -> EddyEncoder:
-    """Load an encoder again, for `ModelMeta.load_model`; fail if its key is not the expected fingerprint."""
-    encoder = EddyEncoder(model, **{**settings, **({} if device is None else {"device": device})})
-    if fingerprint is not None and encoder.key != fingerprint:
-        raise FingerprintMismatch(
-            f"`{model_name}` gives other vectors than those that the results were made with.\nFingerprint "
-            f"{fingerprint}, now {encoder.key}; results of the two do not belong together"
-        )
-    return encoder

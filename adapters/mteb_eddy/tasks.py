@@ -5,66 +5,18 @@ from __future__ import annotations
 import json
 import re
 from importlib.resources import files
+from typing import Any
 
 import mteb
 from mteb.abstasks import AbsTask
 
 from eddy_embed.errors import InvalidParameter
 
-_STS = ("STS12", "STS13", "STS14", "STS15", "STS16")
-_STS_ALL = (*_STS, "STSBenchmark", "SICK-R")
-_PREPRINTS = (*("BiorxivClusteringP2P", "BiorxivClusteringS2S"), *("MedrxivClusteringP2P", "MedrxivClusteringS2S"))
-_POSTS = (
-    *("RedditClustering", "RedditClusteringP2P", "StackExchangeClustering", "StackExchangeClusteringP2P"),
-    "TwentyNewsgroupsClustering",
-)
-_ARXIV = ("ArxivClusteringP2P", "ArxivClusteringS2S")
-_LONG = ("LEMBQMSumRetrieval", "LEMBWikimQARetrieval", "LEMBSummScreenFDRetrieval", "LEMBNarrativeQARetrieval")
-_BEIR = ("ArguAna", "SciFact", "FiQA2018", "NFCorpus", "SCIDOCS", "TRECCOVID")
-_LABELS = (
-    *("Banking77Classification", "EmotionClassification", "ImdbClassification", "ToxicConversationsClassification"),
-    "TweetSentimentExtractionClassification",
-)
-_MASSIVE = ("MassiveIntentClassification[en]", "MassiveScenarioClassification[en]")
-_RERANKING = ("AskUbuntuDupQuestions", "MindSmallReranking", "StackOverflowDupQuestions")
-SUITES: dict[str, tuple[str, ...]] = {
-    # Ding et al. 2025, tables 1 to 3.
-    "htp": (
-        *(*_BEIR, "HotpotQA", *_LONG, *_LABELS, *_MASSIVE, "AmazonCounterfactualClassification[en]"),
-        *("MTOPDomainClassification[en]", "MTOPIntentClassification[en]", "AmazonReviewsClassification[en]"),
-        *(*_RERANKING, *_ARXIV, *_PREPRINTS, *_POSTS, *_STS),
-    ),
-    # Tang and Yang, table 1. Its table 2, LoCoV1, is not in MTEB.
-    "kv": (
-        *(*_STS_ALL, "BIOSSES", *_BEIR, "QuoraRetrieval", "Touche2020", "CQADupstackEnglishRetrieval", *_LABELS),
-        *("TwitterURLCorpus", "SprintDuplicateQuestions", "TwitterSemEval2015", *_PREPRINTS, *_POSTS),
-        *(*_RERANKING, "SciDocsRR", "SummEval"),
-    ),
-    # Duan et al. 2025, table 2.
-    "reba": (
-        *("TNews", "IFlyTek", "MultilingualSentiment", "JDReview", "OnlineShopping", "Waimai", "Ocnli", "Cmnli"),
-        *("CLSClusteringS2S", "CLSClusteringP2P", "ThuNewsClusteringS2S", "ThuNewsClusteringP2P", "T2Retrieval"),
-        *("MMarcoRetrieval", "DuRetrieval", "CovidRetrieval", "CmedqaRetrieval", "EcomRetrieval", "MedicalRetrieval"),
-        *("VideoRetrieval", "ATEC", "BQ", "LCQMC", "PAWSX", "STSB", "AFQMC", "QBQTC", "T2Reranking"),
-        *("MMarcoReranking", "CMedQAv1-reranking", "CMedQAv2-reranking"),
-    ),
-    # Zhou et al. 2025, table 1.
-    "tempscale": (
-        *(*_LABELS, *_MASSIVE, "AmazonPolarityClassification", *_ARXIV, *_PREPRINTS, *_POSTS, "SummEval"),
-        *(*_STS_ALL, "BIOSSES", "STS17[en-en]", "STS22[en]", "NFCorpus", "SciFact", *_RERANKING, "SciDocsRR", *_LONG),
-    ),
-    # Fu et al. 2024, table 1.
-    "tp": _STS_ALL,
-}
-"""The tasks of each paper's main tables, as `find_task` names them."""
 _SPEC = re.compile(r"(?P<name>[^\[\]]+)(\[(?P<subset>[^\[\]]+)\])?")
 
 
 def find_task(spec: str) -> AbsTask:
-    """Find a task of MTEB, limited to its test split if it has one.
-
-    Args:
-        spec: "STS12", or "STS17[en-en]" for one subset.
+    """Find a task of MTEB, "STS12", or "STS17[en-en]" for one subset, limited to its test split if it has one.
 
     Raises:
         InvalidParameter: There is no such task.
@@ -81,26 +33,17 @@ def find_task(spec: str) -> AbsTask:
 
 
 def suite(name: str) -> tuple[str, ...]:
-    """The tasks that a method's paper reports.
-
-    Raises:
-        InvalidParameter: There is no such suite.
-    """
-    if name not in SUITES:
-        raise InvalidParameter(f"there is no suite {name!r}; choose one of {', '.join(SUITES)}")
-    return SUITES[name]
+    """The tasks that a method's paper reports: "htp", "kv", "reba", "tempscale" or "tp"; else InvalidParameter."""
+    return tuple(_read("suites", name))
 
 
 def instructions(name: str) -> dict[str, str]:
-    """Load a set of instructions, by MTEB's names of the tasks.
+    """Instructions by MTEB's names of the tasks: "htp", tables 10 and 11 of Ding et al. 2025; else InvalidParameter."""
+    return dict(_read("instructions", name))
 
-    Args:
-        name: "htp", tables 10 and 11 of the HTP paper (Ding et al. 2025).
 
-    Raises:
-        InvalidParameter: There is no such set.
-    """
-    sets = json.loads((files("mteb_eddy") / "instructions.json").read_text(encoding="utf-8"))
+def _read(kind: str, name: str) -> Any:
+    sets = json.loads((files("mteb_eddy") / f"{kind}.json").read_text(encoding="utf-8"))
     if name not in sets:
-        raise InvalidParameter(f"there are no instructions {name!r}; choose one of {', '.join(sets)}")
-    return dict(sets[name]["tasks"])
+        raise InvalidParameter(f"there are no {kind} of {name!r}; choose one of {', '.join(sets)}")
+    return sets[name]["tasks"]

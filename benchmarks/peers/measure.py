@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from evaluation.metrics import spearman
+from evaluation.tasks import Pairs, find_tasks
 from speed.timing import ratio, seconds
 
-from eddy_embed.analysis.evaluate.metrics import spearman
-from eddy_embed.analysis.evaluate.tasks import Pairs, find_tasks
 from peers.libraries import Batched, ModelFiles, Peer
 
 if TYPE_CHECKING:

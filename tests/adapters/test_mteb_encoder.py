@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import logging
-import math
 
 import mteb
 import numpy as np
 import pytest
-from datasets import Dataset
 from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores
 from mteb._evaluators.retrieval_metrics import mrr as mteb_mrr
 from mteb.models.abs_encoder import AbsEncoder
-from mteb.models.model_meta import ModelMeta
 from mteb.models.models_protocols import EncoderProtocol
 from mteb.types import PromptType
 from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
 from typer.testing import CliRunner
 
+import mteb_eddy
 from eddy_embed import Embedder
-from eddy_embed.analysis.evaluate import metrics
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.errors import InvalidParameter
+from evaluation import metrics
 from mteb_eddy import EddyEncoder, command, instructions, suite, tasks
 
 SHORT = {"max_length": 128, "overflow": "truncate"}
@@ -70,23 +68,15 @@ def test_what_would_change_vectors_is_refused(encoder) -> None:
         encoded(encoder, "STS12", TEXTS[:3], None, precision="int8")
     with pytest.raises(InvalidParameter, match="an embedder has its own"):
         EddyEncoder(encoder.embedder, method="plain:exit=2")
-    with pytest.raises(InvalidParameter, match="choose one of cosine, dot"):
-        EddyEncoder("eddy-tiny", method="plain:exit=2", similarity="L2")
 
 
-def test_the_card_says_what_ran_and_loads_it_again(encoder) -> None:
+def test_the_card_says_what_ran(encoder) -> None:
     assert isinstance(encoder, AbsEncoder) and isinstance(encoder, EncoderProtocol)
     meta = encoder.mteb_model_meta
     assert (meta.name, meta.framework, meta.languages) == ("eddy-embed/eddy-tiny", ["PyTorch", "Transformers"], None)
     assert meta.training_datasets == set() and meta.use_instructions
-    told = meta.experiment_kwargs
-    assert (told["method"], told["exit"], told["entries"]) == ("kv", "8-of-8", "5")
-    assert told["fingerprint"] == encoder.key != encoder.embedder.fingerprint
-    again = meta.load_model()
-    assert isinstance(again, EddyEncoder) and again.key == encoder.key
-    other = meta.model_copy(update={"experiment_kwargs": {**told, "fingerprint": "0" * 32}})
-    with pytest.raises(FingerprintMismatch, match="do not belong together"):
-        other.load_model()
+    assert meta.experiment_kwargs["method"] == "kv"
+    assert meta.experiment_kwargs["fingerprint"] not in ("", encoder.embedder.fingerprint)
 
 
 def test_results_are_kept_by_what_made_them(tmp_path) -> None:
@@ -98,51 +88,6 @@ def test_results_are_kept_by_what_made_them(tmp_path) -> None:
     ]
     cache = mteb.ResultCache(tmp_path)
     assert len({cache.get_task_result_path("SciFact", each.mteb_model_meta) for each in made}) == len(made)
-
-
-class Known(AbsEncoder):
-    """Vectors by text."""
-
-    def __init__(self, vectors: dict[str, np.ndarray], name: str = "known/known") -> None:
-        self.vectors = vectors
-        self.mteb_model_meta = ModelMeta.create_empty(overwrites={"name": name, "revision": "1"})
-
-    def encode(self, inputs, **_):
-        return np.stack([self.vectors[text] for batch in inputs for text in batch["text"]])
-
-    def close(self) -> None:
-        pass
-
-
-def searched(documents: int, queries: int):
-    """SciFact, its data so many documents, each query with one that is relevant."""
-    task = stand_in("SciFact")
-    split = task.dataset["default"]["test"]
-    split["corpus"] = Dataset.from_list([{"id": f"d{at}", "title": "", "text": f"d{at}"} for at in range(documents)])
-    split["queries"] = Dataset.from_list([{"id": f"q{at}", "text": f"q{at}"} for at in range(queries)])
-    split["relevant_docs"] = {f"q{at}": {f"d{at % documents}": 1} for at in range(queries)}
-    return task
-
-
-def score(encoder: AbsEncoder, task) -> float:
-    return mteb.evaluate(encoder, task, cache=None, show_progress_bar=False).task_results[0].get_score()
-
-
-def test_a_perfect_encoder_has_perfect_scores() -> None:
-    axes = np.eye(20, dtype=np.float32)
-    vectors = {f"{kind}{at}": axes[at] for kind in "dq" for at in range(20)}
-    assert score(Known(vectors), searched(20, 20)) == 1.0
-
-
-def test_a_random_encoder_has_the_score_of_chance() -> None:
-    documents, queries = 200, 400
-    generator = np.random.default_rng(0)
-    names = [f"d{at}" for at in range(documents)] + [f"q{at}" for at in range(queries)]
-    vectors = dict(zip(names, generator.normal(size=(len(names), 64)).astype(np.float32), strict=True))
-    found = score(Known(vectors), searched(documents, queries))
-    gains = [1 / math.log2(rank + 1) for rank in range(1, 11)]
-    error = math.sqrt(sum(gain**2 for gain in gains) / documents / queries)
-    assert abs(found - sum(gains) / documents) < 3 * error
 
 
 def test_our_scores_of_rankings_are_mtebs() -> None:
@@ -195,28 +140,27 @@ def invoke(*arguments: object):
 
 def test_the_command_prints_scores_and_goes_on_where_it_stopped(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(tasks, "find_task", stand_in)
-    monkeypatch.setattr(tasks, "SUITES", {"short": ("SciFact", "STS12")})
-    asked = ("eddy-tiny", "SciFact", "--suite", "short", "-m", "plain:exit=2", "-m", "plain:exit=1", "-o", tmp_path)
+    monkeypatch.setattr(mteb_eddy, "suite", lambda name: ("SciFact", "STS12"))
+    asked = ("eddy-tiny", "SciFact", "--suite", "tp", "-m", "plain:exit=2", "-m", "plain:exit=1", "-o", tmp_path)
     asked += ("--max-length", 64, "--instructions", "htp")
     first = invoke(*asked)
     assert first.exit_code == 0, first.output
-    head, _, *rows = first.stdout.splitlines()
-    assert head == "| method | SciFact | STS12 | mean |"
-    assert [row.split(" | ")[0] for row in rows] == ["| `plain:exit=2`", "| `plain:exit=1`"]
-    kept = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("SciFact.json")}
-    assert len(kept) == 2
+    lines = [line.rpartition(": ")[0] for line in first.stdout.splitlines()]
+    assert lines == [f"plain:exit={exit}: {task}" for exit in (2, 1) for task in ("SciFact", "STS12")]
+    stored = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("SciFact.json")}
+    assert len(stored) == 2
     assert invoke(*asked).stdout == first.stdout
-    assert {path: path.stat().st_mtime_ns for path in kept} == kept, "what was kept was run again"
+    assert {path: path.stat().st_mtime_ns for path in stored} == stored, "what was stored was run again"
     assert invoke(*asked, "--fresh").stdout == first.stdout
-    assert all(path.stat().st_mtime_ns > before for path, before in kept.items())
+    assert all(path.stat().st_mtime_ns > before for path, before in stored.items())
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("NoSuchTask",), "MTEB has no task 'NoSuchTask'"),
-        (("--suite", "nobody"), "there is no suite 'nobody'; choose one of htp, kv"),
-        (("STS12", "--instructions", "kv"), "there are no instructions 'kv'; choose one of htp"),
+        (("--suite", "nobody"), "there are no suites of 'nobody'; choose one of htp, kv"),
+        (("STS12", "--instructions", "kv"), "there are no instructions of 'kv'; choose one of htp"),
         ((), "name at least one task"),
     ],
 )

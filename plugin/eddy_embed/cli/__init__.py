@@ -10,7 +10,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from eddy_embed.cli import embed, evaluate, layers, models
+from eddy_embed.cli import embed, models
 from eddy_embed.cli.plugins import Commands
 from eddy_embed.errors import EddyError, MethodCollapse
 from eddy_embed.utils.interrupts import Interrupted, stoppable
@@ -25,7 +25,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (embed.methods, embed.embed, embed.explain, evaluate.evaluate, layers.layers):
+for command in (embed.methods, embed.embed, embed.explain):
     app.command()(command)
 app.add_typer(models.app, name="models")
 

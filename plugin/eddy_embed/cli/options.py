@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from eddy_embed.analysis.text_files import decoded
 from eddy_embed.errors import InvalidText
 from eddy_embed.utils.garbage import collector_paused
 
@@ -90,10 +89,14 @@ def given_texts(texts: list[str] | None, file: Path | None) -> list[str]:
 
 
 def _lines(file: Path) -> Iterator[str]:
+    name = "standard input" if str(file) == "-" else str(file)
     raw = sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
-    text = decoded(str(file), raw)
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidText(f"{name}: byte {error.start} is not UTF-8; convert the file first") from None
     if not text:
-        raise InvalidText(f"{'standard input' if str(file) == '-' else file} is empty; give it one text a line")
+        raise InvalidText(f"{name} is empty; give it one text a line")
     # Not splitlines(): form feeds and the like are characters of a text, not ends of a line.
     lines = text.removesuffix("\n").split("\n")
     for number, line in enumerate(lines, start=1):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Iterable
 from contextlib import suppress
@@ -18,7 +19,7 @@ from eddy_embed.encoding.finalize import VectorFinalizer, unit
 from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.validation import chunks
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.kv import propose
+from eddy_embed.methods.kv import distinct, intrinsic_dimension, propose
 from eddy_embed.model.fingerprint import digest, weights_digest
 from eddy_embed.model.loading.cache import cache_folder
 from eddy_embed.parts.layout import TextRole
@@ -27,14 +28,15 @@ from eddy_embed.text.general import general_text
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
-from eddy_embed.utils.intrinsic_dimension import distinct, intrinsic_dimension
 from eddy_embed.utils.moments import RunningMoments
 from eddy_embed.utils.progress import Progress
+
+logger = logging.getLogger(__name__)
 
 ALIKE = 1e-5
 """States this near to their mean, relative to its length, are one: what differs is rounding."""
 FEWEST = 100
-"""Fewest different sentences or states; at 100 an estimate is off by a tenth, which is what the rule looks for."""
+"""Fewest different states; at 100 an estimate is off by a tenth, which is what the rule looks for."""
 EVERY = 3
 """Of so many general passages and questions, one enters the statistics of unrelated ones: thousands of pairs."""
 MEASURED = methods.kv(layers="", exit=-2, pool="last")
@@ -123,9 +125,11 @@ def general_layers(pipeline: Pipeline, bar: Progress | None) -> tuple[int, ...]:
     file = cache_folder() / "layers" / f"{digest(about)}.json"
     with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew
         return tuple(map(int, json.loads(file.read_text(encoding="utf-8"))))
-    found = {each.text: None for passage in text.passages for each in Segmenter("xx").sentences(passage)}
-    dimensions, _ = dimensions_of(last_states(pipeline, [*found, *text.questions], bar))
-    layers = propose(dimensions).layers
+    sentences = {each.text: None for passage in text.passages for each in Segmenter("xx").sentences(passage)}
+    proposal = propose(dimensions_of(last_states(pipeline, [*sentences, *text.questions], bar)))
+    minima = ", ".join(f"h[{state}]" for state in proposal.minima) or "none"
+    logger.info("layers=auto: %s, by the rule %r; clear minima: %s", proposal.method, proposal.rule, minima)
+    layers = proposal.layers
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as out:
@@ -133,11 +137,10 @@ def general_layers(pipeline: Pipeline, bar: Progress | None) -> tuple[int, ...]:
     return layers
 
 
-def dimensions_of(states: NDArray[Any]) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    """Of each layer's states, the intrinsic dimension (NaN without an estimate) and how many of them are different."""
+def dimensions_of(states: NDArray[Any]) -> list[float]:
+    """Intrinsic dimension of each layer's states; NaN where too few are different for an estimate."""
     points = [different_states(rows) for rows in states]
-    dimensions = tuple(intrinsic_dimension(each) if len(each) >= FEWEST else math.nan for each in points)
-    return dimensions, tuple(len(each) for each in points)
+    return [intrinsic_dimension(rows) if len(rows) >= FEWEST else math.nan for rows in points]
 
 
 def different_states(rows: NDArray[Any]) -> Doubles:

@@ -111,8 +111,7 @@ def warn_of_collapse(pipeline: Pipeline, method: Method, model: str) -> None:
     if found.fault is not None:
         warnings.warn(
             f"{method} collapses on {model}: {found.fault}, so its vectors hardly tell texts apart; "
-            f"{_remedy(pipeline, found)}, or method='recommended'; `eddy evaluate MODEL --collapse` compares methods, "
-            "check=False skips this",
+            f"{_remedy(pipeline, found)}, or method='recommended'; check=False skips this",
             MethodCollapse,
             stacklevel=3,
         )

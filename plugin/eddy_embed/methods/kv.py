@@ -1,4 +1,7 @@
-"""KV-Embedding: every token attends to the last token's keys and values."""
+"""KV-Embedding: every token attends to the last token's keys and values; and in which layers it may.
+
+`propose` and `intrinsic_dimension` are the procedure by which `kv:layers=auto` finds layers.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, takewhile
-from typing import Literal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method, Term
@@ -14,9 +20,10 @@ from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Pool, Readout
+from eddy_embed.utils.arrays import Doubles
 
 AUTO = "auto"
-"""In place of layers: those that `eddy layers` would choose on general text, found before anything else runs."""
+"""In place of layers: those that `propose` chooses on general text, found before anything else runs."""
 CLEAR = 0.1
 """A minimum is clear where both neighbouring maxima tower over it by this share of theirs; the paper gives no test."""
 NEAR = 1.1
@@ -25,6 +32,10 @@ EARLY = 0.2
 """With several minima or none: the share of the layers left out in front."""
 WINDOW = 0.1
 """Equation 4: the share of the layers that the window has behind the minimum."""
+DROPPED = 0.1
+"""Share of the points with the largest ratios that TwoNN's fit leaves out, as Facco et al. do: they obey it least."""
+DISTANCES = 2**22
+"""Distances held at once."""
 
 Rule = Literal["one minimum", "low region"]
 
@@ -46,7 +57,7 @@ def kv(
 
     Args:
         layers: One, (first, last), or a list such as "11,12,21,27-32", counted from 1; "" for none. "auto": measured
-            once on general text, as `eddy layers` does on yours. None: those of the shipped table.
+            once on general text. None: those of the shipped table.
         bias: b, added to the logits of the entries; -inf switches them off.
         n: Entries: the last n tokens.
         rebase: Whether the entry's key is moved to position -1, one before the first token (the paper counts tokens
@@ -118,6 +129,9 @@ def _layers(layers: tuple[int, int] | int | str | None) -> tuple[int, ...] | Lit
             raise InvalidParameter(f"kv: layers={layers!r}: {part} counts down; write the lower layer first")
         numbers.update(range(int(first), int(last or first) + 1) if part else ())
     return tuple(sorted(numbers))
+
+
+# --- Which layers
 
 
 @dataclass(frozen=True)
@@ -212,3 +226,58 @@ def _ranges(layers: tuple[int, ...]) -> tuple[int, int] | int | str:
     if len(runs) == 1:
         return layers[0] if len(layers) == 1 else (layers[0], layers[-1])
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+# --- Intrinsic dimension: TwoNN, Facco et al. 2017
+
+
+def distinct(points: NDArray[Any]) -> Doubles:
+    """The points in float64, each once, shape (points, width): equal ones are at distance 0, which has no ratio."""
+    return np.unique(np.asarray(points, np.float64), axis=0)
+
+
+def neighbours(points: Doubles) -> Doubles:
+    """Distances of each of three or more different points to its two nearest, nearest first, shape (points, 2)."""
+    # Around the mean, because the squares below lose the digits that all points have in common.
+    centred = points - points.mean(axis=0)
+    squares = np.einsum("nd,nd->n", centred, centred)
+    found = np.empty((len(points), 2))
+    rows = max(1, DISTANCES // len(points))
+    for first in range(0, len(points), rows):
+        block = centred[first : first + rows]
+        apart = squares - 2 * (block @ centred.T)  # without the row's own square, which changes no order
+        apart[np.arange(len(block)), np.arange(first, first + len(block))] = np.inf
+        two = np.argpartition(apart, 1, axis=1)[:, :2]
+        for column in (0, 1):
+            found[first : first + rows, column] = np.linalg.norm(block - centred[two[:, column]], axis=1)
+    return np.sort(found, axis=1)
+
+
+def intrinsic_dimension(points: NDArray[Any]) -> float:
+    """Intrinsic dimension of points.
+
+    The ratios mu = r2/r1 of the distances to the second and the first neighbour follow F(mu) = 1 - mu^-d where the
+    density is even (equation 5); d is the slope of -log(1 - F) over log mu, fitted through the origin.
+
+    Args:
+        points: Shape (points, width); equal ones count once.
+
+    Returns:
+        The dimension; NaN where three different points or more are not there, or all are equally far apart.
+
+    Raises:
+        InvalidParameter: Not of that shape, or NaN or infinity among them.
+    """
+    rows = np.asarray(points)
+    if rows.ndim != 2 or not np.isfinite(rows).all():
+        raise InvalidParameter(f"points of shape {rows.shape} must be finite numbers of shape (points, width)")
+    cloud = distinct(rows)
+    count = len(cloud)
+    if count < 3:
+        return float("nan")
+    near = neighbours(cloud)
+    kept = int((1 - DROPPED) * count)
+    x = np.sort(np.log(near[:, 1] / near[:, 0]))[:kept]
+    y = -np.log1p(-np.arange(1, kept + 1) / count)
+    spread = float(x @ x)
+    return float(x @ y) / spread if spread > 0 else float("nan")

@@ -38,7 +38,7 @@ _EXITS: dict[_KEY, int] = {
 
 
 # (architecture, layers, hidden, vocabulary) to layers counted from 1. KV-Embedding: those of its experiments. The last
-# is eddy-tiny: what `eddy layers` prints for the shipped weights on the held-out text of their corpus; on other text it
+# is eddy-tiny: what `propose` says of the shipped weights on the held-out text of their corpus; on other text it
 # proposes more layers besides this one.
 _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
     ("qwen3", 36, 2560, 151936): tuple(range(13, 23)),
@@ -63,8 +63,7 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
             f"kv: no layers are known for a {backbone.architecture} model of {backbone.layers} layers and width "
             f"{backbone.hidden}. kv:layers=auto takes those where the states of general sentences have the fewest "
             f"dimensions, measured once, in about {max(1, round(operations / _A_SECOND))} s on two cores; "
-            "`eddy layers MODEL --sample FILE` chooses them by sentences of yours, and prints the method to use, such "
-            "as kv:layers=13-22"
+            "kv:layers=13-22 names them"
         )
     return _KV_LAYERS[shape]
 

@@ -9,14 +9,14 @@ if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
 
-def new_bar(*, transient: bool = False) -> Bar:
-    """A bar on standard error that counts, with one task to come; a transient one goes when it is stopped."""
+def new_bar() -> Bar:
+    """A bar on standard error that counts, with one task to come."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
     columns = (*Bar.get_default_columns()[:2], MofNCompleteColumn(), TimeRemainingColumn())
-    return Bar(*columns, console=Console(stderr=True), transient=transient)
+    return Bar(*columns, console=Console(stderr=True))
 
 
 _LABELS = {"embed": "Embedding", "judge": "Judging"}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from eddy_embed.utils.arrays import Doubles, Ints
+from eddy_embed.utils.arrays import Doubles
 
 SAMPLES = 1000
 """Bootstrap samples."""
@@ -117,15 +117,3 @@ def cross_validated(vectors: NDArray[Any], labels: list[str]) -> Doubles:
     folds = StratifiedKFold(5, shuffle=True, random_state=0)
     gold = np.array(labels)
     return np.asarray(cross_val_predict(_classifier(), vectors, gold, cv=folds) == gold, np.float64)
-
-
-def odd_one_out(vectors: Doubles, questions: Ints, answers: Ints) -> Doubles:
-    """Whether the vector furthest from the mean of its question's is the answer, shape (questions,).
-
-    Of vectors of length 1 it is the one with the largest sum of cosine distances to the others (Duan et al. 2025,
-    appendix A.4). Questions of the vectors ascend from 0, shape (vectors,); answers are indices of vectors.
-    """
-    starts = np.flatnonzero(np.diff(questions, prepend=-1))
-    groups = np.split(vectors, starts[1:])
-    furthest = [int(np.argmax(np.linalg.norm(group - group.mean(0), axis=1))) for group in groups]
-    return np.asarray(starts + furthest == answers, np.float64)

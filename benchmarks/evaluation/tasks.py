@@ -1,4 +1,4 @@
-"""Tasks read from a folder: pairs in `sts/`, collections in `retrieval/`, labels in `classification/`, `wsd/`."""
+"""Tasks read from a folder: pairs in `sts/`, collections in `retrieval/`, labels in `classification/`."""
 
 from __future__ import annotations
 
@@ -51,22 +51,7 @@ class Classification:
     test_labels: list[str]
 
 
-@dataclass(frozen=True)
-class OddOneOut:
-    """A word in several sentences, in one of which it has another sense; scored by accuracy.
-
-    The texts are the sentences, question after question; a span is where the word first stands in one, in characters.
-    Each text has the index of its question, each question that of the text with the other sense, its answer.
-    """
-
-    name: str
-    texts: list[str]
-    spans: list[tuple[int, int]]
-    questions: list[int]
-    answers: list[int]
-
-
-Task = Pairs | Retrieval | Classification | OddOneOut
+Task = Pairs | Retrieval | Classification
 
 
 def digest(task: Task) -> str:
@@ -84,10 +69,8 @@ def find_tasks(folder: Path, names: list[str] | None = None) -> list[Task]:
     for path in sorted((folder / "classification").glob("*.jsonl*")):
         if not _stem(path).endswith("_test"):
             readers[_stem(path).removesuffix("_train")] = (_classification, path)
-    for path in sorted((folder / "wsd").glob("*.jsonl*")):
-        readers[_stem(path)] = (_odd_one_out, path)
     if not readers:
-        raise InvalidParameter(f"no tasks in {folder}; it needs sts/, retrieval/, classification/ or wsd/")
+        raise InvalidParameter(f"no tasks in {folder}; it needs sts/, retrieval/ or classification/")
     unknown = [name for name in names or [] if name not in readers]
     if unknown:
         raise InvalidParameter(f"no task {unknown[0]!r} in {folder}; there are {', '.join(readers)}")
@@ -129,23 +112,6 @@ def _classification(path: Path) -> Classification:
         [row["text"] for row in test],
         [str(row["label"]) for row in test],
     )
-
-
-def _odd_one_out(path: Path) -> OddOneOut:
-    task = OddOneOut(_stem(path), [], [], [], [])
-    for number, row in enumerate(_rows(path)):
-        answer = int(row["answer_index"])
-        if not 0 <= answer < len(row["options"]):
-            raise InvalidParameter(f"{path}, question {number}: answer_index={answer} is none of its options")
-        task.answers.append(len(task.texts) + answer)
-        for text in row["options"]:
-            start = text.find(row["word"])
-            if start < 0:
-                raise InvalidParameter(f"{path}, question {number}: {row['word']!r} is not in {text!r:.80}; drop it")
-            task.texts.append(text)
-            task.spans.append((start, start + len(row["word"])))
-            task.questions.append(number)
-    return task
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eddy_embed.analysis.evaluate.metrics import Interval
-from eddy_embed.analysis.evaluate.results import TaskResult
-from eddy_embed.analysis.evaluate.systems import System
 from eddy_embed.model.fingerprint import digest
+from evaluation.metrics import Interval
+from evaluation.results import System, TaskResult
 
 Held = dict[tuple[System, str], TaskResult]
-Panels = dict[str, dict[str, dict[str, Interval]]]
 
 
 def table(outcomes: Sequence[TaskResult], baseline: str) -> str:
@@ -26,7 +22,7 @@ def table(outcomes: Sequence[TaskResult], baseline: str) -> str:
     rows = []
     for system in dict.fromkeys(system for system, _ in held):
         cells = [*(_cell(held, system, task, baseline) for task in metric), *_costs(held, system, baseline, metric)]
-        rows.append([f"`{system.label}`", *cells])
+        rows.append([f"`{system.text}`", *cells])
     return markdown(heads, rows)
 
 
@@ -39,65 +35,19 @@ def retrieval_table(outcomes: Sequence[TaskResult]) -> str:
     rows = []
     for system in dict.fromkeys(system for system, _ in held):
         cells = [f"{held[system, task].score(name):.3f}" if (system, task) in held else "" for task, name in columns]
-        rows.append([f"`{system.label}`", *cells])
+        rows.append([f"`{system.text}`", *cells])
     return markdown(["method", *(f"{task}, {name}" for task, name in columns)], rows)
 
 
-def legend(outcomes: Sequence[TaskResult], baseline: str, passage_size: int, late: bool = True) -> str:
+def legend(baseline: str, passage_size: int) -> str:
     """What the table's signs mean."""
-    parts = [
+    return (
         f"± is half the 95 % bootstrap interval. Against `{baseline}` with the same post-processing, `+` and `-`: the "
-        "paired 95 % interval of the difference leaves zero out; `=`: a tie."
-    ]
-    if any(outcome.metric == "ndcg@10" for outcome in outcomes):
-        parts.append(
-            f"Retrieval: passages of whole sentences, at most {passage_size} tokens, "
-            f"{'read within their document by methods that average' if late else 'each read by itself'}; a document's "
-            "score is the largest cosine of its passages with the query."
-        )
-    if any(outcome.system.judged for outcome in outcomes):
-        parts.append(
-            "Judged: the model re-ranks so many passages of each query by the likelihood of the query after them; `+`, "
-            "`-` and `=` are then against the same without it, work and time include it."
-        )
-    if any(outcome.system.method.post for outcome in outcomes if outcome.cost.tokens):
-        parts.append(
-            "Post-processing is calibrated on general text, as an `Embedder` that was not fitted does it, and queries "
-            "lose a mean of their own."
-        )
-    parts.append(
-        f"Work is positions times layers run, time is seconds, both over those of `{baseline}`; `≤`: the pass was "
-        "shared with a method that reads a later layer."
+        "paired 95 % interval of the difference leaves zero out; `=`: a tie. Work is positions times layers run, time "
+        f"is seconds, both over those of `{baseline}`; `≤`: the pass was shared with one that reads a later layer. "
+        f"Retrieval: passages of whole sentences, at most {passage_size} tokens; a document's score is the largest "
+        "cosine of its passages with the query. Post-processing is calibrated on general text."
     )
-    return " ".join(parts)
-
-
-def by_sample(outcomes: Sequence[TaskResult]) -> str:
-    """A Markdown table of scores against what post-processing was fitted on: general text, or so many vectors."""
-    found = panels(outcomes)
-    sizes = list(dict.fromkeys(size for curves in found.values() for points in curves.values() for size in points))
-    rows = [
-        [task, f"`{system}`", *(_shown(points[size]) if size in points else "" for size in sizes)]
-        for task, curves in found.items()
-        for system, points in curves.items()
-    ]
-    return markdown(["task", "method", *sizes], rows)
-
-
-def panels(outcomes: Sequence[TaskResult]) -> Panels:
-    """By task and system, the score with its interval at each number of vectors fitted on, after "general" text."""
-
-    def order(outcome: TaskResult) -> float:
-        size = outcome.system.fit_on
-        return math.inf if size == "all" else size or 0
-
-    found: Panels = {}
-    for outcome in sorted(outcomes, key=order):
-        fit_on = outcome.system.fit_on
-        size = "general" if fit_on is None else f"{fit_on:,}" if isinstance(fit_on, int) else fit_on
-        curves = found.setdefault(f"{outcome.task}, {outcome.metric}", {})
-        curves.setdefault(replace(outcome.system, fit_on=None).label, {})[size] = outcome.interval()
-    return found
 
 
 def summary(outcomes: Sequence[TaskResult], baseline: str) -> list[dict[str, Any]]:
@@ -107,15 +57,15 @@ def summary(outcomes: Sequence[TaskResult], baseline: str) -> list[dict[str, Any
     for outcome in outcomes:
         reference = held.get((outcome.system.reference(baseline), outcome.task))
         scores = {metric: outcome.interval(metric).rounded for metric in outcome.metrics}
-        row: dict[str, Any] = {"system": outcome.system.label, "task": outcome.task, "scores": scores}
+        row: dict[str, Any] = {"system": outcome.system.text, "task": outcome.task, "scores": scores}
         if reference is not None and reference is not outcome:
-            row["reference"] = reference.system.label
+            row["reference"] = reference.system.text
             row["difference"] = outcome.difference(reference).rounded
         if outcome.cost.tokens:
             row["cost"] = {**vars(outcome.cost), "seconds": round(outcome.cost.seconds, 2)}
         about = outcome.identity
-        kept: dict[str, Any] = {name: about[name] for name in ("data", "version", "dtype", "device") if name in about}
-        rows.append({**row, **kept, "identity": identity(about)})
+        made_by = {name: about[name] for name in ("data", "version", "dtype", "device") if name in about}
+        rows.append({**row, **made_by, "identity": identity(about)})
     return rows
 
 

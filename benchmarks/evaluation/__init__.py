@@ -1,0 +1,1 @@
+"""Methods scored on tasks: what benchmarks measure with."""

@@ -1,1 +1,0 @@
-"""Measuring: tasks from local folders, scores with intervals, baselines and cost beside them."""

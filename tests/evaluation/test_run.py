@@ -1,0 +1,226 @@
+"""Every kind of task end to end on a folder of our own: reading, systems, table, journal, command."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import evaluate
+import numpy as np
+import pytest
+from evaluation.results import ResultStore, System, TaskResult, with_baseline
+from evaluation.runner import Evaluation
+from evaluation.tasks import find_tasks
+from tests import families
+
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter
+from evaluation import tables
+
+SUBJECTS = {
+    "river": "The river floods its banks. Boats wait below the lock until the water falls.",
+    "bakery": "The bakery opens at five. Loaves of rye cool on the rack beside the oven.",
+    "observatory": "The observatory stands on a hill. Its telescope follows a comet through the night.",
+    "orchard": "The orchard blossoms in May. Bees carry pollen from apple tree to apple tree.",
+}
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = "".join(json.dumps(row) + "\n" for row in rows)
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    root = tmp_path_factory.mktemp("tasks")
+    texts = list(SUBJECTS.values())
+    pairs = [{"a": a, "b": b, "score": 5.0 if a == b else 1.0} for a in texts for b in texts]
+    write(root / "sts" / "same.jsonl", pairs)
+    corpus = [{"id": name, "title": "", "text": text} for name, text in SUBJECTS.items()]
+    write(root / "retrieval" / "shelf" / "corpus.jsonl.gz", [*corpus, {"id": "void", "title": "", "text": " "}])
+    queries = [{"id": f"q{name}", "text": text.split(".")[0]} for name, text in SUBJECTS.items()]
+    write(root / "retrieval" / "shelf" / "queries.jsonl", [*queries, {"id": "unjudged", "text": "What?"}])
+    grades = [f"q{name}\t{name}\t2" for name in SUBJECTS] + ["qriver\tvoid\t1", "qriver\tbakery\t0"]
+    (root / "retrieval" / "shelf" / "qrels.tsv").write_text("query-id\tdoc-id\tscore\n" + "\n".join(grades) + "\n")
+    labelled = [{"text": f"{text} Page {page}.", "label": name} for page in range(6) for name, text in SUBJECTS.items()]
+    write(root / "classification" / "subject_train.jsonl", labelled[:16])
+    write(root / "classification" / "subject_test.jsonl", labelled[16:])
+    write(root / "classification" / "crossed.jsonl", labelled)
+    return root
+
+
+opened: list[str] = []
+
+
+def embedder(method: str) -> Embedder:
+    opened.append(method)
+    model, tokenizer = families.build("llama")
+    return Embedder(model, tokenizer=tokenizer, method=method)
+
+
+def measure(names: list[str], tasks: list, **options) -> dict[tuple[str, str], TaskResult]:
+    found = Evaluation(embedder, **options).run([System.named(name) for name in names], tasks)
+    return {(outcome.system.text, outcome.task): outcome for outcome in found}
+
+
+def test_tasks_are_read_as_they_are_written(folder: Path) -> None:
+    pairs, shelf, crossed, subject = find_tasks(folder)
+    assert (pairs.name, len(pairs.gold), sum(pairs.gold)) == ("same", 16, 4 * 5.0 + 12 * 1.0)
+    assert (shelf.name, shelf.ids, shelf.blank) == ("shelf", list(SUBJECTS), 1)
+    assert len(shelf.queries) == 4
+    assert shelf.grades[0] == {"river": 2.0, "void": 1.0}
+    assert (crossed.name, len(crossed.texts), crossed.test_texts) == ("crossed", 24, [])
+    assert (subject.name, len(subject.texts), len(subject.test_texts)) == ("subject", 16, 8)
+    assert [task.name for task in find_tasks(folder, ["shelf"])] == ["shelf"]
+
+
+@pytest.mark.parametrize("system", ["htp", "plain+centre"])
+def test_scores_are_those_of_the_vectors(folder: Path, system: str) -> None:
+    (task,) = find_tasks(folder, ["same"])
+    outcome = measure([system], [task])[system, "same"]
+    own = embedder(system)
+    vectors = own.encode_document(task.first + task.second)
+    cosines = (vectors[:16] * vectors[16:]).sum(1)
+    assert np.allclose(outcome.metrics["spearman"][:, 0], cosines, atol=1e-6)
+    same = np.array(task.gold) > 3
+    assert cosines[same].min() > cosines[~same].max()
+    # Four distinct texts, each embedded once.
+    assert outcome.cost.positions == sum(own.count_tokens(list(dict.fromkeys(task.first)), role="document"))
+
+
+@pytest.mark.parametrize("method", ["plain", "prompteol"])
+def test_retrieval_finds_a_document_by_its_best_passage(folder: Path, method: str) -> None:
+    (task,) = find_tasks(folder, ["shelf"])
+    outcome = measure([method], [task], passage_size=1)[method, "shelf"]
+    own = embedder(method)
+    documents = own.encode_long(task.texts, passage_size=1, late=own.can_embed_spans)
+    for at, query in enumerate(own.encode_query(task.queries)):
+        best = [max(float(passage.vector @ query) for passage in document.passages) for document in documents]
+        rank = int(np.argsort(-np.array(best), kind="stable").tolist().index(at))
+        ideal = 2.0 + (1 / np.log2(3) if at == 0 else 0.0)
+        assert outcome.metrics["ndcg@10"][at] == pytest.approx(2.0 / np.log2(rank + 2) / ideal)
+        assert outcome.metrics["mrr@10"][at] == pytest.approx(1 / (rank + 1))
+
+
+def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
+    tasks = find_tasks(folder)
+    names = ["plain:exit=0", "plain:exit=3", "plain", "plain:exit=3+whiten"]
+    opened.clear()
+    together = measure(names, tasks)
+    assert opened == ["plain", "plain:exit=3+whiten", "plain"]  # for the model's fingerprint, and to be calibrated
+    for (name, task), shared in together.items():
+        (alone,) = measure([name], find_tasks(folder, [task])).values()
+        assert list(shared.metrics) == list(alone.metrics)
+        for metric, items in alone.metrics.items():
+            assert np.allclose(shared.metrics[metric], items, atol=1e-5)
+        assert (shared.cost.layers, shared.cost.ran) == (alone.cost.layers, families.LAYERS)
+        assert shared.cost.work == alone.cost.work > 0 and alone.cost.ran == alone.cost.layers
+
+
+def test_baselines_do_what_words_can_do(folder: Path) -> None:
+    found = measure(["bm25", "overlap"], find_tasks(folder))
+    assert set(found) == {("bm25", "shelf"), ("overlap", "same")}
+    assert found["bm25", "shelf"].score() == pytest.approx((3 + 2.0 / (2.0 + 1 / np.log2(3))) / 4)
+    assert found["overlap", "same"].metrics["spearman"][:, 0].max() == 1.0
+
+
+def test_every_system_stands_beside_its_baseline() -> None:
+    wanted = [system.text for system in with_baseline(["htp+whiten", "htp:exit=-2", "htp"], "plain")]
+    assert wanted[:4] == ["bm25", "overlap", "plain:exit=0", "plain"]
+    assert sorted(wanted[4:]) == sorted(["plain+whiten", "htp+whiten", "htp:exit=-2", "htp"])
+    assert wanted.index("plain+whiten") < wanted.index("htp+whiten")
+    assert [system.text for system in with_baseline(["plain:exit=1"], "plain:exit=0")] == [*wanted[:3], "plain:exit=1"]
+    assert System("htp+whiten").reference("plain+centre").text == "plain+centre"
+    assert System("bm25").reference("plain").text == "plain"
+    with pytest.raises(InvalidParameter, match="best depends on the model"):
+        System.named("best")
+    assert System.named("tempscale").text == "plain+tempscale" and System.named("sif").text == "plain+sif"
+
+
+def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_path: Path) -> None:
+    found = list(measure(["plain", "htp", "bm25", "plain:exit=0"], find_tasks(folder)).values())
+    rows = {line.split("`")[1]: line for line in tables.table(found, "plain").splitlines()[2:]}
+    assert rows["plain"].endswith("| 1.00× | 1.00× |")
+    assert "≤" in rows["plain:exit=0"] and "≤" not in rows["htp"]
+    assert sum(rows["htp"].count(sign) for sign in (" = ", " + ", " - ")) == 4
+    saved = tables.summary(found, "plain")
+    tables.save(tmp_path / "out.json", {"model": "tiny"}, saved)
+    assert json.loads((tmp_path / "out.json").read_text()) == {"model": "tiny", "outcomes": saved}
+    for row, outcome in zip(saved, found, strict=True):
+        assert row["scores"][outcome.metric][0] == pytest.approx(outcome.score(), abs=1e-4)
+        value, low, high = row["scores"][outcome.metric]
+        assert low <= value <= high
+        assert ("reference" in row) == (row["system"] != "plain")
+    assert "gold" not in (tmp_path / "out.json").read_text()
+
+
+def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -> None:
+    path, tasks, said = tmp_path / "scores.jsonl", find_tasks(folder, ["same", "shelf"]), list[str]()
+
+    def again(fresh: bool = False, **options) -> dict[tuple[str, str], TaskResult]:
+        said.clear()
+        journal = ResultStore(path, fresh=fresh)
+        return measure(["plain", "htp", "bm25"], tasks, journal=journal, said=said.append, **options)
+
+    def count(words: str) -> int:
+        return sum(words in line for line in said)
+
+    first = again()
+    lines, scores = path.read_text(), {key: outcome.score() for key, outcome in first.items()}
+    assert {key: outcome.score() for key, outcome in again().items()} == scores
+    assert count("measured before") == len(said) == 5 and path.read_text() == lines
+    # Interrupted after two outcomes: the others are measured, and only they.
+    path.write_text("".join(line + "\n" for line in lines.splitlines()[:2]))
+    assert set(again()) == set(first) and count("measured before") == 2
+    # Another passage size concerns retrieval by methods; other data all of that task.
+    again(passage_size=7)
+    assert count("have changed") == 2
+    tasks[0] = replace(tasks[0], gold=[*tasks[0].gold[:-1], 4.5])
+    again(passage_size=7)
+    assert count("have changed") == 2
+    again(fresh=True, passage_size=7)
+    assert count("before") == count("changed") == 0
+    # A line cut short is measured again; one that is no outcome is not passed over.
+    path.write_text(path.read_text()[:-40])
+    again(passage_size=7)
+    assert count("measured before") == 4 and len(path.read_text().splitlines()) == 5
+    path.write_text(path.read_text()[:-40] + "\n")
+    with pytest.raises(InvalidParameter, match=r"line 5 .*--fresh"):
+        ResultStore(path)
+
+
+def test_the_command_prints_tables_and_goes_on(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    for part in families.build("llama"):
+        part.save_pretrained(tmp_path / "model")
+    output = tmp_path / "scores.jsonl"
+    asked = [str(tmp_path / "model"), "--data", str(folder), "--method", "plain+whiten", "--task", "same"]
+    asked += ["--task", "shelf", "--output", str(output)]
+    evaluate.main(asked)
+    first = capsys.readouterr()
+    for wanted in ("| `plain+whiten` |", "| `bm25` |", "same, spearman", "shelf, mrr@10", "calibrated on general text"):
+        assert wanted in first.out
+    assert "shelf: plain+whiten: ndcg@10" in first.err
+    evaluate.main(asked)
+    again = capsys.readouterr()
+    assert again.out == first.out
+    assert again.err.count("measured before") == len(output.read_text().splitlines()) == 8
+    with pytest.raises(SystemExit):
+        evaluate.main(asked[:1])
+
+
+def test_bad_folders_and_names_are_refused(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidParameter, match="needs sts/"):
+        find_tasks(tmp_path)
+    with pytest.raises(InvalidParameter, match="there are same, shelf"):
+        find_tasks(folder, ["shelves"])
+    write(tmp_path / "sts" / "broken.jsonl", [])
+    for broken in ('{"a": 1\n', "[" * 200_000):
+        (tmp_path / "sts" / "broken.jsonl").write_text(broken)
+        with pytest.raises(InvalidParameter, match="line 1"):
+            find_tasks(tmp_path)
