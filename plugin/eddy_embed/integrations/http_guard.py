@@ -44,8 +44,6 @@ class HttpGuard:
         keys: Keys to accept in the header `Authorization: Bearer KEY`; empty asks for none.
         open_paths: Paths that need no key.
         body_seconds: Maximum time for a body to arrive; None for any.
-
-    InvalidParameter says that an origin is none.
     """
 
     def __init__(
@@ -110,7 +108,8 @@ class HttpGuard:
         follows = reads and headers.get("sec-fetch-dest") == "document" and not scope["path"].startswith("/api/")
         elsewhere = not reads and origin is not None and urlsplit(origin).netloc.lower() != host
         if elsewhere or (site not in ("same-origin", "none") and not follows):
-            hint = "" if self._origins is None else f"; start the server with --allowed-origin {origin:.80} to let it"
+            named = self._origins is not None and origin is not None
+            hint = f"; start the server with --allowed-origin {origin:.80} to let it" if named else ""
             raise RequestRefused(403, f"a page of another origin asked for this; nothing was done{hint}")
 
     def knows_key(self, headers: dict[str, str]) -> bool:
