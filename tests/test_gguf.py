@@ -185,6 +185,27 @@ def test_fingerprints_follow_the_weights(tiny: Path, tmp_path: Path) -> None:
     assert of(tmp_path / "other.gguf") != of(tiny)
 
 
+def test_a_fingerprint_does_not_depend_on_how_weights_are_held(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Packed or not, opened by name or handed over, with the layers above the exit and the head or without."""
+
+    def fingerprints(path: Path) -> set[str]:
+        model, tokenizer, _ = open_gguf(str(path), device="cpu", dtype="float32", head=True)
+        with Embedder(path, method="plain:exit=1", dtype="float32") as named:
+            shared = Embedder(model, method="plain:exit=1", tokenizer=tokenizer)
+            assert np.array_equal(named.encode_document(TEXTS), shared.encode_document(TEXTS))
+            return {named.fingerprint, shared.fingerprint}
+
+    write(tmp_path / "q8.gguf", LLAMA, "Q8_0")
+    for path in (tiny, tmp_path / "q8.gguf"):
+        unpacked = fingerprints(path)
+        with monkeypatch.context() as patch:
+            patch.setattr(header, "UNPACKED", 0)
+            packed = fingerprints(path)
+        assert len(unpacked | packed) == 1
+
+
 # --- mapped
 
 

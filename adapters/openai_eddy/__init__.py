@@ -8,13 +8,10 @@ from eddy_embed.integrations import import_lazily
 
 if TYPE_CHECKING:
     from openai_eddy.app import create_app
-    from openai_eddy.limits import Limits
-    from openai_eddy.middleware import Keys
-    from openai_eddy.uvicorn_server import Endpoint
+    from openai_eddy.request import Limits
 
-__all__ = ["Endpoint", "Keys", "Limits", "create_app"]
-_MODULES = {"create_app": "app", "Endpoint": "uvicorn_server", "Keys": "middleware", "Limits": "limits"}
+__all__ = ["Limits", "create_app"]
 
 
 def __getattr__(name: str) -> Any:
-    return import_lazily(__name__, _MODULES, name, "serve")
+    return import_lazily(__name__, {"create_app": "app", "Limits": "request"}, name, "serve")

@@ -2,41 +2,34 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
 import json
-import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
-from functools import partial
-from typing import Any, TypeVar, cast
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
-import anyio
-import anyio.to_thread
+import numpy as np
+import orjson
 from fastapi import FastAPI, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.requests import ClientDisconnect
 
 from eddy_embed import Embedder, Reranker, __version__
-from openai_eddy.engine import BatchKey, Engine, InputVectors, PreparedRequest, Question, to_api_error
-from openai_eddy.errors import ApiError, rate_limited, server_error
-from openai_eddy.limits import Limits
-from openai_eddy.metrics import Metrics
-from openai_eddy.middleware import LOOPBACK, PATHS, RERANK_PATHS, AccessMiddleware, Keys, check_origins
-from openai_eddy.request import EmbeddingRequest, PendingBodies, RerankRequest, parse_request
-from openai_eddy.responses import CountedResponse, UnsentResponses, embeddings_json, rerank_json
-from openai_eddy.scheduler import Closing, ItemFailed, Overloaded, Scheduler
+from eddy_embed.integrations import Floats
+from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard, RequestRefused
+from openai_eddy.batcher import Batcher
+from openai_eddy.engine import Engine, refusal_of
+from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, parse_request
 
-Result = TypeVar("Result")
-
+RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
+"""Where clients ask for re-ranking: Jina's and most others', Cohere's, and LiteLLM's of a vLLM server."""
 WAIT = 0.002
-"""Seconds that an idle server waits for further requests."""
-SMALL_RESPONSE = 2**14
-"""Numbers in a response up to which the event loop's thread writes it, faster than handing it to another thread."""
-CLIENT_DISCONNECTED = 499
-"""Status for the counters; no client gets it."""
-log = logging.getLogger("openai_eddy")
+"""Seconds without a new request after which a batch is complete, while several clients ask."""
+RETRY_SECONDS = 2
+"""Time after which a client may ask again that was refused because too much waits."""
 
 
 def create_app(
@@ -44,12 +37,11 @@ def create_app(
     names: Sequence[str],
     *,
     reranker: Reranker | None = None,
-    keys: Keys | None = None,
+    keys: Collection[str] = (),
     hosts: Collection[str] = LOOPBACK,
     allowed_origins: Collection[str] = (),
     limits: Limits | None = None,
     batch_tokens: int | None = None,
-    wait: float = WAIT,
 ) -> FastAPI:
     """Build an ASGI application with OpenAI's API for embeddings.
 
@@ -57,41 +49,23 @@ def create_app(
         embedders: By the text form of their methods; the first is the default.
         names: Names of the model for clients.
         reranker: Answers requests for re-ranking; it may share its loaded model with the embedders. None: they get 404.
-        keys: API keys to accept; None asks for none.
+        keys: API keys to accept; empty asks for none.
         hosts: Host names to accept in the Host header; empty accepts any.
-        allowed_origins: Origins of pages whose scripts may ask and read answers, such as `http://localhost:3000`; `*`
-            for any. Others are kept out by their browsers.
-        limits: Limits on sizes, concurrency and time.
-        batch_tokens: Maximum number of input tokens in a batch; a short request waits for one batch at most. None: as
-            many as the embedders take in a pass.
-        wait: Maximum time in seconds that an idle server waits for further requests.
-
-    Raises:
-        InvalidParameter: An origin is none.
-        EddyError: Any error of an embedder, or of the reranker.
+        allowed_origins: Origins of pages whose scripts may ask, such as `http://localhost:3000`; `*` for any.
+        limits: Limits on sizes and time.
+        batch_tokens: Maximum number of input tokens in a batch; None: as many as the embedders take in a pass.
     """
-    check_origins(allowed_origins)
     limits = limits or Limits()
-    budget = batch_tokens or min(each.batch_tokens for each in embedders.values())
-    service = _Service(Engine(embedders, limits, reranker), names, limits, budget, wait)
+    budget = batch_tokens or min(embedder.batch_tokens for embedder in embedders.values())
+    service = _Service(Engine(embedders, limits, reranker), names, limits, budget)
 
-    @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        service.scheduler.start()
-        yield
-        await service.scheduler.close()
-
-    app = FastAPI(
-        title="Eddy",
-        version=__version__,
-        lifespan=lifespan,
-        exception_handlers=dict.fromkeys((ApiError, ClientDisconnect, HTTPException, Exception), _handle_error),
-        # No documentation pages: they would load scripts from other hosts.
-        docs_url=None,
-        redoc_url=None,
-    )
+    handlers: Any = dict.fromkeys((RequestRefused, HTTPException, Exception), _handle_error)
+    # No documentation pages: they would load scripts from other hosts.
+    app = FastAPI(title="Eddy", version=__version__, exception_handlers=handlers, docs_url=None, redoc_url=None)
     app.state.service = service
-    app.add_middleware(AccessMiddleware, keys=keys or Keys(), hosts=hosts, metrics=service.metrics)
+    access: Any = {"hosts": hosts, "origins": allowed_origins, "keys": keys, "open_paths": ("/health",)}
+    body: Any = {"body_bytes": lambda _: limits.body_bytes, "body_seconds": limits.body_seconds}
+    app.add_middleware(HttpGuard, error_body=_error_body, **access, **body)
     if allowed_origins:  # in front of the keys, which a browser's first question does not have
         app.add_middleware(
             CORSMiddleware,
@@ -101,198 +75,116 @@ def create_app(
             expose_headers=("x-eddy-method", "x-eddy-fingerprint", "retry-after"),
             allow_private_network=True,
         )
-    app.post("/v1/embeddings", openapi_extra=_body_of(EmbeddingRequest))(service.embeddings)
-    for path in RERANK_PATHS:
-        app.post(path, openapi_extra=_body_of(RerankRequest))(service.rerank)
+    for path in ("/v1/embeddings", *RERANK_PATHS):
+        app.post(path)(service.answer)
     app.get("/v1/models")(service.models)
     app.get("/v1/models/{name:path}")(service.model)
-    app.get("/health")(service.health)
-    app.get("/metrics")(service.render_metrics)
+    app.get("/health")(lambda: {"status": "ok"})
     return app
 
 
-def _body_of(kind: type[EmbeddingRequest | RerankRequest]) -> dict[str, Any]:
-    content = {"application/json": {"schema": kind.model_json_schema()}}
-    return {"requestBody": {"required": True, "content": content}}
-
-
 class _Service:
-    def __init__(self, engine: Engine, names: Sequence[str], limits: Limits, batch_tokens: int, wait: float) -> None:
-        self._engine = engine
-        self._names = list(dict.fromkeys(names))
-        self._limits = limits
-        self._bodies = PendingBodies(limits)
-        self._unsent = UnsentResponses()
-        self._in_progress = 0
+    def __init__(self, engine: Engine, names: Sequence[str], limits: Limits, budget: int) -> None:
+        self._engine, self._names, self._limits = engine, list(dict.fromkeys(names)), limits
         self._created = int(time.time())
-        # Threads beside the model's, so that counting tokens does not wait for the model.
-        self._threads = anyio.CapacityLimiter(2)
-        self.metrics = Metrics()
-        self.scheduler: Scheduler[BatchKey | Question, str, InputVectors | float] = Scheduler(
-            engine.run,
-            budget=batch_tokens,
-            wait=wait,
-            max_pending=limits.pending_tokens,
-            observe=self.metrics.count_batch,
-        )
-        self.metrics.set_model(self._names[0], engine.fingerprints)
-        gauge = self.metrics.add_gauge
-        gauge("eddy_pending_tokens", "Tokens accepted and not done.", lambda: self.scheduler.pending)
-        gauge("eddy_pending_requests", "Requests read and not answered.", lambda: self._in_progress)
-        gauge("eddy_pending_bytes", "Of bodies not checked yet.", lambda: self._bodies.size)
-        gauge("eddy_unsent_bytes", "Of answers that are being sent.", lambda: self._unsent.size)
-        gauge("eddy_windowed_inputs", "Inputs that exceeded the model's window.", engine.windowed_texts)
+        # Beside the thread of the model, so that counting tokens and writing answers do not wait for it.
+        self._threads = ThreadPoolExecutor(2, "eddy-request")
+        self.batcher = Batcher(engine.run, budget, WAIT)
 
-    async def embeddings(self, http: Request) -> Response:
-        """Embed the inputs of a request."""
-        return await self._answer(http, EmbeddingRequest)
-
-    async def rerank(self, http: Request) -> Response:
-        """Sort the documents of a request by how well they answer its question."""
-        self._engine.required_reranker()
-        return await self._answer(http, RerankRequest)
-
-    async def _answer(self, http: Request, kind: type[EmbeddingRequest | RerankRequest]) -> Response:
-        # A page of another origin cannot send this content type without asking first.
-        content_type = http.headers.get("content-type", "").partition(";")[0]
-        if content_type.strip().lower() != "application/json":
-            raise ApiError(415, "The header Content-Type must be application/json.", code="unsupported_media_type")
-        if (coding := http.headers.get("content-encoding", "identity").lower()) != "identity":
-            message = f"The body is encoded ({coding:.40}), which this server does not read; send plain JSON."
-            plain = {"accept-encoding": "identity"}
-            raise ApiError(415, message, code="unsupported_media_type", headers=plain)
-        body = bytearray()
+    async def answer(self, http: Request) -> Response:
+        """Embed the inputs of a request, or sort its documents by how well they answer its question."""
+        kind = RerankRequest if http.url.path.endswith("/rerank") else EmbeddingRequest
+        kind_of_body = http.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind_of_body != "application/json" or "content-encoding" in http.headers:
+            message = "Send JSON that is not compressed, with the header Content-Type: application/json."
+            raise RequestRefused(415, message, code="unsupported_media_type")
+        body = await http.body()
+        # What comes behind the body is that the client has left.
+        work, left = asyncio.ensure_future(self._run(kind, body)), asyncio.ensure_future(http.receive())
         try:
-            await self._bodies.receive(http, body)
-            with self._admitted():
-                request, prepared = await self._in_thread(self._prepare, kind, body)
-                self._bodies.release(body)
-                return await _unless_disconnected(http, partial(self._run, request, prepared))
+            await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
+            return work.result() if work.done() else Response(status_code=499)  # which nobody gets
         finally:
-            self._bodies.release(body)
+            work.cancel()
+            left.cancel()
 
-    @contextmanager
-    def _admitted(self) -> Iterator[None]:
-        if self._in_progress >= self._limits.requests or self._unsent.size > self._limits.unsent_bytes:
-            raise rate_limited(self.scheduler.seconds_left())
-        self._in_progress += 1
-        try:
-            yield
-        finally:
-            self._in_progress -= 1
-
-    async def _run(self, request: EmbeddingRequest | RerankRequest, prepared: PreparedRequest) -> Response:
-        try:
-            results = await self.scheduler.submit(prepared.key, prepared.texts, prepared.counts)
-        except Overloaded as error:
-            raise rate_limited(error.retry_after) from None
-        except Closing:
-            raise ApiError(503, "The server is shutting down.", kind="server_error") from None
-        except ItemFailed as error:
-            api_error = to_api_error(error.__cause__, request.plural, error.index)
-            if api_error.status >= 500:
-                log.error("the model failed on an input", exc_info=error.__cause__)
-            raise api_error from None
-        tokens, headers = sum(prepared.counts), dict[str, str]()
+    async def _run(self, kind: type[EmbeddingRequest | RerankRequest], body: bytes) -> Response:
+        in_thread = asyncio.get_running_loop().run_in_executor
+        request = await in_thread(self._threads, parse_request, kind, body, self._limits)
+        self.model(request.model)
+        job, texts, counts = await in_thread(self._threads, self._engine.prepare, request)
+        tokens = sum(counts)
+        if self.batcher.pending and self.batcher.pending + tokens > self._limits.pending_tokens:
+            message = f"The server has as much waiting as it accepts. Please try again in {RETRY_SECONDS}s."
+            later = {"retry-after": str(RETRY_SECONDS)}
+            raise RequestRefused(429, message, later, type="requests", code="rate_limit_exceeded")
+        results = await self.batcher.submit(job, texts, counts)
+        for index, result in enumerate(results):
+            if isinstance(result, Exception):
+                raise refusal_of(result, request.plural, index)
+        head = {"model": request.model, "usage": {"prompt_tokens": tokens, "total_tokens": tokens}}
         if isinstance(request, RerankRequest):
-            role, content = "judged", rerank_json(cast("list[float]", results), request, tokens)
-        else:
-            key, vectors = cast("BatchKey", prepared.key), cast("list[InputVectors]", results)
-            write = partial(embeddings_json, vectors, request, tokens, self._engine.embedders[key.method].normalize)
-            large = sum(each.vectors.size for each in vectors) > SMALL_RESPONSE
-            role, content = key.role, await self._in_thread(write) if large else write()
-            headers = {"x-eddy-method": json.dumps(key.method)[1:-1]}
-            headers["x-eddy-fingerprint"] = self._engine.fingerprints[key.method]
-        self.metrics.count_inputs(role, len(prepared.texts), tokens)
-        return CountedResponse(content, headers, self._unsent)
+            return Response(_rerank_json(results, request, head), media_type="application/json")
+        normalize = self._engine.embedders[job.method].normalize
+        content = await in_thread(self._threads, _embeddings_json, results, request, head, normalize)
+        fingerprint = self._engine.fingerprints[job.method]
+        headers = {"x-eddy-method": json.dumps(job.method)[1:-1], "x-eddy-fingerprint": fingerprint}
+        return Response(content, headers=headers, media_type="application/json")
 
-    async def models(self) -> dict[str, Any]:
+    def models(self) -> dict[str, Any]:
         """List the names of the model."""
-        return {"object": "list", "data": [self._describe(name) for name in self._names]}
+        return {"object": "list", "data": [self.model(name) for name in self._names]}
 
-    async def model(self, name: str) -> dict[str, Any]:
+    def model(self, name: str) -> dict[str, Any]:
         """Describe the model under one of its names."""
-        return self._describe(name)
-
-    async def health(self) -> dict[str, str]:
-        """Confirm that the server answers requests."""
-        return {"status": "ok"}
-
-    async def render_metrics(self) -> Response:
-        """Give the metrics to Prometheus."""
-        return Response(self.metrics.render(), media_type=CONTENT_TYPE_LATEST)
-
-    def _prepare(
-        self, kind: type[EmbeddingRequest | RerankRequest], body: bytearray
-    ) -> tuple[EmbeddingRequest | RerankRequest, PreparedRequest]:
-        request = parse_request(kind, body, self._limits)
-        self._check_name(request.model)
-        prepared = self._engine.prepare(request)
-        if isinstance(request, EmbeddingRequest):
-            # Without the inputs: token ids take several times as much memory as their text.
-            request = request.model_copy(update={"input": ""})
-        return request, prepared
-
-    def _describe(self, name: str) -> dict[str, Any]:
-        self._check_name(name)
-        default = self._engine.embedders[self._engine.default]
-        return {
-            "id": name,
-            "object": "model",
-            "created": self._created,
-            "owned_by": "eddy",
-            "dimension": default.dimension,
-            "max_length": default.max_length,
-            "method": self._engine.default,
-            "methods": self._engine.fingerprints,
-            "rerank": self._engine.reranker is not None,
-        }
-
-    def _check_name(self, name: str) -> None:
         if name not in self._names:
-            raise ApiError(
-                404,
-                f"The model `{name[:80]}` does not exist or you do not have access to it. Served here: "
-                f"{', '.join(self._names)}.",
-                param="model",
-                code="model_not_found",
-            )
-
-    async def _in_thread(self, function: Callable[..., Result], *arguments: Any) -> Result:
-        return await anyio.to_thread.run_sync(function, *arguments, limiter=self._threads)
+            message = f"The model `{name[:80]}` does not exist or you do not have access to it. Served here: "
+            raise RequestRefused(404, f"{message}{', '.join(self._names)}.", param="model", code="model_not_found")
+        engine = self._engine
+        default = engine.embedders[engine.default]
+        about = {"id": name, "object": "model", "created": self._created, "owned_by": "eddy"}
+        about |= {"dimension": default.dimension, "max_length": default.max_length, "method": engine.default}
+        return {**about, "methods": engine.fingerprints, "rerank": engine.reranker is not None}
 
 
-async def _unless_disconnected(http: Request, work: Callable[[], Awaitable[Response]]) -> Response:
-    """Wait for a response; if the client disconnects before, cancel the work and raise `ClientDisconnect`."""
-    async with anyio.create_task_group() as group:
+def _embeddings_json(vectors: list[Floats], request: EmbeddingRequest, head: dict[str, Any], normalize: bool) -> bytes:
+    """Serialize the response of `/v1/embeddings`; "base64" encodes the bytes of little-endian float32."""
+    rows = []
+    for index, whole in enumerate(vectors):  # one by one: a single call for all would hold the GIL
+        vector = whole[: request.dimensions]
+        if normalize and len(vector) < len(whole):
+            length = np.linalg.norm(vector.astype(np.float64))
+            vector = (vector / max(length, np.finfo(np.float32).tiny)).astype(np.float32)
+        coded = request.encoding_format == "base64"
+        encoded = base64.b64encode(vector.astype("<f4").tobytes()).decode() if coded else vector
+        row = {"object": "embedding", "index": index, "embedding": encoded}
+        rows.append(orjson.dumps(row, option=orjson.OPT_SERIALIZE_NUMPY))
+    return b"".join((orjson.dumps({"object": "list", **head})[:-1], b',"data":[', b",".join(rows), b"]}"))
 
-        async def watch() -> None:
-            while (await http.receive())["type"] != "http.disconnect":
-                pass
-            group.cancel_scope.cancel()
 
-        group.start_soon(watch)
-        try:
-            return await work()
-        except ApiError as error:
-            return error.response()
-        finally:
-            group.cancel_scope.cancel()
-    raise ClientDisconnect
+def _rerank_json(scores: list[float], request: RerankRequest, head: dict[str, Any]) -> bytes:
+    """Serialize the response of `/v1/rerank`, best first."""
+    results = []
+    for index in sorted(range(len(scores)), key=lambda index: -scores[index])[: request.top_n]:
+        document = {"document": {"text": request.documents[index]}} if request.return_documents else {}
+        results.append({"index": index, "relevance_score": scores[index], **document})
+    return orjson.dumps({"id": f"rerank-{uuid.uuid4().hex}", **head, "results": results})
+
+
+def _error_body(refused: RequestRefused) -> dict[str, Any]:
+    """An error as clients read it: OpenAI's `error` with message, type, param and code; Jina's and vLLM's `detail`."""
+    kind = "server_error" if refused.status >= 500 else "invalid_request_error"
+    error = {"message": str(refused), "type": kind, "param": None, "code": None, **refused.more}
+    return {"error": error, "detail": str(refused)}
 
 
 async def _handle_error(http: Request, error: Exception) -> Response:
-    if isinstance(error, ClientDisconnect):
-        return Response(status_code=CLIENT_DISCONNECTED)
     if isinstance(error, HTTPException):
-        unknown = error.status_code == 404
-        what = "Invalid URL" if unknown else "Invalid method for URL"
-        hint = f" Served here: {', '.join(sorted(PATHS))}; a client's base URL ends in /v1." if unknown else ""
-        if http.method == "OPTIONS" and (origin := http.headers.get("origin")):
-            hint = f" For a page's scripts, start the server with --allowed-origin {origin:.80}."
-        message = f"{what} ({http.method} {http.url.path[:80]}).{hint}"
-        error = ApiError(error.status_code, message, headers=error.headers)
-    elif not isinstance(error, ApiError):
+        paths = ", ".join(("/v1/embeddings", "/v1/models", *RERANK_PATHS, "/health"))
+        message = f"{error.detail} ({http.method} {http.url.path[:80]}). Served here: {paths}; a client's base URL ends"
+        error = RequestRefused(error.status_code, f"{message} in /v1.", dict(error.headers or {}))
+    elif not isinstance(error, RequestRefused):
         # uvicorn logs the traceback; the client has no use for it.
-        error = server_error("The server had an error while processing your request.")
-    return error.response()
+        error = RequestRefused(500, "The server had an error while processing your request.")
+    content = json.dumps(_error_body(error))  # in ASCII: a message may hold half a character that a client sent
+    return Response(content, error.status, error.headers, "application/json")

@@ -2,67 +2,32 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from eddy_embed import Embedder, Reranker, methods
-from eddy_embed.errors import (
-    IncompatibleMethods,
-    InvalidParameter,
-    InvalidText,
-    NotFinite,
-    TextTooLong,
-    UnsupportedModel,
-)
-from eddy_embed.integrations import PASSAGE_SIZE, TextRole, first_tokens, isolate_failures, open_embedder, open_model
-from eddy_embed.integrations.settings import EmbedderSettings
-from openai_eddy.errors import ApiError, invalid_request, server_error
-from openai_eddy.limits import Limits
-from openai_eddy.request import EmbeddingRequest, RerankRequest, Unit, check_size
+from eddy_embed import Embedder, Reranker, errors, methods
+from eddy_embed.integrations import EmbedderSettings, filled, first_tokens, isolate_failures, open_embedder, open_model
+from eddy_embed.integrations.http_guard import RequestRefused
+from eddy_embed.integrations.shared_rerankers import scores_with_blank
+from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, check_size, invalid
 
-LOADING = ("device", "dtype", "revision", "trust_remote_code", "local_files_only")
+LOADING = ("device", "dtype", "revision", "cache_folder", "trust_remote_code", "local_files_only", "model_kwargs")
 """Settings of loading a model, which several methods and the reranker share."""
+AT_FAULT = (errors.TextTooLong, errors.InvalidText, errors.InvalidParameter, errors.IncompatibleMethods)
 WARM_UP = "The ferry leaves at noon."
 
 
 @dataclass(frozen=True)
-class BatchKey:
-    """What inputs must have in common to share a batch of vectors."""
+class Job:
+    """What texts must have in common to share a batch: a method and whether they are queries, or their question."""
 
-    method: str
-    role: TextRole = "document"
-    unit: Unit = "document"
-    passage_size: int = PASSAGE_SIZE
-    late: bool = True
-
-
-@dataclass(frozen=True)
-class Question:
-    """What documents must have in common to be judged in one batch."""
-
-    text: str
-
-
-@dataclass(frozen=True, eq=False)
-class InputVectors:
-    """The vectors of one input."""
-
-    vectors: NDArray[np.float32]  # shape (vectors, dimension)
-    spans: NDArray[np.int64] | None = None  # (vectors, 3): start, end, tokens; None for a whole input
-
-
-@dataclass(frozen=True)
-class PreparedRequest:
-    """A request ready for the queue."""
-
-    key: BatchKey | Question
-    texts: list[str]
-    counts: list[int]  # number of tokens of each text; of a document that is judged, those around it too
+    method: str = ""
+    is_query: bool = False
+    question: str | None = None
 
 
 class Engine:
@@ -70,207 +35,103 @@ class Engine:
 
     def __init__(self, embedders: Mapping[str, Embedder], limits: Limits, reranker: Reranker | None = None) -> None:
         """Have each model read one text, so that failures surface here and not at the first request."""
-        self.embedders, self.reranker = dict(embedders), reranker
+        self.embedders, self.reranker, self._limits = dict(embedders), reranker, limits
         self.default = next(iter(self.embedders))
-        self._limits = limits
         # Computed now: reading all tensors for the first time takes seconds on a large model.
-        self.fingerprints = {name: each.fingerprint for name, each in self.embedders.items()}
-        for each in self.embedders.values():
-            each.encode_document(WARM_UP)
+        self.fingerprints = {name: embedder.fingerprint for name, embedder in self.embedders.items()}
+        for embedder in self.embedders.values():
+            embedder.encode_document(WARM_UP)
         if reranker is not None:
             reranker.scores(WARM_UP, WARM_UP)
 
-    def required_reranker(self) -> Reranker:
-        """The reranker; where there is none, `ApiError` says how to start a server that has one."""
-        if self.reranker is None:
-            raise ApiError(
-                404,
-                "This server does not re-rank: start it with `eddy serve MODEL --rerank`, or with "
-                "`create_app(..., reranker=)`.",
-                code="rerank_not_served",
-            )
-        return self.reranker
-
-    def prepare(self, request: EmbeddingRequest | RerankRequest) -> PreparedRequest:
-        """Validate a request against the model and count its tokens. Slow: not for the event loop's thread."""
-        prepared = self._to_judge(request) if isinstance(request, RerankRequest) else self._to_embed(request)
-        for index, count in enumerate(prepared.counts):
+    def prepare(self, request: EmbeddingRequest | RerankRequest) -> tuple[Job, list[str], list[int]]:
+        """Check a request; return what its texts have in common, the texts, and how many tokens each has."""
+        job, texts, counts = self._judging(request) if isinstance(request, RerankRequest) else self._embedding(request)
+        for index, count in enumerate(counts):
             check_size(f"{request.plural}[{index}]", count, "tokens", self._limits.input_tokens)
-        if (total := sum(prepared.counts)) > (most := self._limits.request_tokens):
-            raise invalid_request(
-                f"'{request.plural}' has {total} tokens in all, more than this server's {most} for a request; send it "
-                "in several.",
-                request.plural,
-                "max_tokens_per_request",
-            )
-        return prepared
+        if (total := sum(counts)) > (most := self._limits.request_tokens):
+            message = f"'{request.plural}' has {total} tokens in all, more than this server's {most} for a request"
+            raise invalid(f"{message}; send it in several.", request.plural, "max_tokens_per_request")
+        return job, texts, counts
 
-    def _to_judge(self, request: RerankRequest) -> PreparedRequest:
-        texts, reranker = request.documents, self.required_reranker()
-        if request.max_tokens_per_doc is not None:
-            texts = reranker.truncate(texts, request.max_tokens_per_doc)
+    def _judging(self, request: RerankRequest) -> tuple[Job, list[str], list[int]]:
+        if self.reranker is None:
+            message = "This server does not re-rank: start it with `eddy serve MODEL --rerank`"
+            raise RequestRefused(404, f"{message}, or with `create_app(..., reranker=)`.", code="rerank_not_served")
+        query, texts, most = request.query, filled(request.documents), request.cut
         try:
-            if (most := request.truncate_prompt_tokens) is not None:
-                texts = reranker.truncate(texts, None if most == -1 else most, query=request.query)
-            counts = reranker.count_tokens(request.query, texts)
-        except TextTooLong as error:
-            raise invalid_request(f"'query': {error}.", "query", "context_length_exceeded") from None
-        return PreparedRequest(Question(request.query), texts, counts)
+            if request.max_tokens_per_doc is not None:
+                texts = self.reranker.truncate(texts, request.max_tokens_per_doc)
+            if most is not None:
+                texts = self.reranker.truncate(texts, None if most == -1 else most, query=query)
+            counts = self.reranker.count_tokens(query, texts)
+        except errors.TextTooLong as error:
+            raise invalid(f"'query': {error}.", "query", "context_length_exceeded") from None
+        blank = [not document.strip() for document in request.documents]
+        return Job(question=query), ["" if none else text for none, text in zip(blank, texts, strict=True)], counts
 
-    def _to_embed(self, request: EmbeddingRequest) -> PreparedRequest:
-        method = request.method or self.default
+    def _embedding(self, request: EmbeddingRequest) -> tuple[Job, list[str], list[int]]:
+        method, most = request.method or self.default, request.cut
         if method not in self.embedders:
-            raise invalid_request(
-                f"'method' is {method!r:.80}; this server was started with {', '.join(self.embedders)}.", "method"
-            )
+            listed = ", ".join(self.embedders)
+            raise invalid(f"'method' is {method!r:.80}; this server was started with {listed}.", "method")
         embedder = self.embedders[method]
         if request.dimensions is not None and request.dimensions > embedder.dimension:
-            raise invalid_request(
-                f"'dimensions' is {request.dimensions}; the vectors of this model have {embedder.dimension}.",
-                "dimensions",
-            )
-        late = embedder.reads_late if request.late is None else request.late
-        if late and request.unit != "document" and not embedder.can_embed_spans:
-            raise invalid_request(
-                f"'late': {method} reads one token for the whole text, so parts have no vectors in the pass over it; "
-                "say false, or leave it out.",
-                "late",
-            )
-        texts = [_text_of(index, each, embedder) for index, each in enumerate(request.inputs)]
-        if (most := request.truncate_prompt_tokens) is not None:
-            texts = first_tokens(embedder, texts, None if most == -1 else most, role=request.text_role)
-        counts = embedder.count_tokens(texts)
-        if 0 in counts:
-            message = f"'input[{counts.index(0)}]' has no tokens in this model's vocabulary; leave it out."
-            raise invalid_request(message, "input")
-        if embedder.settings["overflow"] == "error":
-            _refuse_long(embedder.count_tokens(texts, role=request.text_role), embedder.max_length)
-        if request.unit == "document":
-            return PreparedRequest(BatchKey(method, request.text_role), texts, counts)
-        key = BatchKey(method, request.text_role, request.unit, request.passage_size, late)
-        return PreparedRequest(key, texts, counts)
+            message = f"'dimensions' is {request.dimensions}; the vectors of this model have {embedder.dimension}."
+            raise invalid(message, "dimensions")
+        if request.normalize not in (None, embedder.normalize):
+            message = f"'normalize' is {request.normalize}; the server makes vectors with {embedder.normalize}."
+            raise invalid(message, "normalize")
+        texts, role = filled(request.input), "query" if (request.role or "").endswith("query") else "document"
+        if most is not None:
+            texts = first_tokens(embedder, texts, None if most == -1 else most, role=role)
+        return Job(method, role == "query"), texts, embedder.count_tokens(texts)
 
-    def run(self, key: BatchKey | Question, texts: list[str]) -> Sequence[InputVectors | float | Exception]:
+    def run(self, job: Job, texts: list[str]) -> Sequence[Any]:
         """Embed or judge texts of several requests; a text that fails gets its error, the others their results.
 
-        A judged text gets the mean log-probability of the question's tokens.
+        The result of a text is its vector, shape (dimension,), or the probability of the question, from 0 to 1.
         """
-        if isinstance(key, Question):
-            return isolate_failures(lambda some: _judge(self.required_reranker(), key.text, some), texts)
-        embedder = self.embedders[key.method]
-        return isolate_failures(lambda some: _embed(embedder, key, some), texts)
+        return isolate_failures(lambda some: self._run(job, some), texts)
 
-    def windowed_texts(self) -> int:
-        """Number of texts so far that exceeded the model's window."""
-        return sum(each.counts.windowed_texts for each in self.embedders.values())
+    def _run(self, job: Job, texts: list[str]) -> Sequence[Any]:
+        if job.question is not None and self.reranker is not None:
+            scores = scores_with_blank(self.reranker, job.question, texts, show_progress=False)
+            if np.isnan(scores).any():
+                raise errors.NotFinite(f"text {int(np.isnan(scores).argmax())} gave NaN as its score")
+            return np.exp(scores.astype(np.float64)).tolist()  # type: ignore[no-any-return]
+        embedder = self.embedders[job.method]
+        encode = embedder.encode_query if job.is_query else embedder.encode_document
+        # Copies: a view would keep the vectors of the whole batch until the last input of its request is done.
+        return [vector.copy() for vector in encode(texts, show_progress=False)]
 
 
 def open_models(
-    model: str, method_texts: Sequence[str], *, post: Path | None = None, rerank: bool = False, **options: Any
+    model: str, method_texts: Sequence[str], *, rerank: bool = False, **options: Any
 ) -> tuple[dict[str, Embedder], Reranker | None]:
-    """Open an embedder for each method, and a reranker; they share one loaded model.
-
-    Args:
-        model: Name, path or Hugging Face id as for `Embedder`.
-        method_texts: Text forms of methods, at least one; the keys of the embedders.
-        post: File of fitted post-processing, for the methods that have some.
-        rerank: Load all layers and the language-model head, and open a reranker too.
-        **options: Further arguments of `Embedder`.
-
-    Raises:
-        InvalidParameter: Several methods for a model with a pooling of its own, or `post` without a method to use it.
-        UnsupportedModel: With `rerank`, a model that gives no probabilities of words.
-        EddyError: Any other error of `Embedder`.
-    """
-    parsed = {text: methods.parse(text) for text in dict.fromkeys(method_texts)}  # misspelt: fails before loading
-    fitted = {text for text, method in parsed.items() if method.post is not None and method.post.learns}
-    if post is not None and not fitted:
-        raise InvalidParameter(
-            f"--post {post}: none of {', '.join(parsed)} has post-processing; join some, as in +whiten"
-        )
-    posts = {text: {"fitted": str(post)} for text in fitted} if post is not None else {}
+    """Open an embedder for each method, with arguments of `Embedder`, and a reranker, which share one loaded model."""
+    for text in method_texts:
+        methods.parse(text)  # misspelt: fails before loading
     live = reranker = None
-    if len(parsed) > 1 or rerank:
-        defaults = EmbedderSettings.model_fields
-        loading: dict[str, Any] = {name: options.pop(name, defaults[name].default) for name in LOADING}
-        opened = open_model(
-            *(model, methods.plain(), None),
-            **loading,
-            cache_folder=None,
-            model_kwargs={},
-            show_progress=False,
-            head=rerank,
-        )
+    if len(method_texts) > 1 or rerank:
+        settings = EmbedderSettings(model_name=model, **options)
+        loading: dict[str, Any] = {name: getattr(settings, name) for name in LOADING}
+        opened = open_model(model, methods.plain(), None, show_progress=False, head=rerank, **loading)
         if opened.trained is not None:
-            raise InvalidParameter(
-                f"{model} brings a pooling of its own, and serves one method; start a server for each"
-            )
-        live, options["dtype"] = (opened.model, opened.tokenizer), "auto"
+            raise errors.InvalidParameter(f"{model} has a pooling of its own: start a server for each method")
+        live, options = (opened.model, opened.tokenizer), {k: v for k, v in options.items() if k not in LOADING}
         if rerank:
-            shared = {name: options[name] for name in ("dtype", "max_length", "batch_tokens") if name in options}
-            reranker = Reranker(opened.model, tokenizer=opened.tokenizer, **shared)
-    settings = {
-        text: EmbedderSettings(model_name=model, method=text, **options, **posts.get(text, {})) for text in parsed
-    }
-    return {text: open_embedder(each, live) for text, each in settings.items()}, reranker
+            sizes = {"max_length": settings.max_length, "batch_tokens": settings.batch_tokens}
+            reranker = Reranker(opened.model, tokenizer=opened.tokenizer, **sizes)
+    each = {text: EmbedderSettings(model_name=model, method=text, **options) for text in method_texts}
+    return {text: open_embedder(settings, live) for text, settings in each.items()}, reranker
 
 
-def to_api_error(error: BaseException | None, plural: str, index: int) -> ApiError:
-    """The error that a client gets for an input, by its field and position, on which the model failed alone."""
+def refusal_of(error: Exception, plural: str, index: int) -> RequestRefused:
+    """What a client is told of an input, by its field and position, on which the model failed alone."""
     place = f"'{plural}[{index}]'"
-    message = str(error).replace("text 0", place, 1)
-    if isinstance(error, TextTooLong):
-        return invalid_request(message, plural, "context_length_exceeded")
-    if isinstance(error, InvalidText | InvalidParameter | IncompatibleMethods | UnsupportedModel):
-        return invalid_request(message, plural)
-    if isinstance(error, MemoryError):
-        return server_error(f"{place}: memory does not suffice for one pass; {error}")
-    return server_error(f"The model failed on {place} ({type(error).__name__}); see the server's log.")
-
-
-def _judge(reranker: Reranker, question: str, texts: list[str]) -> list[float]:
-    scores = reranker.scores(question, texts, show_progress=False)
-    if np.isnan(scores).any():
-        raise NotFinite(f"text {int(np.isnan(scores).argmax())} gave NaN as its score")
-    return [float(score) for score in scores]
-
-
-def _embed(embedder: Embedder, key: BatchKey, texts: list[str]) -> list[InputVectors]:
-    if key.unit == "document":
-        encode = embedder.encode_query if key.role == "query" else embedder.encode_document
-        # Copies: a view would keep the vectors of the whole batch until the last input of its request is done.
-        return [InputVectors(vector[None].copy()) for vector in encode(texts, show_progress=False)]
-    part: Any = f"{key.unit}s"
-    documents = embedder.encode_long(
-        texts, passage_size=key.passage_size, late=key.late, parts=(part,), show_progress=False
-    )
-    results = []
-    for document in documents:
-        parts = getattr(document, part)
-        spans = np.array([(each.start, each.end, each.n_tokens) for each in parts], np.int64)
-        results.append(InputVectors(np.stack([each.vector for each in parts]), spans))
-    return results
-
-
-def _text_of(index: int, value: str | list[int], embedder: Embedder) -> str:
-    if isinstance(value, str):
-        return value
-    try:
-        return embedder.text_of(value)
-    except InvalidText as error:
-        raise invalid_request(
-            f"'input[{index}]': {error} (LangChain's OpenAIEmbeddings sends another tokenizer's ids, unless it is made "
-            "with check_embedding_ctx_length=False.)",
-            "input",
-        ) from None
-
-
-def _refuse_long(lengths: list[int], most: int) -> None:
-    for index, length in enumerate(lengths):
-        if length > most:
-            raise invalid_request(
-                f"'input[{index}]' takes {length} tokens with what the method puts around it, {length - most} more "
-                f"than this model's maximum context length of {most}; split it.",
-                "input",
-                "context_length_exceeded",
-            )
+    if isinstance(error, AT_FAULT):
+        code = "context_length_exceeded" if isinstance(error, errors.TextTooLong) else None
+        return invalid(str(error).replace("text 0", place, 1), plural, code)
+    logging.getLogger("openai_eddy").error("the model failed on an input", exc_info=error)
+    return RequestRefused(500, f"The model failed on {place} ({type(error).__name__}); see the server's log.")

@@ -1,202 +1,99 @@
-"""Requests: receiving a body within limits, and the fields of its JSON."""
+"""Bodies of requests: their fields, those of other servers that mean the same, and limits that need no tokenizer."""
 
 from __future__ import annotations
 
+import json
 import reprlib
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, cast
+from typing import Annotated, Any, ClassVar, Literal
 
-import anyio
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Discriminator,
-    Field,
-    PositiveInt,
-    Tag,
-    ValidationError,
-    model_validator,
-)
-from pydantic_core import ErrorDetails, PydanticCustomError
-from starlette.requests import Request
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic_core import PydanticCustomError
 
-from eddy_embed.integrations import PASSAGE_SIZE, TextRole
-from openai_eddy.errors import ApiError, invalid_request, rate_limited
-from openai_eddy.limits import Limits
-
-Unit = Literal["document", "passage", "sentence"]
-InputType = Literal["search_document", "search_query", "document", "passage", "query", "classification", "clustering"]
-"""Of Cohere, Voyage and NVIDIA; the last two have the wording of documents."""
-Task = Literal["retrieval.passage", "retrieval.query", "text-matching", "classification", "separation", "clustering"]
-"""Of Jina."""
+from eddy_embed.integrations.http_guard import RequestRefused
 
 
-@dataclass
-class PendingBodies:
-    """Receives bodies, and counts the bytes of all that are being received or not validated yet."""
+@dataclass(frozen=True)
+class Limits:
+    """Limits of an endpoint on sizes and time."""
 
-    limits: Limits
-    size: int = 0
-
-    async def receive(self, http: Request, content: bytearray) -> None:
-        """Append a request's body to `content`, which counts until `release`.
-
-        Raises:
-            ApiError: The body is too large or too slow, or all of them together are too large.
-            ClientDisconnect: The client has closed the connection.
-        """
-        close = {"connection": "close"}  # so that the server does not read the rest
-        message = f"The body has more than this server's {self.limits.body_bytes} bytes; send several requests."
-        too_large = ApiError(413, message, code="request_too_large", headers=close)
-        if int(http.headers.get("content-length", 0)) > self.limits.body_bytes:
-            raise too_large
-        try:
-            with anyio.fail_after(self.limits.body_seconds):
-                async for part in http.stream():
-                    content += part
-                    self.size += len(part)
-                    if len(content) > self.limits.body_bytes:
-                        raise too_large
-                    if self.size > self.limits.pending_bytes:
-                        raise rate_limited(1)
-        except TimeoutError:
-            message = f"The body did not arrive within {self.limits.body_seconds:g} s."
-            raise ApiError(408, message, code="request_timeout", headers=close) from None
-
-    def release(self, content: bytearray) -> None:
-        """Free the memory of a body; a second call does nothing."""
-        self.size -= len(content)
-        content.clear()
+    inputs: int = 2048  # in a request
+    input_characters: int = 1_000_000  # in an input, checked before it becomes tokens
+    input_tokens: int = 65_536  # in an input
+    request_tokens: int = 300_000  # in a request
+    pending_tokens: int = 600_000  # accepted and not embedded yet
+    body_bytes: int = 8 * 2**20  # of a request
+    body_seconds: float = 60.0  # for the body of a request to arrive
 
 
-def _form_of_input(value: Any) -> str | None:
-    if isinstance(value, str):
-        return "text"
-    if not isinstance(value, list):
-        return None
-    first = value[0] if value else ""
-    return "texts" if isinstance(first, str) else "several ids" if isinstance(first, list) else "ids"
+def invalid(message: str, param: str | None, code: str | None = None) -> RequestRefused:
+    """Status 400: a field of the request is wrong."""
+    return RequestRefused(400, message, param=param, code=code)
 
 
-# The first bad item ends validation: a body may hold a million of them.
-TokenIds = Annotated[list[Annotated[int, Field(ge=0, lt=2**31)]], Field(min_length=1, fail_fast=True)]
-Inputs = Annotated[
-    Annotated[str, Tag("text")]
-    | Annotated[list[str], Field(min_length=1, fail_fast=True), Tag("texts")]
-    | Annotated[TokenIds, Tag("ids")]
-    | Annotated[list[TokenIds], Field(fail_fast=True), Tag("several ids")],
-    Discriminator(
-        _form_of_input,
-        custom_error_type="input",
-        custom_error_message="Input should be a string, a list of strings, a list of token ids or a list of such lists",
-    ),
-]
-
-
-def _text_of_document(value: Any) -> Any:
-    if isinstance(value, str):
-        return value
-    if not isinstance(value, dict) or list(value) != ["text"] or not isinstance(value["text"], str):
-        raise PydanticCustomError("document", 'Input should be a string or {"text": a string}')
-    return value["text"]
-
-
-def _not_zero(value: int) -> int:
-    if value == 0:
-        raise PydanticCustomError("nothing", "0 leaves nothing to read; send -1 or more")
+def _checked_text(value: Any) -> Any:
+    """A text as it is or in an object, in which some servers take images too."""
+    if isinstance(value, dict) and value.keys() <= {"text", "type"} and value.get("type", "text") == "text":
+        value = value.get("text")
+    if not isinstance(value, str):
+        raise PydanticCustomError("text", 'Input should be a string or {"text": a string}')
+    if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise PydanticCustomError("half", "holds half a character (a lone surrogate, as of half an emoji); drop it")
     return value
 
 
-Truncation = Annotated[int, Field(ge=-1), AfterValidator(_not_zero)]
-Document = Annotated[str, BeforeValidator(_text_of_document, json_schema_input_type=str | dict[Literal["text"], str])]
+def _also(*names: str) -> Any:
+    """A field that other servers call otherwise; two of its names in one request are refused."""
+    return Field(None, validation_alias=AliasChoices(*names))
+
+
+Text = Annotated[str, BeforeValidator(_checked_text)]
+# The first bad item ends validation: a body may hold a million of them.
+Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
+Role = Literal["document", "query", "passage", "search_document", "search_query", "retrieval.passage"]
+OtherRole = Literal["retrieval.query", "text-matching", "classification", "separation", "clustering"]
 
 
 class ApiRequest(BaseModel):
-    """The body of a request. Unknown fields are refused; null is as if the field were left out."""
+    """The body of a request. Unknown fields are refused; null is as if the field were left out.
+
+    Fields of other servers are taken with the values that change nothing here, or that this server has a word for.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
     plural: ClassVar[str]  # the field with the inputs
 
     model: str
+    # As vLLM: read so many tokens of an input, or of query and document; -1: as many as one pass takes.
+    truncate_prompt_tokens: PositiveInt | Literal[-1] | None = None
+    # True and END as -1; otherwise texts are read to their end.
+    truncate: Literal[False, True, "NONE", "END"] | None = _also("truncate", "truncation")
+    user: Any = None
+    metadata: Any = None
+    priority: Literal[0] | None = None
+    add_special_tokens: Literal[True] | None = None
 
     @property
-    def inputs(self) -> list[Any]:
-        """The texts that the model reads, or lists of their token ids."""
-        raise NotImplementedError
-
-    def check_fields(self, limits: Limits) -> None:
-        """Raise `ApiError` where fields do not go together, or one beside the inputs exceeds a limit."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _check_names(cls, body: Any) -> Any:
-        if not isinstance(body, dict):
-            raise invalid_request(f"The body must be a JSON object, not a {type(body).__name__}.", None)
-        if unknown := ", ".join(name for name in body if name not in cls.model_fields):
-            known = ", ".join(cls.model_fields)
-            raise invalid_request(f"Unrecognized request argument supplied: {unknown:.80}. Known: {known}.", None)
-        # A client may send null for a field that it leaves open.
-        return {name: value for name, value in body.items() if value is not None}
-
-
-Asked = TypeVar("Asked", bound=ApiRequest)
+    def cut(self) -> int | None:
+        """How many tokens are read; None: all, -1: as many as one pass takes."""
+        return self.truncate_prompt_tokens or (-1 if self.truncate in (True, "END") else None)
 
 
 class EmbeddingRequest(ApiRequest):
-    """The fields of OpenAI's API, and those that it does not have, each with a description."""
+    """The fields of OpenAI's API, and those that it does not have."""
 
     plural = "input"
 
-    input: Inputs
-    encoding_format: Literal["float", "base64"] = "float"
-    dimensions: PositiveInt | None = Field(
-        None, description="Keep so many of a vector's first numbers, and give it length 1 again."
-    )
-    user: Any = Field(None, description="Ignored.")
-    input_type: InputType | None = Field(None, description="As `role`, in the words of Cohere, Voyage and NVIDIA.")
-    task: Task | None = Field(None, description="As `role`, in the words of Jina.")
-    truncate_prompt_tokens: Truncation | None = Field(
-        None, description="As vLLM: read so many of an input's first tokens; -1: as many as one pass takes."
-    )
-    role: TextRole = Field(
-        "document", description="Whether the inputs are documents or queries, which may have a wording of their own."
-    )
-    method: str | None = Field(
-        None, description="One of those that the server was started with; the first of them by default."
-    )
-    unit: Unit = Field(
-        "document", description="One vector for each input (document), or one for each of its passages or sentences."
-    )
-    passage_size: PositiveInt = Field(PASSAGE_SIZE, description="With unit passage: most tokens in one.")
-    late: bool | None = Field(
-        None, description="With unit passage or sentence: whether they are read out of the pass over the whole input."
-    )
-
-    @property
-    def inputs(self) -> list[Any]:
-        """The inputs as a list, also if there is one: texts, or lists of token ids."""
-        alone = _form_of_input(self.input) in ("text", "ids")
-        return [self.input] if alone else cast("list[Any]", self.input)
-
-    @property
-    def text_role(self) -> TextRole:
-        """What the inputs are, by `role` or by another API's name for it."""
-        asked = (self.input_type or self.task or self.role).endswith("query")
-        return "query" if asked else "document"
-
-    def check_fields(self, limits: Limits) -> None:
-        """Raise `ApiError` where fields do not go together."""
-        named = [name for name in ("role", "input_type", "task") if name in self.model_fields_set]
-        if len(named) > 1:
-            raise invalid_request(f"'{named[0]}' and '{named[1]}' say the same in two ways; send one.", named[1])
-        if self.unit != "document" and self.text_role == "query":
-            raise invalid_request("A query has one vector for each input; use unit document.", "unit")
-        if self.unit != "passage" and "passage_size" in self.model_fields_set:
-            raise invalid_request("'passage_size' is for unit passage.", "passage_size")
-        if self.unit == "document" and "late" in self.model_fields_set:
-            raise invalid_request("'late' is for unit passage or sentence.", "late")
+    input: Annotated[Texts, BeforeValidator(lambda value: value if isinstance(value, list) else [value])]
+    encoding_format: Literal["float", "base64"] | None = _also("encoding_format", "embedding_type")
+    embedding_types: list[Literal["float"]] | None = None
+    output_dtype: Literal["float"] | None = None
+    dimensions: PositiveInt | None = _also("dimensions", "output_dimension")  # the first numbers, at length 1 again
+    normalize: bool | None = _also("normalize", "normalized")
+    late_chunking: Literal[False] | None = None
+    # The words of Cohere, Voyage, NVIDIA and Jina; what is no query has the wording of documents.
+    role: Role | OtherRole | None = _also("role", "input_type", "task")
+    method: str | None = None  # one of those that the server was started with; by default the first of them
 
 
 class RerankRequest(ApiRequest):
@@ -204,74 +101,59 @@ class RerankRequest(ApiRequest):
 
     plural = "documents"
 
-    query: str
-    documents: Annotated[list[Document], Field(min_length=1, fail_fast=True)]
-    top_n: PositiveInt | None = Field(None, description="Return so many of the best; left out: all.")
-    return_documents: bool = Field(True, description="Whether the response repeats the documents' texts.")
-    max_tokens_per_doc: PositiveInt | None = Field(
-        None, description="Read so many of a document's first tokens; left out: all, in windows where it is long."
-    )
-    truncate_prompt_tokens: Truncation | None = Field(
-        None, description="As vLLM: read so many tokens of query and document together; -1: as many as one pass takes."
-    )
-
-    @property
-    def inputs(self) -> list[Any]:
-        """The documents' texts."""
-        return self.documents
-
-    def check_fields(self, limits: Limits) -> None:
-        """Raise `ApiError` where the question is blank or too long."""
-        if not self.query.strip():
-            raise invalid_request("'query' is blank: there is nothing to judge documents by.", "query")
-        check_size("query", len(self.query), "characters", limits.input_characters)
+    query: Text
+    documents: Texts
+    top_n: PositiveInt | None = _also("top_n", "top_k")
+    return_documents: bool = True
+    max_tokens_per_doc: PositiveInt | None = None
+    rank_fields: list[Literal["text"]] | None = None
 
 
-def parse_request(kind: type[Asked], body: bytearray, limits: Limits) -> Asked:
+def parse_request(kind: type[EmbeddingRequest | RerankRequest], body: bytes, limits: Limits) -> Any:
     """Validate a body, and apply the limits that need no tokenizer.
 
     Raises:
-        ApiError: The body is not valid; the error names the field.
+        RequestRefused: The body is not valid; the error names the field.
     """
     try:
-        request = kind.model_validate_json(body)
+        values = json.loads(body)  # of bytes: in UTF-8, -16 or -32, with a byte order mark or without
+    except (ValueError, RecursionError) as error:
+        raise invalid(f"We could not parse the JSON body of your request: {error}.", None) from None
+    if not isinstance(values, dict):
+        raise invalid(f"The body must be a JSON object, not a {type(values).__name__}.", None)
+    try:
+        request = kind.model_validate({name: value for name, value in values.items() if value is not None})
     except ValidationError as error:
-        raise _to_api_error(error.errors(include_url=False)[0]) from None
-    request.check_fields(limits)
-    plural = request.plural
-    if len(request.inputs) > limits.inputs:
-        raise invalid_request(
-            f"'{plural}' has {len(request.inputs)} inputs, more than {limits.inputs}; send them in several requests.",
-            plural,
-        )
-    for index, each in enumerate(request.inputs):
-        place = f"{plural}[{index}]"
-        if isinstance(each, list):
-            check_size(place, len(each), "tokens", limits.input_tokens)
-        elif each.strip():
-            check_size(place, len(each), "characters", limits.input_characters)
-        else:
-            raise invalid_request(f"'{place}' is blank; leave it out.", plural)
+        raise _refusal(error, ", ".join(kind.model_fields)) from None
+    plural, texts = request.plural, getattr(request, request.plural)
+    if len(texts) > limits.inputs:
+        raise invalid(f"'{plural}' has {len(texts)} inputs, more than {limits.inputs}; send several requests.", plural)
+    for index, text in enumerate(texts):
+        check_size(f"{plural}[{index}]", len(text), "characters", limits.input_characters)
+    if isinstance(request, RerankRequest):
+        check_size("query", len(request.query), "characters", limits.input_characters)
+        if not request.query.strip():
+            raise invalid("'query' is blank: there is nothing to judge documents by.", "query")
     return request
 
 
 def check_size(place: str, size: int, counted: str, most: int) -> None:
     """Refuse an input with more characters or tokens than the server accepts."""
     if size > most:
-        raise invalid_request(
-            f"'{place}' has {size} {counted}, more than this server's {most} for an input; split it.",
-            place.partition("[")[0],
-            "context_length_exceeded",
-        )
+        message = f"'{place}' has {size} {counted}, more than this server's {most} for an input; split it."
+        raise invalid(message, place.partition("[")[0], "context_length_exceeded")
 
 
-def _to_api_error(error: ErrorDetails) -> ApiError:
+def _refusal(invalid_body: ValidationError, known: str) -> RequestRefused:
     """Name the field, as OpenAI does, and the value."""
-    if error["type"] == "json_invalid":
-        return invalid_request(f"We could not parse the JSON body of your request: {error['msg']}.", None)
-    field = str(error["loc"][0])
-    if error["type"] == "missing":
-        return invalid_request(f"You must provide '{field}'.", field)
+    error = invalid_body.errors(include_url=False)[0]
+    field, kind = str(error["loc"][0]), error["type"]
+    if kind == "missing":
+        return invalid(f"You must provide '{field}'.", field)
+    if kind == "extra_forbidden":
+        return invalid(f"Unrecognized request argument supplied: {field:.80}. Known: {known}.", field)
     place = field + "".join(f"[{index}]" for index in error["loc"][1:] if isinstance(index, int))
-    given = f", not {reprlib.repr(error['input'])}" if error["msg"].startswith("Input") else ""
-    return invalid_request(f"'{place}': {error['msg']}{given}.", field)
+    value = f", not {reprlib.repr(error['input'])}" if error["msg"].startswith("Input") else ""
+    if field == "input" and isinstance(error["input"], int | list):
+        value += "; send texts, not their tokens (LangChain's OpenAIEmbeddings: check_embedding_ctx_length=False)"
+    return invalid(f"'{place}': {error['msg']}{value}.", field)

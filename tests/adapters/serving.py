@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import uvicorn
 
 from eddy_embed import Embedder
-from openai_eddy import Limits, create_app
-from openai_eddy.uvicorn_server import Endpoint
+from openai_eddy import create_app
 
 NAME = "eddy-tiny"
 
@@ -24,33 +24,25 @@ class Served:
     """A server, its address, what it serves, and a client that keeps no connection open."""
 
     port: int
-    server: Endpoint
     service: Any
     embedders: Mapping[str, Embedder]
     http: httpx.Client
 
     @property
-    def root(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
-
-    @property
     def url(self) -> str:
-        return f"{self.root}/v1"
+        return f"http://127.0.0.1:{self.port}/v1"
 
     def post(self, body: Any, **more: Any) -> httpx.Response:
-        return self.http.post("/v1/embeddings", **({"json": body} | more))
+        return self.http.post("/v1/embeddings", **({"json": {"model": NAME, **body}} | more))
 
-    def raw(self, head: bytes, rest: bytes = b"") -> socket.socket:
+    def rerank(self, path: str = "/v1/rerank", **body: Any) -> httpx.Response:
+        return self.http.post(path, json={"model": NAME, **body})
+
+    def raw(self, sent: bytes) -> socket.socket:
         """A connection on which something was sent."""
         connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        connection.sendall(head + rest)
+        connection.sendall(sent)
         return connection
-
-    def at_rest(self) -> bool:
-        """Nothing waits, nobody is connected, no body is held."""
-        service = self.service
-        left = (service.scheduler.pending, service.scheduler.requests, service._in_progress, service._bodies.size)
-        return left == (0, 0, 0, 0) and not self.server.server_state.connections
 
 
 def until(true: Callable[[], bool], seconds: float = 30) -> None:
@@ -62,32 +54,23 @@ def until(true: Callable[[], bool], seconds: float = 30) -> None:
 
 
 @contextmanager
-def serving(embedders: Mapping[str, Embedder], limits: Limits | None = None, **options: Any) -> Iterator[Served]:
+def serving(embedders: Mapping[str, Embedder], **options: Any) -> Iterator[Served]:
     """Serve until the end of the block."""
-    limits = limits or Limits()
-    graceful_timeout = options.pop("graceful_timeout", 30)
-    app = create_app(embedders, options.pop("names", [NAME]), limits=limits, **options)
+    app = create_app(embedders, options.pop("names", [NAME]), **options)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-        server = Endpoint(app, limits, graceful_timeout=graceful_timeout)
-        kept = httpx.Limits(max_keepalive_connections=0)
-        http = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, limits=kept)
-        with running(server, listener), http:
-            yield Served(port, server, app.state.service, embedders, http)
-
-
-@contextmanager
-def running(server: Endpoint, listener: socket.socket) -> Iterator[None]:
-    """Run a server in a thread until the end of the block."""
-    thread = threading.Thread(target=server.run, args=([listener],))
-    thread.start()
-    try:
-        until(lambda: server.started or not thread.is_alive())
-        yield
-    finally:
-        server.should_exit = True
-        thread.join(60)
-        assert not thread.is_alive(), "the server did not end"
+        server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", log_level="warning"))
+        thread = threading.Thread(target=server.run, args=([listener],))
+        thread.start()
+        limits = httpx.Limits(max_keepalive_connections=0)
+        try:
+            until(lambda: server.started or not thread.is_alive())
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60, limits=limits) as http:
+                yield Served(port, app.state.service, embedders, http)
+        finally:
+            server.should_exit = True
+            thread.join(60)
+            assert not thread.is_alive(), "the server did not end"
 
 
 def head(length: int | None, *more: str) -> bytes:
@@ -100,11 +83,11 @@ def head(length: int | None, *more: str) -> bytes:
 
 def closed(connection: socket.socket) -> bytes:
     """What comes until the other side closes."""
-    found = b""
+    received = b""
     try:
         while part := connection.recv(65536):
-            found += part
+            received += part
     except ConnectionError:
         pass
     connection.close()
-    return found
+    return received

@@ -4,54 +4,97 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import hmac
 import json
 import random
-import subprocess
+import threading
 from collections.abc import Iterator
-from itertools import product
-from pathlib import Path
-from typing import get_args
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, ClassVar
 
+import httpx
 import numpy as np
 import openai
 import pytest
 from chromadb.utils.embedding_functions import OpenAIEmbeddingFunction
+from langchain_community.document_compressors import JinaRerank, jina_rerank
 from langchain_community.embeddings import jina
+from langchain_core.documents import Document
 from langchain_openai import OpenAIEmbeddings
 from llama_index.embeddings.openai_like import OpenAILikeEmbedding
-from tests.adapters.serving import NAME, Served, serving
+from tests.adapters.serving import NAME, Served, closed, head, serving, until
 
-from eddy_embed import Embedder
-from eddy_embed.encoding.calibration import calibrated
-from eddy_embed.errors import InvalidParameter, InvalidText, UnknownMethod
-from eddy_embed.integrations import TextRole, first_tokens
-from openai_eddy import create_app
+from eddy_embed import Embedder, Reranker
+from eddy_embed.errors import InvalidParameter, NotFinite, UnknownMethod
+from eddy_embed.integrations import first_tokens
+from openai_eddy import Limits, create_app
+from openai_eddy.app import RERANK_PATHS
 from openai_eddy.engine import open_models
-from openai_eddy.errors import ApiError
-from openai_eddy.limits import Limits
-from openai_eddy.middleware import Keys, read_keys
-from openai_eddy.request import InputType, Task
-from openai_eddy.responses import truncate_dimensions
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free.\n\nWho keeps the light?", "渡し船は正午に出る。 🐕"]
 LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 6
+QUESTION = "When does the ferry leave?"
+HOLD, BREAK = "Hold the ferry.", "Break the ferry."
 METHODS = ("htp:pool=mean", "plain:exit=2")
-ANSWERED = {"rtol": 0, "atol": 1e-6}
-IN_COMPANY = {"rtol": 0, "atol": 1e-5}
+CLOSE = {"rtol": 0, "atol": 1e-5}
+LIMITS = Limits(
+    inputs=40,
+    input_characters=4000,
+    input_tokens=400,
+    request_tokens=4000,
+    pending_tokens=4000,
+    body_bytes=32_768,
+    body_seconds=1.0,
+)
+
+
+class Held(Embedder):
+    """An embedder that a text holds up until the test lets go, and that cannot embed another one."""
+
+    gate = threading.Event()
+    together: ClassVar[list[list[str]]] = []
+
+    def encode_document(self, texts: Any, **options: Any) -> Any:
+        self.together.append([texts] if isinstance(texts, str) else list(texts))
+        if HOLD in texts:
+            assert self.gate.wait(60)
+        if BREAK in texts:
+            raise NotFinite(f"text {list(texts).index(BREAK)} gave NaN")
+        return super().encode_document(texts, **options)
+
+
+class HeldReranker(Reranker):
+    """The same for judging."""
+
+    judged: ClassVar[list[list[str]]] = []
+
+    def scores(self, query: Any, texts: Any, **options: Any) -> Any:
+        self.judged.append([texts] if isinstance(texts, str) else list(texts))
+        assert HOLD not in texts or Held.gate.wait(60)
+        return super().scores(query, texts, **options)
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     options = {"query_instruction": "Find: ", "max_length": 96}
-    with serving(open_models("eddy-tiny", METHODS, **options)[0], names=[NAME, "text-embedding-3-small"]) as found:
-        yield found
+    embedders = {method: Held("eddy-tiny", method=method, **options) for method in METHODS}
+    reranker = HeldReranker("eddy-tiny", max_length=96)
+    names = [NAME, "text-embedding-3-small"]
+    with serving(embedders, names=names, limits=LIMITS, reranker=reranker, batch_tokens=64) as site:
+        yield site
+
+
+@pytest.fixture(autouse=True)
+def survived(served: Served) -> Iterator[None]:
+    """After every test nothing is left in the queue."""
+    yield
+    Held.gate.set()
+    until(lambda: served.service.batcher.pending == 0 and not served.service.batcher._queue)
 
 
 @pytest.fixture(scope="module")
 def client(served: Served) -> Iterator[openai.OpenAI]:
-    with openai.OpenAI(base_url=served.url, api_key="none", max_retries=0) as made:
-        yield made
+    with openai.OpenAI(base_url=served.url, api_key="none", max_retries=0) as client:
+        yield client
 
 
 @pytest.fixture(scope="module")
@@ -59,208 +102,261 @@ def usual(served: Served) -> Embedder:
     return served.embedders[METHODS[0]]
 
 
+def vectors(answer: httpx.Response) -> np.ndarray:
+    assert answer.status_code == 200, answer.text
+    return np.array([row["embedding"] for row in answer.json()["data"]])
+
+
+# --- clients
+
+
 def test_openai_package(client: openai.OpenAI, usual: Embedder) -> None:
-    got = client.embeddings.create(model=NAME, input=TEXTS)  # base64, which the package asks for by itself
-    assert [(row.index, row.object) for row in got.data] == [(0, "embedding"), (1, "embedding"), (2, "embedding")]
-    np.testing.assert_allclose([row.embedding for row in got.data], usual.encode_document(TEXTS), **ANSWERED)
-    assert got.usage.prompt_tokens == got.usage.total_tokens == sum(usual.count_tokens(TEXTS)) and got.model == NAME
+    answer = client.embeddings.create(model=NAME, input=TEXTS)  # base64, which the package asks for by itself
+    assert [(row.index, row.object) for row in answer.data] == [(0, "embedding"), (1, "embedding"), (2, "embedding")]
+    np.testing.assert_allclose([row.embedding for row in answer.data], usual.encode_document(TEXTS), **CLOSE)
+    assert answer.usage.prompt_tokens == answer.usage.total_tokens == sum(usual.count_tokens(TEXTS))
     alone = client.embeddings.create(model="text-embedding-3-small", input=TEXTS[0], encoding_format="float", user="me")
     assert alone.model == "text-embedding-3-small" and len(alone.data) == 1
-    np.testing.assert_allclose(alone.data[0].embedding, usual.encode_document(TEXTS[0]), **ANSWERED)
+    assert [model.id for model in client.models.list()] == [NAME, "text-embedding-3-small"]
+    one = client.models.retrieve(NAME).model_dump()
+    assert (one["object"], one["dimension"], list(one["methods"]), one["rerank"]) == ("model", 320, list(METHODS), True)
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("gpt-4")
 
 
-def test_base64_is_exact(served: Served, usual: Embedder) -> None:
+def test_base64_is_exact_and_dimensions_are_cut(served: Served, usual: Embedder) -> None:
     numbers, coded = (
-        served.post({"model": NAME, "input": TEXTS[1], "encoding_format": encoding}).json()["data"][0]["embedding"]
+        served.post({"input": TEXTS[1], "encoding_format": encoding}).json()["data"][0]["embedding"]
         for encoding in ("float", "base64")
     )
     assert base64.b64decode(coded) == np.array(numbers, "<f4").tobytes()
-    np.testing.assert_allclose(numbers, usual.encode_document(TEXTS[1]), **ANSWERED)
+    whole = usual.encode_document(TEXTS)
+    cut = whole[:, :32] / np.linalg.norm(whole[:, :32], axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors(served.post({"input": TEXTS, "dimensions": 32})), cut, **CLOSE)
+    np.testing.assert_allclose(vectors(served.post({"input": TEXTS, "dimensions": 320})), whole, **CLOSE)
 
 
-def test_roles_and_methods(client: openai.OpenAI, served: Served) -> None:
+def test_roles_and_methods(served: Served) -> None:
     for method, embedder in served.embedders.items():
-        got = client.embeddings.create(model=NAME, input=TEXTS, extra_body={"role": "query", "method": method})
-        np.testing.assert_allclose([row.embedding for row in got.data], embedder.encode_query(TEXTS), **ANSWERED)
+        answer = served.post({"input": TEXTS, "role": "query", "method": method})
+        np.testing.assert_allclose(vectors(answer), embedder.encode_query(TEXTS), **CLOSE)
         assert abs(embedder.encode_query(TEXTS) - embedder.encode_document(TEXTS)).max() > 0.01
-    answer = served.post({"model": NAME, "input": "a", "method": METHODS[1]})
-    fingerprint = Embedder("eddy-tiny", method=METHODS[1], query_instruction="Find: ", max_length=96).fingerprint
-    assert (answer.headers["x-eddy-method"], answer.headers["x-eddy-fingerprint"]) == (METHODS[1], fingerprint)
+        assert answer.headers["x-eddy-method"] == method
+        assert answer.headers["x-eddy-fingerprint"] == embedder.fingerprint
 
 
-def test_words_of_other_servers(served: Served, usual: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    def got(**more: object) -> np.ndarray:
-        return np.array(
-            [row["embedding"] for row in served.post({"model": NAME, "input": TEXTS, **more}).json()["data"]]
-        )
-
-    expected = {"query": usual.encode_query(TEXTS), "document": usual.encode_document(TEXTS)}
-    for name, values in (("input_type", get_args(InputType)), ("task", get_args(Task))):
-        for value in values:
-            role = "query" if value.endswith("query") else "document"
-            np.testing.assert_allclose(got(**{name: value}), expected[role], **IN_COMPANY)
+def test_jina_for_embeddings(served: Served, usual: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jina, "JINA_API_URL", f"{served.url}/embeddings")
     client = jina.JinaEmbeddings(jina_api_key="none", model_name=NAME)
-    np.testing.assert_allclose(client.embed_documents(TEXTS), expected["document"], **IN_COMPANY)
-    with pytest.raises(RuntimeError, match=r"'input\[1\]' is blank"):
-        client.embed_documents(["a", " "])
+    np.testing.assert_allclose(client.embed_documents(TEXTS), usual.encode_document(TEXTS), **CLOSE)
+    with pytest.raises(RuntimeError, match=r"'input\[1\]' has 4001 characters"):
+        client.embed_documents(["a", "a" * 4001])
+
+
+def test_jina_for_reranking(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jina_rerank, "JINA_API_URL", f"{served.url}/rerank")  # the class takes no other address
+    documents = [Document(text, metadata={"place": place}) for place, text in enumerate(TEXTS)]
+    best = JinaRerank(jina_api_key="none", model=NAME, top_n=2).compress_documents(documents, QUESTION)
+    scores = Reranker("eddy-tiny", max_length=96).scores(QUESTION, TEXTS)
+    assert [document.metadata["place"] for document in best] == np.argsort(-scores)[:2].tolist()
+    relevance = [document.metadata["relevance_score"] for document in best]
+    np.testing.assert_allclose(np.log(relevance), np.sort(scores)[::-1][:2], atol=1e-4)
+    with pytest.raises(RuntimeError, match="The model `gpt-4` does not exist"):
+        JinaRerank(jina_api_key="none", model="gpt-4").rerank(TEXTS, QUESTION)
+
+
+def test_frameworks(served: Served, usual: Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = {"model": NAME, "base_url": served.url, "api_key": "none", "check_embedding_ctx_length": False}
+    queries = OpenAIEmbeddings(**options, model_kwargs={"extra_body": {"role": "query"}})
+    np.testing.assert_allclose(
+        OpenAIEmbeddings(**options).embed_documents(TEXTS), usual.encode_document(TEXTS), **CLOSE
+    )
+    np.testing.assert_allclose(queries.embed_query(TEXTS[0]), usual.encode_query(TEXTS[0]), **CLOSE)
+    like = OpenAILikeEmbedding(model_name=NAME, api_base=served.url, api_key="none", max_retries=0)
+    lines = [text.replace("\n", " ") for text in TEXTS]
+    np.testing.assert_allclose(like.get_text_embedding_batch(TEXTS), usual.encode_document(lines), **CLOSE)
+    monkeypatch.setenv("CHROMA_OPENAI_API_KEY", "none")
+    function = OpenAIEmbeddingFunction(model_name=NAME, api_base=served.url)
+    np.testing.assert_allclose(np.stack(function(TEXTS)), usual.encode_document(TEXTS), **CLOSE)
+
+
+# --- bodies
+
+
+def test_fields_of_other_servers(served: Served, usual: Embedder) -> None:
+    documents, queries = usual.encode_document(TEXTS), usual.encode_query(TEXTS)
+    for more in (
+        *({"truncate": value} for value in (True, False, "NONE", "END", None)),
+        *({"truncation": value} for value in (True, False)),
+        *({"output_dimension": 320}, {"normalize": True}, {"normalized": True}, {"embedding_type": "float"}),
+        *({"embedding_types": ["float"]}, {"output_dtype": "float"}, {"priority": 0}, {"metadata": {"a": 1}}),
+        *({"input": [{"text": text} for text in TEXTS]}, {"input": [{"type": "text", "text": text} for text in TEXTS]}),
+        *({"late_chunking": False}, {"add_special_tokens": True}, {"user": None}, {"dimensions": None}),
+        *({"input_type": value} for value in ("search_document", "passage", "classification", "clustering")),
+        *({"task": value} for value in ("retrieval.passage", "text-matching", "separation")),
+    ):
+        np.testing.assert_allclose(
+            vectors(served.post({"input": TEXTS, **more})), documents, **CLOSE, err_msg=str(more)
+        )
+    for more in ({"input_type": "search_query"}, {"input_type": "query"}, {"task": "retrieval.query"}):
+        np.testing.assert_allclose(vectors(served.post({"input": TEXTS, **more})), queries, **CLOSE)
+    found = served.rerank(query=QUESTION, documents=TEXTS, top_k=2, truncation=False, priority=0, rank_fields=["text"])
+    assert len(found.json()["results"]) == 2
+
+
+WRONG: dict[str, tuple[Any, str | None, str]] = {
+    "no JSON": (b"{", None, "could not parse the JSON"),
+    "not UTF-8": (b'{"input": "\xff"}', None, "could not parse"),
+    "too deep": (b"[" * 20_000, None, "could not parse"),
+    "a list": (b"[]", None, "must be a JSON object, not a list"),
+    "no model": (b'{"input": "a"}', "model", "You must provide 'model'"),
+    "half an emoji": ({"input": ["a", "b\ud83d"]}, "input", "'input[1]': holds half a character"),
+    "half an emoji alone": ({"input": "\ud83d"}, "input", "'input[0]': holds half a character"),
+    "no input": ({"input": None}, "input", "You must provide 'input'"),
+    "model of another kind": ({"input": "a", "model": 3}, "model", "a valid string, not 3"),
+    "unknown field": ({"input": "a", "dimension": 3}, "dimension", "Unrecognized request argument supplied: dimension"),
+    "twice": ({"input": "a", "role": "query", "task": "retrieval.query"}, "task", "supplied: task"),
+    "an image": ({"input": ["a", {"image": "a"}]}, "input", "'input[1]': Input should be a string or {\"text\""),
+    "no inputs": ({"input": []}, "input", "at least 1 item"),
+    "token ids": ({"input": [5, 6]}, "input", "check_embedding_ctx_length=False"),
+    "too many": ({"input": ["a"] * 41}, "input", "41 inputs, more than 40"),
+    "too long": ({"input": "ab " * 1000}, "input", "tokens, more than"),
+    "too many characters": ({"input": "a" * 4001}, "input", "4001 characters"),
+    "too much": ({"input": ["ab " * 100] * 40}, "input", "in all"),
+    "encoding": ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'float' or 'base64', not 'hex'"),
+    "integers": ({"input": "a", "embedding_type": "int8"}, "embedding_type", "'float' or 'base64', not 'int8'"),
+    "priority": ({"input": "a", "priority": 3}, "priority", "0, not 3"),
+    "truncate": ({"input": "a", "truncate": "START"}, "truncate", "'NONE' or 'END', not 'START'"),
+    "normalize": ({"input": "a", "normalize": False}, "normalize", "makes vectors with True"),
+    "dimensions 0": ({"input": "a", "dimensions": 0}, "dimensions", "greater than 0, not 0"),
+    "dimensions true": ({"input": "a", "dimensions": True}, "dimensions", "a valid integer, not True"),
+    "too many dimensions": ({"input": "a", "output_dimension": 321}, "dimensions", "have 320"),
+    "role": ({"input": "a", "role": "user"}, "role", "not 'user'"),
+    "method": ({"input": "a", "method": "htp:exit=2"}, "method", "started with htp:pool=mean, plain:exit=2"),
+    "nothing to read": ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "0 leaves nothing"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_malformed_requests(name: str, served: Served) -> None:
+    body, param, message = WRONG[name]
+    content = body if isinstance(body, bytes) else json.dumps({"model": NAME, **body}).encode()
+    answer = served.post({}, json=None, content=content, headers={"content-type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["type"]) == (400, param, "invalid_request_error"), error
+    assert message in error["message"] and answer.json() == {"error": error, "detail": error["message"]}
+
+
+def test_a_byte_order_mark_is_passed_over(served: Served, usual: Embedder) -> None:
+    for encoding in ("utf-8-sig", "utf-16"):
+        content = json.dumps({"model": NAME, "input": TEXTS}).encode(encoding)
+        answer = served.post({}, json=None, content=content, headers={"content-type": "application/json"})
+        np.testing.assert_allclose(vectors(answer), usual.encode_document(TEXTS), **CLOSE)
+
+
+def test_a_blank_input_has_a_vector(served: Served, usual: Embedder) -> None:
+    for role, encode in (("document", usual.encode_document), ("query", usual.encode_query)):
+        answer = vectors(served.post({"input": [TEXTS[0], "", " \n", "\u00a0"], "role": role}))
+        np.testing.assert_allclose(answer, encode([TEXTS[0], ".", ".", "."]), **CLOSE)
 
 
 @pytest.mark.parametrize("role", ["document", "query"])
-def test_inputs_are_cut_where_a_client_says(role: TextRole, served: Served, usual: Embedder) -> None:
-    encode, body = {"query": usual.encode_query, "document": usual.encode_document}[role], {"model": NAME, "role": role}
-    for words in ("The ferry leaves at noon", LONG):
-        most = usual.count_tokens(words)
-        got = served.post({**body, "input": LONG, "truncate_prompt_tokens": most}).json()
-        np.testing.assert_allclose(got["data"][0]["embedding"], encode(words), **ANSWERED)
-    whole = served.post({**body, "input": [LONG, TEXTS[0]], "truncate_prompt_tokens": -1}).json()
-    kept = first_tokens(usual, [LONG], None, role=role)[0]
-    more = LONG[: len(kept) + len(LONG[len(kept) :].split(maxsplit=1)[0]) + 1]
-    assert LONG.startswith(kept) and usual.count_tokens(kept, role=role) <= usual.max_length
-    assert usual.count_tokens(more, role=role) > usual.max_length
-    np.testing.assert_allclose([row["embedding"] for row in whole["data"]], encode([kept, TEXTS[0]]), **IN_COMPANY)
-
-
-def test_a_server_is_calibrated_before_its_first_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
-    fits: list[object] = []
-    monkeypatch.setattr("eddy_embed.embedder.calibrated", lambda *given: fits.append(given) or calibrated(*given))
-    embedders = open_models("eddy-tiny", ["plain:exit=0+centre", "plain:exit=1+whiten"])[0]
-    assert not fits
-    with serving(embedders) as served:
-        assert len(fits) == len(list(tmp_path.glob("calibrations/*.npz"))) == 2
-        for method, more in product(embedders, ({"role": "query"}, {"unit": "passage"})):
-            assert served.post({"model": NAME, "input": TEXTS, "method": method, **more}).status_code == 200
-    assert len(fits) == 2
-
-
-def test_slashes_too_many(served: Served) -> None:
-    assert served.http.get("/v1/models/").json() == served.http.get("/v1/models").json()
-    assert served.http.get(f"/v1//models/{NAME}/").json()["id"] == NAME and served.http.get("/health/").is_success
-    assert served.http.post("/v1//embeddings/", json={"model": NAME, "input": "a"}).status_code == 200
-
-
-def test_only_named_origins_are_let_in(usual: Embedder) -> None:
-    page = "app://obsidian.md"
-    asked = {"origin": page, "access-control-request-method": "POST", "access-control-request-headers": "authorization"}
-    with serving({"plain": usual}, keys=Keys(["k"]), allowed_origins=[page]) as served:
-        first = served.http.options(
-            "/v1/embeddings", headers={**asked, "access-control-request-private-network": "true"}
+def test_inputs_are_cut_where_a_client_says(role: Any, served: Served, usual: Embedder) -> None:
+    encode = {"query": usual.encode_query, "document": usual.encode_document}[role]
+    words = "The ferry leaves at noon"
+    cut = served.post({"role": role, "input": LONG, "truncate_prompt_tokens": usual.count_tokens(words)})
+    np.testing.assert_allclose(vectors(cut)[0], encode(words), **CLOSE)
+    (start,) = first_tokens(usual, [LONG], None, role=role)
+    assert LONG.startswith(start) and usual.count_tokens(LONG) > usual.max_length
+    for more in ({"truncate_prompt_tokens": -1}, {"truncate": True}):
+        np.testing.assert_allclose(
+            vectors(served.post({"role": role, "input": [LONG, TEXTS[0]], **more})), encode([start, TEXTS[0]]), **CLOSE
         )
-        assert first.status_code == 200 and first.headers["access-control-allow-headers"] == "authorization"
-        assert first.headers["access-control-allow-private-network"] == "true"
-        refused = served.http.get("/v1/models", headers={"origin": page})  # its script can read why
-        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, page)
-        other = served.http.options("/v1/embeddings", headers={**asked, "origin": "https://evil.example"})
-        assert other.status_code == 400 and "access-control-allow-origin" not in other.headers
-    for wrong in ("localhost:3000", "http://localhost:3000/", "HTTP://a.example", ""):
-        with pytest.raises(InvalidParameter, match=f"'{wrong}' is no origin"):
-            create_app({"plain": usual}, [NAME], allowed_origins=[wrong])
+    whole = served.post({"role": role, "input": LONG})
+    np.testing.assert_allclose(vectors(whole)[0], encode(LONG), **CLOSE)
 
 
-def test_token_ids(client: openai.OpenAI, usual: Embedder) -> None:
-    tokenizer = usual._pipeline.planner.tokenizer
-    ids = [tokens.ids.tolist() for tokens in tokenizer(TEXTS)]
-    got = client.embeddings.create(model=NAME, input=[[*tokenizer.prefix.tolist(), *ids[0]], *ids[1:]])
-    np.testing.assert_allclose([row.embedding for row in got.data], usual.encode_document(TEXTS), **ANSWERED)
-    alone = client.embeddings.create(model=NAME, input=ids[0])
-    assert alone.usage.prompt_tokens == len(ids[0]) and [usual.text_of(each) for each in ids] == TEXTS
-    letters = [tokens.ids.tolist()[0] for tokens in tokenizer(list("ferry"))]
-    for foreign in (letters, tokenizer(["🐕"])[0].ids.tolist()[:1], [10**9], []):
-        with pytest.raises(InvalidText, match="no text has the token ids"):
-            usual.text_of(foreign)
-    with pytest.raises(openai.BadRequestError, match="check_embedding_ctx_length=False"):
-        client.embeddings.create(model=NAME, input=letters)
+# --- re-ranking
 
 
-def test_dimensions(client: openai.OpenAI, usual: Embedder) -> None:
-    whole = usual.encode_document(TEXTS)
-    got = client.embeddings.create(model=NAME, input=TEXTS, dimensions=32)
-    kept = whole[:, :32] / np.linalg.norm(whole[:, :32], axis=1, keepdims=True)
-    np.testing.assert_allclose([row.embedding for row in got.data], kept, **ANSWERED)
-    assert np.array_equal(truncate_dimensions(whole, 32, normalize=False), whole[:, :32])
-    with pytest.raises(ApiError, match="all 0"):
-        truncate_dimensions(np.eye(3, dtype=np.float32), 2, normalize=True)
-    full = client.embeddings.create(model=NAME, input=TEXTS, dimensions=usual.dimension)
-    np.testing.assert_allclose([row.embedding for row in full.data], whole, **ANSWERED)
+def test_every_path_gives_the_scores_of_the_library_best_first(served: Served) -> None:
+    reranker = Reranker("eddy-tiny", max_length=96)
+    texts = [LONG, *TEXTS]
+    scores = reranker.scores(QUESTION, texts)
+    tokens = sum(reranker.count_tokens(QUESTION, texts))
+    for path in RERANK_PATHS:
+        answer = served.rerank(path, query=QUESTION, documents=[texts[0], {"text": texts[1]}, *texts[2:]]).json()
+        assert [result["index"] for result in answer["results"]] == np.argsort(-scores, kind="stable").tolist()
+        for result in answer["results"]:
+            assert result["document"] == {"text": texts[result["index"]]}
+            assert result["relevance_score"] == pytest.approx(np.exp(scores[result["index"]]), rel=1e-4)
+        assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
+        assert answer["model"] == NAME and answer["id"].startswith("rerank-")
+    short = served.rerank(query=QUESTION, documents=texts, top_n=2, return_documents=False).json()["results"]
+    assert [set(result) for result in short] == [{"index", "relevance_score"}] * 2
+    for more, cut in (
+        ({"max_tokens_per_doc": 20}, reranker.truncate(LONG, 20)),
+        ({"truncate_prompt_tokens": -1}, reranker.truncate(LONG, query=QUESTION)),
+        ({"truncate": True}, reranker.truncate(LONG, query=QUESTION)),
+    ):
+        (result,) = served.rerank(query=QUESTION, documents=[LONG], **more).json()["results"]
+        assert result["relevance_score"] == pytest.approx(np.exp(reranker.scores(QUESTION, cut)[0]), rel=1e-4)
 
 
-@pytest.mark.parametrize(("unit", "late"), [("passage", True), ("sentence", True), ("passage", False)])
-def test_parts_with_their_characters(unit: str, late: bool, served: Served, usual: Embedder) -> None:
-    more = {"passage_size": 24} if unit == "passage" else {}
-    body = {"model": NAME, "input": [LONG, TEXTS[1]], "unit": unit, "late": late, **more}
-    got = served.post(body).json()
-    expected = [
-        (number, part.start, part.end, part.n_tokens, part.vector)
-        for number, document in enumerate(usual.encode_long([LONG, TEXTS[1]], passage_size=24, late=late))
-        for part in getattr(document, f"{unit}s")
+def test_a_blank_document_comes_last(served: Served) -> None:
+    without = served.rerank(query=QUESTION, documents=TEXTS).json()["results"]
+    answer = served.rerank(query=QUESTION, documents=["", *TEXTS, {"text": " \n"}]).json()["results"]
+    assert [result["index"] - 1 for result in answer[:3]] == [result["index"] for result in without]
+    assert [(result["index"], result["relevance_score"]) for result in answer[3:]] == [(0, 0.0), (4, 0.0)]
+    assert [result["index"] for result in served.rerank(query=QUESTION, documents=["", " "]).json()["results"]] == [
+        0,
+        1,
     ]
-    rows = got["data"]
-    assert [(r["input"], r["start"], r["end"], r["tokens"]) for r in rows] == [each[:4] for each in expected]
-    assert [row["index"] for row in rows] == list(range(len(rows))) and len(rows) > 6
-    np.testing.assert_allclose([row["embedding"] for row in rows], [each[4] for each in expected], **ANSWERED)
 
 
-def test_long_inputs_are_read_to_their_end(served: Served, usual: Embedder) -> None:
-    got = served.post({"model": NAME, "input": LONG}).json()
-    assert got["usage"]["prompt_tokens"] == usual.count_tokens(LONG) > usual.max_length
-    np.testing.assert_allclose(got["data"][0]["embedding"], usual.encode_document(LONG), **ANSWERED)
-    assert "eddy_windowed_inputs" in served.http.get("/metrics").text
+@pytest.mark.parametrize(
+    ("body", "param", "message"),
+    [
+        ({"query": None}, "query", "You must provide 'query'"),
+        ({"query": " "}, "query", "'query' is blank"),
+        ({"query": "\udc00"}, "query", "'query': holds half a character"),
+        ({"documents": []}, "documents", "at least 1 item"),
+        ({"documents": "a"}, "documents", "a valid list"),
+        (
+            {"documents": ["a", 3]},
+            "documents",
+            "'documents[1]': Input should be a string or {\"text\": a string}, not 3",
+        ),
+        ({"documents": [{"text": "a", "title": "b"}]}, "documents", "'title': 'b'"),
+        ({"rank_fields": ["title"]}, "rank_fields", "'text', not 'title'"),
+        ({"top_n": 0}, "top_n", "greater than 0, not 0"),
+        ({"return_documents": 1}, "return_documents", "a valid boolean, not 1"),
+        ({"query": "a" * 4001}, "query", "'query' has 4001 characters"),
+        ({"query": "Why? " * 80, "documents": [LONG]}, "query", "shorten the question"),
+    ],
+)
+def test_malformed_reranking(body: dict[str, Any], param: str, message: str, served: Served) -> None:
+    content = json.dumps({"model": NAME, "query": QUESTION, "documents": TEXTS, **body})
+    answer = served.http.post("/v1/rerank", content=content, headers={"content-type": "application/json"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"]) == (400, param) and message in error["message"], error
 
 
-def test_langchain(served: Served, usual: Embedder) -> None:
-    options = {"model": NAME, "base_url": served.url, "api_key": "none", "check_embedding_ctx_length": False}
-    documents = OpenAIEmbeddings(**options)
-    queries = OpenAIEmbeddings(**options, model_kwargs={"extra_body": {"role": "query"}})
-    np.testing.assert_allclose(documents.embed_documents(TEXTS), usual.encode_document(TEXTS), **ANSWERED)
-    np.testing.assert_allclose(queries.embed_query(TEXTS[0]), usual.encode_query(TEXTS[0]), **ANSWERED)
+def test_one_loaded_model_embeds_and_judges() -> None:
+    methods = ["plain:exit=2", "htp"]
+    embedders, reranker = open_models("eddy-tiny", methods, rerank=True, max_length=96)
+    assert reranker is not None and reranker.max_length == 96
+    tensors = {id(tensor) for _, tensor in reranker._likelihood.host.tensors()}
+    for method, embedder in embedders.items():
+        assert embedder.fingerprint == Embedder("eddy-tiny", method=method, max_length=96).fingerprint
+        shared = embedder._pipeline.open_runner.host.tensors()
+        assert {id(tensor) for name, tensor in shared if "rotary" not in name} <= tensors  # computed for each view
 
 
-def test_llama_index(served: Served, usual: Embedder) -> None:
-    documents = OpenAILikeEmbedding(model_name=NAME, api_base=served.url, api_key="none", max_retries=0)
-    got = documents.get_text_embedding_batch(TEXTS)
-    np.testing.assert_allclose(got, usual.encode_document([text.replace("\n", " ") for text in TEXTS]), **ANSWERED)
-    queries = OpenAILikeEmbedding(
-        model_name=NAME, api_base=served.url, api_key="none", additional_kwargs={"extra_body": {"role": "query"}}
-    )
-    np.testing.assert_allclose(queries.get_query_embedding(TEXTS[0]), usual.encode_query(TEXTS[0]), **ANSWERED)
+# --- batches
 
 
-def test_chroma(served: Served, usual: Embedder, monkeypatch) -> None:
-    monkeypatch.setenv("CHROMA_OPENAI_API_KEY", "none")
-    function = OpenAIEmbeddingFunction(model_name=NAME, api_base=served.url)
-    np.testing.assert_allclose(np.stack(function(TEXTS)), usual.encode_document(TEXTS), **ANSWERED)
-
-
-def test_curl(served: Served, usual: Embedder, tmp_path: Path) -> None:
-    body = tmp_path / "body.json"
-    # Large enough for curl to ask before it sends: `Expect: 100-continue`.
-    body.write_text(json.dumps({"model": NAME, "input": [TEXTS[0], TEXTS[0] + " " * 1_200_000]}))
-    command = ["curl", "-sS", "--fail-with-body", f"{served.url}/embeddings", "-H", "Content-Type: application/json"]
-    child = subprocess.run([*command, "-d", f"@{body}"], capture_output=True, text=True)
-    assert child.returncode != 0 and "characters, more than this server's 1000000" in child.stdout
-    body.write_text(json.dumps({"model": NAME, "input": TEXTS[0]}))
-    child = subprocess.run([*command, "-d", f"@{body}"], capture_output=True, text=True, check=True)
-    np.testing.assert_allclose(
-        json.loads(child.stdout)["data"][0]["embedding"], usual.encode_document(TEXTS[0]), **ANSWERED
-    )
-
-
-def test_models_health_and_metrics(served: Served, client: openai.OpenAI, usual: Embedder) -> None:
-    assert [model.id for model in client.models.list()] == [NAME, "text-embedding-3-small"]
-    one = client.models.retrieve(NAME).model_dump()
-    assert (one["object"], one["dimension"], list(one["methods"])) == ("model", 320, list(METHODS))
-    with pytest.raises(openai.NotFoundError):
-        client.models.retrieve("gpt-4")
-    assert served.http.get("/health").json() == {"status": "ok"}
-    assert served.service.scheduler._budget == usual.batch_tokens == usual._pipeline.open_runner.batch_tokens
-    page = served.http.get("/metrics").text
-    for metric in ('eddy_requests_total{path="/v1/models",status="200"}', "eddy_batch_tokens_sum", "eddy_model_info{"):
-        assert metric in page
-    assert "/v1/embeddings" in served.http.get("/openapi.json").json()["paths"]
-
-
-async def test_every_answer_is_of_its_own_text_under_concurrency(served: Served) -> None:
+async def test_every_answer_is_of_its_own_text_under_load(served: Served) -> None:
     """Requests of all sorts beside each other, some of which are given up: nobody gets a neighbour's vector."""
     pool = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(12)]
     known = {
@@ -268,72 +364,170 @@ async def test_every_answer_is_of_its_own_text_under_concurrency(served: Served)
         for method, embedder in served.embedders.items()
         for role in ("query", "document")
     }
-    dice = random.Random(5)
-    gone: list[int] = []
+    dice, gone = random.Random(5), list[int]()
 
     async def ask(client: openai.AsyncOpenAI, number: int) -> None:
         chosen = dice.sample(range(len(pool)), dice.choice([1, 1, 2, 6]))
         (method, role), expected = dice.choice(list(known.items()))
-        asking = client.embeddings.create(
-            model=NAME, input=[pool[at] for at in chosen], extra_body={"role": role, "method": method}
-        )
+        inputs = [pool[at] for at in chosen]
+        asking = client.embeddings.create(model=NAME, input=inputs, extra_body={"role": role, "method": method})
         if number % 10 == 9:
             try:
                 await asyncio.wait_for(asking, dice.uniform(0, 0.05))
             except asyncio.TimeoutError:
                 gone.append(number)
             return
-        got = np.array([row.embedding for row in (await asking).data])
-        np.testing.assert_allclose(got, expected[chosen], **IN_COMPANY)
+        answer = np.array([row.embedding for row in (await asking).data])
+        np.testing.assert_allclose(answer, expected[chosen], **CLOSE)
 
-    async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=0, timeout=120) as client:
+    async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=5, timeout=120) as client:
         await asyncio.gather(*(ask(client, number) for number in range(40)))
     assert gone
 
 
-def test_keys_and_hosts(usual: Embedder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "keys").write_text("# ours\nfirst-key\n\nsecond-key\n")
-    keys = read_keys("third-key, fourth-key", tmp_path / "keys")
-    with serving({"plain": usual}, keys=keys, hosts=["127.0.0.1", "eddy.example"]) as served:
+def waiting(served: Served, requests: int) -> None:
+    until(lambda: len(served.service.batcher._queue) == requests)
+
+
+def test_a_text_that_fails_fails_alone(served: Served) -> None:
+    Held.gate.clear()
+    with ThreadPoolExecutor(4) as threads:
+        first = threads.submit(served.post, {"input": HOLD})
+        until(lambda: [HOLD] in Held.together)
+        bad = threads.submit(served.post, {"input": ["a", BREAK]})
+        good = threads.submit(served.post, {"input": ["b", "c"]})
+        waiting(served, 2)
+        Held.gate.set()
+        assert first.result().status_code == good.result().status_code == 200
+    assert {"a", BREAK, "b", "c"} in map(set, Held.together)  # both requests in one batch
+    error = bad.result().json()["error"]
+    assert bad.result().status_code == 500 and error["type"] == "server_error" and "'input[1]'" in error["message"]
+
+
+@pytest.mark.parametrize("rerank", [False, True])
+def test_what_a_vanished_client_asked_for_is_not_done(rerank: bool, served: Served) -> None:
+    Held.gate.clear()
+    Held.together.clear()
+    body = {"query": QUESTION, "documents": ["Nobody wants this."]} if rerank else {"input": "Nobody wants this."}
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(served.post, {"input": HOLD})
+        until(lambda: [HOLD] in Held.together)
+        with pytest.raises(httpx.ReadTimeout):
+            path = "/v1/rerank" if rerank else "/v1/embeddings"
+            served.http.post(path, json={"model": NAME, **body}, timeout=0.5)
+        waiting(served, 0)
+        Held.gate.set()
+        assert first.result().status_code == 200
+    assert ["Nobody wants this."] not in [*Held.together, *HeldReranker.judged]
+
+
+def test_a_short_request_does_not_wait_for_the_end_of_a_long_one(served: Served) -> None:
+    Held.gate.clear()
+    HeldReranker.judged.clear()
+    with ThreadPoolExecutor(2) as threads:
+        documents = [HOLD, *(f"Ferry {number} leaves." for number in range(30))]
+        judging = threads.submit(served.rerank, query=QUESTION, documents=documents)
+        until(lambda: len(HeldReranker.judged) == 1)
+        embedding = threads.submit(served.post, {"input": "Dogs travel for free."})
+        waiting(served, 2)
+        Held.gate.set()
+        assert embedding.result().status_code == 200 and not judging.done()
+        assert len(judging.result().json()["results"]) == 31
+
+
+def test_overload_is_refused_with_a_time_and_the_accepted_is_answered(served: Served, usual: Embedder) -> None:
+    Held.gate.clear()
+    Held.together.clear()
+    with ThreadPoolExecutor(4) as threads, openai.OpenAI(base_url=served.url, api_key="-", max_retries=0) as client:
+        first = threads.submit(served.post, {"input": HOLD})
+        until(lambda: [HOLD] in Held.together)
+        many = [LONG] * (3 * LIMITS.pending_tokens // 4 // usual.count_tokens(LONG))
+        waits = threads.submit(served.post, {"input": many})
+        waiting(served, 1)
+        with pytest.raises(openai.RateLimitError) as refused:
+            client.embeddings.create(model=NAME, input=many)
+        assert int(refused.value.response.headers["retry-after"]) >= 1 and refused.value.code == "rate_limit_exceeded"
+        assert served.http.get("/health").json() == {"status": "ok"}
+        Held.gate.set()
+        assert [asked.result().status_code for asked in (first, waits)] == [200] * 2
+
+
+# --- the guard
+
+
+def test_other_paths_methods_and_types(served: Served) -> None:
+    answers = [
+        served.http.get("/"),
+        served.http.get("/v1/embeddings"),
+        served.post({"input": "a"}, headers={"content-type": "text/plain"}),
+        served.post({"input": "a"}, headers={"content-encoding": "gzip"}),
+        served.post({"input": "a", "model": "gpt-4"}),
+        served.post({"input": "a"}, headers={"origin": "https://a.example"}),
+        served.http.get("/health", headers={"sec-fetch-site": "cross-site"}),
+    ]
+    assert [answer.status_code for answer in answers] == [404, 405, 415, 415, 404, 403, 403]
+    errors = [answer.json()["error"] for answer in answers]
+    assert {error["type"] for error in errors} == {"invalid_request_error"}
+    assert "/v2/rerank" in errors[0]["message"] and errors[0]["message"].endswith("a client's base URL ends in /v1.")
+    assert (errors[4]["param"], errors[4]["code"]) == ("model", "model_not_found")
+    assert "--allowed-origin https://a.example" in errors[5]["message"]
+
+
+def test_bodies_that_are_huge_slow_or_of_two_lengths_are_refused(served: Served) -> None:
+    chunk = b"4000\r\n" + b" " * 0x4000 + b"\r\n"
+    chunked = head(None, "Transfer-Encoding: chunked")
+    endless = closed(served.raw(chunked + 3 * chunk))
+    assert endless.startswith(b"HTTP/1.1 413") and b"request_too_large" in endless and b"32 kB" in endless
+    assert closed(served.raw(head(10**12) + b"{")).startswith(b"HTTP/1.1 413")
+    for slow in (served.raw(head(50) + b"{"), served.raw(chunked + b"1\r\n{\r\n")):
+        assert closed(slow).startswith(b"HTTP/1.1 408")
+    inside = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"  # to a proxy, the end of a body
+    two = closed(served.raw(head(len(inside) + 5, "Transfer-Encoding: chunked") + b"0\r\n\r\n" + inside))
+    assert two.startswith(b"HTTP/1.1 400") and two.count(b"HTTP/1.1") == 1 and b"send one" in two
+    assert served.post({"input": "a"}).status_code == 200
+
+
+def test_keys_hosts_and_origins(usual: Embedder) -> None:
+    page = "app://obsidian.md"
+    options = {"keys": ["first-key", "second-key"], "hosts": ["127.0.0.1", "eddy.example"], "allowed_origins": [page]}
+    with serving({"plain": usual}, **options) as served:
 
         def status(path: str = "/v1/models", **headers: str) -> int:
             return served.http.get(path, headers=headers).status_code
 
-        for key in ("first-key", "second-key", "third-key", "fourth-key"):
+        for key in ("first-key", "second-key"):
             assert status(authorization=f"Bearer {key}") == 200
-        for wrong in ("Bearer first-ke", "Bearer first-key2", "Bearer # ours", "Bearer", "Basic first-key", "first"):
+        for wrong in ("Bearer first-ke", "Bearer first-key2", "Bearer", "Basic first-key", "first-key"):
             assert status(authorization=wrong) == 401
-        assert (status(), status("/metrics"), status("/health")) == (401, 401, 200)
+        assert (status(), status("/health")) == (401, 200)
         with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
             openai.OpenAI(base_url=served.url, api_key="wrong").models.list()
         known = {"authorization": "Bearer first-key"}
         assert status(host="eddy.example:80", **known) == status(host="EDDY.example", **known) == 200
-        assert status(host="evil.example", **known) == status(host="eddy.example.evil", **known) == 403
-    for variable, file in ((" , ", None), (None, tmp_path / "empty")):
-        (tmp_path / "empty").write_text("# none\n")
-        with pytest.raises(InvalidParameter):
-            read_keys(variable, file)
-    assert not read_keys(None, None)
-    compared: list[bytes] = []
-    monkeypatch.setattr(hmac, "compare_digest", lambda one, other: compared.append(one) or one == other)
-    assert keys.admit(b"first-key") and len(compared) == 4  # the ones behind it, too
-    with pytest.raises(InvalidParameter):
-        Keys(["with blank"])
+        for host in ("evil.example", "eddy.example.evil", "someone@127.0.0.1", "127.0.0.1:80@evil.example"):
+            assert status(host=host, **known) in (400, 421)
+        asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
+        first = served.http.options("/v1/embeddings", headers={"origin": page, **asked})
+        assert first.status_code == 200 and first.headers["access-control-allow-headers"] == "authorization"
+        refused = served.http.get("/v1/models", headers={"origin": page})  # its script can read why
+        assert (refused.status_code, refused.headers["access-control-allow-origin"]) == (401, page)
+        other = served.http.options("/v1/embeddings", headers={"origin": "https://evil.example", **asked})
+        assert other.status_code == 400 and "access-control-allow-origin" not in other.headers
+    for wrong in ("localhost:3000", "http://localhost:3000/", "HTTP://a.example", ""):
+        with pytest.raises(InvalidParameter, match=f"'{wrong}' is no origin"):
+            create_app({"plain": usual}, [NAME], allowed_origins=[wrong]).build_middleware_stack()
 
 
-def test_what_is_refused_before_a_model_loads(tmp_path: Path) -> None:
+# --- loading
+
+
+def test_a_misspelt_method_is_refused_before_a_model_loads() -> None:
     with pytest.raises(UnknownMethod):
         open_models("nowhere", ["plain", "plian"])
-    with pytest.raises(InvalidParameter, match="post-processing"):
-        open_models("nowhere", ["plain"], post=tmp_path / "fitted")
-    with pytest.raises(InvalidParameter, match="accepts nothing"):
-        Limits(inputs=0)
 
 
-def test_post_processing(tmp_path: Path) -> None:
-    fitted = Embedder("eddy-tiny", method="plain:exit=1+whiten")
-    fitted.fit([LONG, *TEXTS]).save(tmp_path / "fitted")
-    methods = ["plain:exit=1", "plain:exit=1+whiten"]
-    plain, whitened = open_models("eddy-tiny", methods, post=tmp_path / "fitted")[0].values()
-    assert np.array_equal(whitened.encode_document(TEXTS), fitted.encode_document(TEXTS))
-    assert plain.post is None
+def test_a_server_that_does_not_judge_says_how_it_would(usual: Embedder) -> None:
+    with serving({"plain": usual}) as served:
+        answer = served.rerank(query=QUESTION, documents=TEXTS)
+        assert answer.status_code == 404 and "eddy serve MODEL --rerank" in answer.json()["error"]["message"]
+        assert served.http.get(f"/v1/models/{NAME}").json()["rerank"] is False

@@ -14,7 +14,6 @@ from tests.adapters.serving import NAME, serving
 from tests.browsers import chromium
 
 from eddy_embed import Embedder
-from openai_eddy.middleware import Keys
 
 pytestmark = pytest.mark.browser
 ASKING = """async ([url, key, model]) => {
@@ -69,13 +68,13 @@ def test_a_page_may_ask_where_its_origin_is_allowed(browser: Browser, origins: l
         page.close()
         return found
 
-    with serving({"plain:exit=1": embedder}, keys=Keys(["secret"]), allowed_origins=[allowed]) as served:
+    with serving({"plain:exit=1": embedder}, keys=["secret"], allowed_origins=[allowed]) as served:
         status, answer, method = asked(allowed)
         assert (status, method) == (200, "plain:exit=1")
         vector = embedder.encode_document("The ferry leaves at noon.")
         np.testing.assert_allclose(answer["data"][0]["embedding"], vector, atol=1e-6)
         status, answer, _ = asked(allowed, "wrong")
-        assert status == 401 and answer["detail"] == "Incorrect API key provided."
+        assert status == 401 and answer["detail"].startswith("Incorrect API key provided.")
         assert asked(other) == ["TypeError: Failed to fetch"]
     with serving({"plain:exit=1": embedder}) as served:
         assert asked(allowed) == ["TypeError: Failed to fetch"]

@@ -233,3 +233,18 @@ def test_llama_index_serialises() -> None:
     model, tokenizer = families.build("llama")
     with pytest.raises(InvalidParameter, match="live model"):
         EddyRerank.from_dict(EddyRerank.from_model(model, tokenizer).to_dict())
+
+
+@pytest.mark.parametrize("seconds", [None, 1e-9])
+def test_a_blank_text_comes_last(seconds: float | None) -> None:
+    """Behind those that were not read, too."""
+    options: dict[str, Any] = {"top_n": 5, "seconds": seconds}
+    small = Reranker("eddy-tiny", batch_tokens=1)
+    texts = [" \n", *TEXTS[:3]]
+    nodes = [NodeWithScore(node=TextNode(text=text, id_=text), score=0.1) for text in texts]
+    ranked = EddyRerank(small, **options).postprocess_nodes(nodes, query_str=QUESTION)
+    assert (ranked[-1].node.node_id, ranked[-1].score, len(ranked)) == (" \n", -np.inf, 4)
+    documents = [LangChainDocument(text) for text in texts]
+    kept = EddyReranker(model=small, **options).compress_documents(documents, QUESTION)
+    assert (kept[-1].page_content, kept[-1].metadata["relevance_score"], len(kept)) == (" \n", -np.inf, 4)
+    assert EddyReranker(model=small).compress_documents(documents[:1], QUESTION)[0].page_content == " \n"

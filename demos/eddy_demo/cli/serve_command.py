@@ -45,10 +45,10 @@ def serve(
 
     It listens on this machine alone unless --host says otherwise, and needs no network.
     """
-    from eddy_demo.web.http.security import LOOPBACK
     from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.server import addresses, bind
     from eddy_demo.web.server import serve as run
+    from eddy_embed.integrations.http_guard import LOOPBACK
 
     listener = bind(host, port)
     address, names = addresses(host, listener)

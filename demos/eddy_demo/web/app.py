@@ -17,7 +17,7 @@ from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
-from eddy_demo.web.http.security import LOOPBACK, SecurityMiddleware
+from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.routes.api import api
@@ -27,6 +27,7 @@ from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.library_writer import LibraryWriter
 from eddy_embed.errors import EddyError
+from eddy_embed.integrations.http_guard import LOOPBACK
 
 _RETRY_SECONDS = "2"
 """Time after which a client that was refused for others' requests may ask again."""

@@ -6,14 +6,9 @@ import logging
 
 from eddy_demo.errors import DemoError
 from eddy_embed.errors import EddyError
+from eddy_embed.integrations.http_guard import RequestRefused
 
-
-class RequestRefused(Exception):
-    """The server does not answer a request, and says why with this HTTP status."""
-
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
-        self.status = status
+__all__ = ["RequestRefused", "error_message"]
 
 
 def error_message(error: Exception) -> str:

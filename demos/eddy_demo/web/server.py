@@ -14,9 +14,9 @@ from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.uploads.stored_uploads import StoredUploads
-from openai_eddy.limits import Limits as ConnectionLimits
-from openai_eddy.uvicorn_server import limited_protocol
 
+_CONNECTIONS = 1024
+"""Open connections from which on each request is refused."""
 _SHUTDOWN_SECONDS = 5
 """Time that open connections have to end."""
 _WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
@@ -46,7 +46,7 @@ def addresses(host: str, listener: socket.socket) -> tuple[str, set[str]]:
 
 
 class PageServer(uvicorn.Server):
-    """Uvicorn with limits on connections and slow clients; before it stops, it ends the streams of the pages."""
+    """Uvicorn with a limit on connections; before it stops, it ends the streams of the pages."""
 
     def __init__(
         self, app: SecurityMiddleware, changes: ChangeSignal, started: Callable[[], None] = lambda: None, **options: Any
@@ -55,10 +55,8 @@ class PageServer(uvicorn.Server):
 
         `options` are further ones of uvicorn's configuration.
         """
-        protocol = limited_protocol(ConnectionLimits())
-        super().__init__(
-            uvicorn.Config(app, http=protocol, access_log=False, server_header=False, ws="none", **options)
-        )
+        options |= {"http": "h11", "ws": "none", "limit_concurrency": _CONNECTIONS}
+        super().__init__(uvicorn.Config(app, access_log=False, server_header=False, **options))
         self._changes, self._on_start = changes, started
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -308,7 +308,7 @@ def settings_of(pipeline: Pipeline, backbone: Backbone, method: Method) -> dict[
         "format": 1,
         "architecture": backbone.architecture,
         "config": host.settings,
-        "weights": weights_digest(host.tensors()),
+        "weights": weights_digest(host.weights()),
         "tokenizer": planner.tokenizer.digest,
         "method": method.settings,
         "segmenter": planner.segmenter.fingerprint,

@@ -120,7 +120,7 @@ def general_layers(pipeline: Pipeline, bar: Progress | None) -> tuple[int, ...]:
         bar: Shows progress.
     """
     text, host, planner = general_text(), pipeline.open_runner.host, pipeline.planner
-    about = {"general": text.name, "weights": weights_digest(host.tensors()), "config": host.settings}
+    about = {"general": text.name, "weights": weights_digest(host.weights()), "config": host.settings}
     about = {**about, "tokenizer": planner.tokenizer.digest, "dtype": host.dtype_name}
     file = cache_folder() / "layers" / f"{digest(about)}.json"
     with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew

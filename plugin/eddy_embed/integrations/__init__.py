@@ -52,7 +52,7 @@ _NAMES = {
     "integrations.page_numbers": "LABEL LAST_LABEL PAGES Pages joined_pages page_name pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",
     "integrations.shared_embedders": "EmbedderOwner in_worker live_error name_of open_embedder",
-    "integrations.shared_rerankers": "RerankerOwner open_reranker",
+    "integrations.shared_rerankers": "RerankerOwner open_reranker scores_with_blank",
     "integrations.unrelated": "unrelated_cosines",
     "integrations.whole_documents": "filled grouped_by_size warn_of_blank with_text",
     "model.fingerprint": "digest",

@@ -53,6 +53,14 @@ def open_reranker(model: Any, **settings: Any) -> Reranker:
         return found
 
 
+def scores_with_blank(reranker: Reranker, query: str, texts: Sequence[str], **options: Any) -> Floats:
+    """Scores of texts as `Reranker.scores` gives them, shape (texts,); of a blank one, which answers nothing, -inf."""
+    at = [index for index, text in enumerate(texts) if text.strip()]
+    scores = np.full(len(texts), -np.inf, np.float32)
+    scores[at] = reranker.scores(query, [texts[index] for index in at], **options)
+    return scores
+
+
 class RerankerOwner(BaseModel):
     """A framework's object that holds a reranker. Copies share it; what travels to another process is the settings."""
 
@@ -92,9 +100,10 @@ class RerankerOwner(BaseModel):
         return found
 
     def _judged(self, query: str, texts: Sequence[str]) -> tuple[list[int], Floats]:
-        """Return positions of the best, and all scores, 0 to 1, shape (texts,); texts that were not read come last."""
-        scores = self.reranker.scores(query, list(texts), seconds=self.seconds, show_progress=False)
-        return np.argsort(-scores, kind="stable")[: self.top_n].tolist(), self.reranker.rerank_scores(scores)
+        """Return positions of the best, and all scores, 0 to 1, shape (texts,); last come unread and then blank ones."""
+        scores = scores_with_blank(self.reranker, query, texts, seconds=self.seconds, show_progress=False)
+        order = np.lexsort((-scores, np.isneginf(scores)))  # NaN, of an unread text, sorts behind every number
+        return order[: self.top_n].tolist(), self.reranker.rerank_scores(scores)
 
     def __getstate__(self) -> dict[Any, Any]:
         if self._live:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+
+    from eddy_embed.model.packed.linear import PackedWeight
 
 
 SAMPLED = 1024
@@ -20,19 +23,26 @@ def digest(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True, ensure_ascii=True).encode()).hexdigest()[:32]
 
 
-def weights_digest(tensors: Iterable[tuple[str, torch.Tensor]]) -> str:
+def weights_digest(tensors: Iterable[tuple[str, torch.Tensor | PackedWeight]]) -> str:
     """Hash of names, shapes and evenly spaced values of tensors, rounded to bfloat16.
 
-    Rounding makes the digest the same in float32 and bfloat16; float16, which rounds otherwise, gives another.
+    Rounding makes the digest the same in float32 and bfloat16; float16, which rounds otherwise, gives another. A packed
+    matrix counts by its values, so that it is the same whether it is packed in memory or not.
     """
     import torch
 
+    from eddy_embed.model.packed.linear import PackedWeight
     from eddy_embed.model.view import unpacked
 
     sha = hashlib.sha256()
     for name, tensor in sorted(tensors, key=lambda pair: pair[0]):
-        flat = unpacked(tensor.detach()).reshape(-1)
-        index = torch.linspace(0, max(flat.numel() - 1, 0), min(SAMPLED, flat.numel()), dtype=torch.float64).long()
-        values = flat[index.to(flat.device)].to(torch.bfloat16).float().cpu().numpy()
-        sha.update(f"{name}{tuple(tensor.shape)}".encode() + values.tobytes())
+        shape = (tensor.rows, tensor.width) if isinstance(tensor, PackedWeight) else tuple(tensor.shape)
+        count = math.prod(shape)
+        index = torch.linspace(0, max(count - 1, 0), min(SAMPLED, count), dtype=torch.float64).long()
+        if isinstance(tensor, PackedWeight):
+            values = tensor.values_at(index)
+        else:
+            flat = unpacked(tensor.detach()).reshape(-1)
+            values = flat[index.to(flat.device)]
+        sha.update(f"{name}{shape}".encode() + values.to(torch.bfloat16).float().cpu().numpy().tobytes())
     return sha.hexdigest()

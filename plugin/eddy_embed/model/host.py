@@ -16,6 +16,7 @@ from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, Ke
 from eddy_embed.model.attention.softmax_hook import SoftmaxTemperatureMode
 from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
 from eddy_embed.model.loading.peft import adapters, base_of
+from eddy_embed.model.packed.linear import PackedWeight
 from eddy_embed.model.self_check import FLOAT32, HALF, SelfCheck
 from eddy_embed.model.speed.fused_norms import use_fused_norms
 from eddy_embed.model.speed.numbers import to_device
@@ -120,6 +121,15 @@ class Host:
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Names and tensors of the view, each tensor once."""
         yield from named_tensors(self._view)
+
+    def weights(self) -> Iterator[tuple[str, torch.Tensor | PackedWeight]]:
+        """What decides hidden states, whether it is packed or not: `tensors`, but packed matrices as modules."""
+        packed = {name: module for name, module in self._view.named_modules() if isinstance(module, PackedWeight)}
+        for name, tensor in self.tensors():
+            parent, _, last = name.rpartition(".")
+            if parent not in packed or last == "bias":
+                yield name, tensor
+        yield from ((f"{name}.weight", module) for name, module in packed.items())
 
     def placeholder_values(self, rewire: CopyEdges, space: int | None = None) -> torch.Tensor:
         """Values of placeholders, PST and B-PST, shape (2, width); `space`: id of a blank whose embedding they have."""

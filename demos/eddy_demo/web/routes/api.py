@@ -24,12 +24,13 @@ from eddy_demo.web.answers.follow_up import with_context
 from eddy_demo.web.answers.judging import judged_answer
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
-from eddy_demo.web.http.security import LOOPBACK, UPLOAD_PATH
+from eddy_demo.web.http.security import UPLOAD_PATH
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
 from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.originals import draw_original, find_original
 from eddy_demo.web.uploads.stored_uploads import Upload, clean_name
 from eddy_embed.integrations import inventory
+from eddy_embed.integrations.http_guard import LOOPBACK
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20

@@ -70,6 +70,15 @@ class PackedWeight(nn.Module):
         """Some rows, shape (ids, width)."""
         return self._unpacked(ids).to(self.zero.dtype)
 
+    def values_at(self, index: Tensor) -> Tensor:
+        """Values at places of the matrix's rows one behind the other, shape (places,)."""
+        rows, places = index.to(self.raw.device) // self.width, index.to(self.raw.device) % self.width
+        size = self.kind.values
+        rows = rows if self.order is None else self.order[rows]
+        blocks = self.raw.view(-1, self.kind.bytes)[rows * (self.width // size) + places // size]
+        values = self.kind.unpack(blocks)
+        return values[torch.arange(len(values), device=values.device), places % size].to(self.zero.dtype)
+
     def multiply(self, states: Tensor, begin: int = 0, end: int | None = None) -> Tensor:
         """Products of states (tokens, width) with the rows from `begin` to `end`, shape (tokens, rows)."""
         end = self.rows if end is None else end
