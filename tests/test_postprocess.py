@@ -374,8 +374,6 @@ def test_truncation_that_cannot_be_is_refused() -> None:
     for text in ("truncate:dims=3+truncate:dims=2", "centre+truncate:dims=3+whiten", "centre+truncate:dims=3+truncate"):
         with pytest.raises(IncompatibleMethods, match="both set post"):
             methods.parse(text)
-    with pytest.raises(InvalidParameter, match="learns nothing"):
-        fit(Post("truncate", keep=2), seen(cone(5)))
 
 
 def test_a_file_of_another_method_is_refused() -> None:

@@ -150,7 +150,6 @@ def test_a_prompt_may_hold_braces() -> None:
         ({"prompt": "{question} {passage}"}, "must name {passage} and then"),
         ({"prompt": "{passage} {question}?"}, "must name {passage} and then"),
         ({"prompt": "{passage} {"}, "cannot be read"),
-        ({"prompt": 1}, "prompt=1 must be a wording"),
         ({"max_length": 10**6}, "max_length=1000000"),
         ({"batch_tokens": 0}, "batch_tokens=0"),
         ({"promt": "x"}, "did you mean prompt="),

@@ -15,7 +15,6 @@ from eddy_embed.encoding.build import budget, host_for, open_model
 from eddy_embed.encoding.likelihood import Likelihood, Prompt
 from eddy_embed.encoding.validation import (
     check_count,
-    check_kind,
     check_one,
     check_options,
     check_seconds,
@@ -247,9 +246,8 @@ def _checked(query: str, texts: str | Iterable[str]) -> tuple[str, list[str]]:
     return question, checked_texts(texts)
 
 
-def _wording(prompt: Any) -> Prompt:
+def _wording(prompt: str) -> Prompt:
     """The parts of a wording around the text and ahead of the question."""
-    check_kind("prompt", prompt, str, "a wording with {passage} and, at its end, {question}")
     try:
         parts = [(before, field) for before, field, *_ in Formatter().parse(prompt)]
     except ValueError as error:

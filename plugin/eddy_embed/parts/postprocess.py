@@ -221,8 +221,6 @@ def fit(post: Post, moments: RunningMoments, queries: RunningMoments | None = No
     Raises:
         InvalidParameter: There are fewer than two vectors, or more components are asked for than there are.
     """
-    if not post.learns:
-        raise InvalidParameter(f"{post.kind} learns nothing from vectors; join centre, standardise, abtt or whiten")
     if moments.count < 2 or not moments.variance.sum() > 0:
         raise InvalidParameter(
             f"{post.kind} needs at least 2 vectors that differ to be fitted on, not {moments.count} alike; give it "
