@@ -98,7 +98,7 @@ def load(
     if "device_map" not in model_kwargs:
         model = model.to(device)
         # Other code, such as an adapter's, may read weights without calling their modules.
-        if prepacked and source.adapter is None and type(model).__module__.startswith("transformers."):
+        if prepacked and type(model).__module__.startswith("transformers."):
             prepack(model)
     return model, tokenizer, backbone
 
