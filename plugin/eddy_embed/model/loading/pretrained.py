@@ -136,7 +136,7 @@ def load_trained(
         config = read_config(where, {**options, "subfolder": subfolder})
         check_size(where, subfolder, config, _kind(config))
         with _quiet(show_progress):
-            model = SentenceTransformer(
+            model: Any = SentenceTransformer(
                 where,
                 device=device,
                 revision=options.get("revision"),
