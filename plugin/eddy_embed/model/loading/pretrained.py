@@ -98,7 +98,7 @@ def load(
     if "device_map" not in model_kwargs:
         model = model.to(device)
         # Other code, such as an adapter's, may read weights without calling their modules.
-        if prepacked and source.adapter is None and type(model).__module__.startswith("transformers."):
+        if prepacked and type(model).__module__.startswith("transformers."):
             prepack(model)
     return model, tokenizer, backbone
 
@@ -136,7 +136,7 @@ def load_trained(
         config = read_config(where, {**options, "subfolder": subfolder})
         check_size(where, subfolder, config, _kind(config))
         with _quiet(show_progress):
-            model = SentenceTransformer(
+            model: Any = SentenceTransformer(
                 where,
                 device=device,
                 revision=options.get("revision"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,7 +92,7 @@ def transformer_folder(where: str, options: Mapping[str, Any]) -> str | None:
         raise ModelNotFound(f"{where}: modules.json is no list of modules ({error}); fetch the model again") from None
     if not options.get("trust_remote_code"):
         for _, kind in modules:
-            _class(os.fspath(where), kind)
+            _class(where, kind)
     return subfolder
 
 
