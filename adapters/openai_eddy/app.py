@@ -18,8 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 
 from eddy_embed import Embedder, Reranker, __version__
-from eddy_embed.integrations import Floats
-from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard, RequestRefused
+from eddy_embed.integrations import LOOPBACK, Floats, HttpGuard, RequestRefused
 from openai_eddy.batcher import Batcher
 from openai_eddy.engine import Engine, refusal_of
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, parse_request

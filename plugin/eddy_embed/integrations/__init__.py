@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from eddy_embed.integrations.document_ids import *
     from eddy_embed.integrations.failures import *
     from eddy_embed.integrations.first_tokens import *
+    from eddy_embed.integrations.http_guard import *
     from eddy_embed.integrations.metadata_names import *
     from eddy_embed.integrations.page_numbers import *
     from eddy_embed.integrations.settings import *
@@ -50,6 +51,7 @@ _NAMES = {
     "integrations.document_ids": "document_identity is_random passage_id",
     "integrations.failures": "isolate_failures",
     "integrations.first_tokens": "first_tokens",
+    "integrations.http_guard": "LOOPBACK HttpGuard RequestRefused",
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
     "integrations.page_numbers": "LABEL LAST_LABEL PAGES Pages joined_pages page_name pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",
