@@ -15,7 +15,6 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from evaluation import tables
 from evaluation.results import WORDS, ResultStore, with_baseline
 from evaluation.runner import Evaluation
 from evaluation.tasks import find_tasks
@@ -24,6 +23,7 @@ from output import say
 from eddy_embed import Embedder
 from eddy_embed.cli.options import method_in_full
 from eddy_embed.encoding.validation import PASSAGE_SIZE
+from evaluation import tables
 
 
 def main(given: list[str] | None = None) -> None:

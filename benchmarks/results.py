@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from evaluation import tables
 from evaluation.results import WORDS, ResultStore, System, TaskResult
 from evaluation.runner import Evaluation, applies, runnable
 from evaluation.tasks import Pairs, Retrieval, Task, find_tasks
@@ -28,6 +27,7 @@ from output import RESULTS, ROOT, put, say
 
 from eddy_embed import Embedder, __version__
 from eddy_embed.integrations import PASSAGE_SIZE
+from evaluation import tables
 
 MODELS = {
     "smollm2": "SmolLM2 135M Instruct, 30 layers",

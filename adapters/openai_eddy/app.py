@@ -16,10 +16,10 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 
 from eddy_embed import Embedder, Reranker, __version__
-from eddy_embed.integrations import Floats
-from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard, RequestRefused
+from eddy_embed.integrations import LOOPBACK, Floats, HttpGuard, RequestRefused
 from openai_eddy.batcher import Batcher
 from openai_eddy.engine import Engine, refusal_of
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, parse_request
@@ -59,7 +59,7 @@ def create_app(
     budget = batch_tokens or min(embedder.batch_tokens for embedder in embedders.values())
     service = _Service(Engine(embedders, limits, reranker), names, limits, budget)
 
-    handlers: Any = dict.fromkeys((RequestRefused, HTTPException, Exception), _handle_error)
+    handlers: Any = dict.fromkeys((RequestRefused, HTTPException, ClientDisconnect, Exception), _handle_error)
     # No documentation pages: they would load scripts from other hosts.
     app = FastAPI(title="Eddy", version=__version__, exception_handlers=handlers, docs_url=None, redoc_url=None)
     app.state.service = service
@@ -86,10 +86,8 @@ def create_app(
 class _Service:
     def __init__(self, engine: Engine, names: Sequence[str], limits: Limits, budget: int) -> None:
         self._engine, self._names, self._limits = engine, list(dict.fromkeys(names)), limits
-        self._created = int(time.time())
-        # Beside the thread of the model, so that counting tokens and writing answers do not wait for it.
-        self._threads = ThreadPoolExecutor(2, "eddy-request")
-        self.batcher = Batcher(engine.run, budget, WAIT)
+        self._threads = ThreadPoolExecutor(2, "eddy-request")  # counts tokens and writes answers beside the model
+        self.batcher, self._created = Batcher(engine.run, budget, WAIT), int(time.time())
 
     async def answer(self, http: Request) -> Response:
         """Embed the inputs of a request, or sort its documents by how well they answer its question."""
@@ -99,11 +97,10 @@ class _Service:
             message = "Send JSON that is not compressed, with the header Content-Type: application/json."
             raise RequestRefused(415, message, code="unsupported_media_type")
         body = await http.body()
-        # What comes behind the body is that the client has left.
-        work, left = asyncio.ensure_future(self._run(kind, body)), asyncio.ensure_future(http.receive())
+        work, left = asyncio.ensure_future(self._run(kind, body)), asyncio.ensure_future(http.receive())  # a disconnect
         try:
             await asyncio.wait({work, left}, return_when=asyncio.FIRST_COMPLETED)
-            return work.result() if work.done() else Response(status_code=499)  # which nobody gets
+            return work.result() if work.done() else await _handle_error(http, ClientDisconnect())
         finally:
             work.cancel()
             left.cancel()
@@ -179,6 +176,8 @@ def _error_body(refused: RequestRefused) -> dict[str, Any]:
 
 
 async def _handle_error(http: Request, error: Exception) -> Response:
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=499)  # which nobody gets
     if isinstance(error, HTTPException):
         paths = ", ".join(("/v1/embeddings", "/v1/models", *RERANK_PATHS, "/health"))
         message = f"{error.detail} ({http.method} {http.url.path[:80]}). Served here: {paths}; a client's base URL ends"

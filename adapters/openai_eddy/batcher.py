@@ -31,9 +31,6 @@ class Batcher:
         run: Runs a batch in the worker thread; returns the result or error of each text, in their order.
         budget: Maximum cost of a batch; a costlier text runs alone.
         wait: Seconds without a new request after which a batch is complete.
-
-    Attributes:
-        pending: Total cost of accepted texts that are not done.
     """
 
     def __init__(self, run: Callable[[Any, list[str]], Sequence[Any]], budget: int, wait: float) -> None:
@@ -42,7 +39,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="eddy-model")
         self._task: asyncio.Task[None] | None = None
         self._together = 1  # requests in the last batch
-        self.pending = 0
+        self.pending = 0  # total cost of accepted texts that are not done
 
     async def submit(self, key: Any, texts: Sequence[str], costs: Sequence[int]) -> list[Any]:
         """Return the result or error of each text; cancelling the call withdraws those that have not run yet."""
@@ -85,10 +82,9 @@ class Batcher:
 
     async def _run_batch(self, batch: list[tuple[_Request, int]]) -> None:
         self._together = len({id(request) for request, _ in batch})
-        texts = [request.texts[index] for request, index in batch]
-        results: Sequence[Any]
+        loop, texts = asyncio.get_running_loop(), [request.texts[index] for request, index in batch]
         try:
-            results = await asyncio.get_running_loop().run_in_executor(self._thread, self._run, batch[0][0].key, texts)
+            results: Sequence[Any] = await loop.run_in_executor(self._thread, self._run, batch[0][0].key, texts)
         except Exception as error:
             results = [error] * len(batch)
         for (request, index), result in zip(batch, results, strict=True):

@@ -10,9 +10,17 @@ from typing import Any
 import numpy as np
 
 from eddy_embed import Embedder, Reranker, errors, methods
-from eddy_embed.integrations import EmbedderSettings, filled, first_tokens, isolate_failures, open_embedder, open_model
-from eddy_embed.integrations.http_guard import RequestRefused
-from eddy_embed.integrations.shared_rerankers import scores_with_blank
+from eddy_embed.integrations import (
+    EmbedderSettings,
+    RequestRefused,
+    TextRole,
+    filled,
+    first_tokens,
+    isolate_failures,
+    open_embedder,
+    open_model,
+    scores_with_blank,
+)
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, check_size, invalid
 
 LOADING = ("device", "dtype", "revision", "cache_folder", "trust_remote_code", "local_files_only", "model_kwargs")
@@ -73,8 +81,7 @@ class Engine:
     def _embedding(self, request: EmbeddingRequest) -> tuple[Job, list[str], list[int]]:
         method, most = request.method or self.default, request.cut
         if method not in self.embedders:
-            listed = ", ".join(self.embedders)
-            raise invalid(f"'method' is {method!r:.80}; this server was started with {listed}.", "method")
+            raise invalid(f"'method' is {method!r:.80}; this server has {', '.join(self.embedders)}.", "method")
         embedder = self.embedders[method]
         if request.dimensions is not None and request.dimensions > embedder.dimension:
             message = f"'dimensions' is {request.dimensions}; the vectors of this model have {embedder.dimension}."
@@ -82,7 +89,8 @@ class Engine:
         if request.normalize not in (None, embedder.normalize):
             message = f"'normalize' is {request.normalize}; the server makes vectors with {embedder.normalize}."
             raise invalid(message, "normalize")
-        texts, role = filled(request.input), "query" if (request.role or "").endswith("query") else "document"
+        role: TextRole = "query" if (request.role or "").endswith("query") else "document"
+        texts = filled(request.input)
         if most is not None:
             texts = first_tokens(embedder, texts, None if most == -1 else most, role=role)
         return Job(method, role == "query"), texts, embedder.count_tokens(texts)

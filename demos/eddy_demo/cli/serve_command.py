@@ -48,7 +48,7 @@ def serve(
     from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.server import addresses, bind
     from eddy_demo.web.server import serve as run
-    from eddy_embed.integrations.http_guard import LOOPBACK
+    from eddy_embed.integrations import LOOPBACK
 
     listener = bind(host, port)
     address, names = addresses(host, listener)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eddy_embed.integrations.failures import *
     from eddy_embed.integrations.first_tokens import *
     from eddy_embed.integrations.generators import *
+    from eddy_embed.integrations.http_guard import *
     from eddy_embed.integrations.metadata_names import *
     from eddy_embed.integrations.page_numbers import *
     from eddy_embed.integrations.settings import *
@@ -48,6 +49,7 @@ _NAMES = {
     "integrations.failures": "isolate_failures",
     "integrations.first_tokens": "first_tokens",
     "integrations.generators": "open_generator read_generator",
+    "integrations.http_guard": "LOOPBACK HttpGuard RequestRefused",
     "integrations.metadata_names": "DOCUMENT END FINGERPRINT HEADINGS N_TOKENS N_TRUNCATED N_WINDOWS START",
     "integrations.page_numbers": "LABEL LAST_LABEL PAGES Pages joined_pages page_name pages_by_file",
     "integrations.settings": "PROCESS_SETTINGS EmbedderSettings check_loaded put",

@@ -100,7 +100,7 @@ class RerankerOwner(BaseModel):
         return found
 
     def _judged(self, query: str, texts: Sequence[str]) -> tuple[list[int], Floats]:
-        """Return positions of the best, and all scores, 0 to 1, shape (texts,); last come unread and then blank ones."""
+        """Return positions of the best, and all scores, 0 to 1, shape (texts,); unread and blank texts come last."""
         scores = scores_with_blank(self.reranker, query, texts, seconds=self.seconds, show_progress=False)
         order = np.lexsort((-scores, np.isneginf(scores)))  # NaN, of an unread text, sorts behind every number
         return order[: self.top_n].tolist(), self.reranker.rerank_scores(scores)
