@@ -233,7 +233,7 @@ WRONG: dict[str, tuple[Any, str | None, str]] = {
     "too many dimensions": ({"input": "a", "output_dimension": 321}, "dimensions", "have 320"),
     "role": ({"input": "a", "role": "user"}, "role", "not 'user'"),
     "method": ({"input": "a", "method": "htp:exit=2"}, "method", "this server has htp:pool=mean, plain:exit=2"),
-    "nothing to read": ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "0 leaves nothing"),
+    "nothing to read": ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "greater than 0, not 0"),
 }
 
 
