@@ -151,7 +151,7 @@ def _nodes(options: argparse.Namespace, open_store: Callable[[Any], Any]) -> Fou
     from llama_index.core.vector_stores.types import VectorStoreQuery
 
     from llama_index.embeddings.eddy import EddyEmbedding
-    from llama_index.embeddings.eddy.vector_metadata import FINGERPRINT, FingerprintedVector
+    from llama_index.embeddings.eddy.base import FINGERPRINT, FingerprintedVector
 
     model = EddyEmbedding(options.model, method=options.method)
     drawn, store, made_by = Drawn(options, model.embedder.dimension), open_store(model), model.fingerprint

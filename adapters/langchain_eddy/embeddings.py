@@ -5,21 +5,72 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.documents import Document
 from langchain_core.embeddings import Embeddings
 
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations import (
     EmbedderOwner,
-    check_kind,
-    check_one,
+    check_loaded,
     checked_text_list,
     filled,
     in_worker,
+    put,
+    refuse_unknown,
+    torch_name,
 )
-from langchain_eddy.arguments import loaded_of, resolve_arguments
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+# Entries of encode_kwargs, and their parameters here.
+_ENCODE = {"batch_size": "batch_size", "normalize_embeddings": "normalize", "show_progress_bar": "show_progress"}
+# Entries of model_kwargs that are parameters here; the others go to from_pretrained.
+_MODEL = {
+    **{"device": "device", "trust_remote_code": "trust_remote_code", "revision": "revision", "dtype": "dtype"},
+    **{"local_files_only": "local_files_only", "cache_folder": "cache_folder", "torch_dtype": "dtype"},
+}
+# What HuggingFaceEmbeddings and its encode_kwargs and model_kwargs have besides, and what to use instead.
+_HINTS = {
+    **dict.fromkeys(("prompt", "prompts"), "use text_instruction= and query_instruction="),
+    **dict.fromkeys(("prompt_name", "default_prompt_name"), "use text_instruction= and query_instruction="),
+    **dict.fromkeys(("convert_to_numpy", "convert_to_tensor", "precision"), "vectors are lists of floats"),
+    **dict.fromkeys(("tokenizer_kwargs", "processor_kwargs"), "EddyEmbeddings.from_model takes another tokenizer"),
+    "query_encode_kwargs": "use query_instruction= for what stands before a query",
+    "target_devices": "name one device=, and run one process for each device",
+    "multi_process": "run several processes over parts of the documents, each with its own EddyEmbeddings",
+    "truncate_dim": "join it to the method, as in method='htp+truncate:dims=256'",
+    "similarity_fn_name": "the product of two vectors is their cosine",
+    "backend": "models run on torch",
+}
+
+
+def loaded_of(owner: str, llm: Any) -> tuple[Any, Any]:
+    """The model and the tokenizer of a `HuggingFacePipeline` or a `ChatHuggingFace`, for a class of ours."""
+    pipeline = getattr(getattr(llm, "llm", llm), "pipeline", None)
+    model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
+    check_loaded(owner, llm, "HuggingFacePipeline", model, tokenizer)
+    return model, tokenizer
+
+
+def _resolve(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments by the names here, of those that are also known by the names of `HuggingFaceEmbeddings`."""
+    values = dict(arguments)
+    encode, model = (dict(values.pop(name, None) or {}) for name in ("encode_kwargs", "model_kwargs"))
+    model.update(model.pop("model_kwargs", None) or {})  # HuggingFaceEmbeddings has another one for from_pretrained
+    if not values.get("multi_process"):
+        values.pop("multi_process", None)
+    if model.get("backend") == "torch":
+        del model["backend"]
+    refuse_unknown("encode_kwargs", encode, _ENCODE, _HINTS)
+    for name in model.keys() & _HINTS.keys():
+        raise InvalidParameter(f"model_kwargs has no entry {name!r} (given: {model[name]!r}); {_HINTS[name]}")
+    renamed = [(_ENCODE[name], name, value) for name, value in encode.items()]
+    renamed += [(_MODEL[name], name, torch_name(model.pop(name))) for name in _MODEL if name in model]
+    renamed += [("model_name", "model", values.pop("model"))] if values.get("model") is not None else []
+    for ours, theirs, value in renamed:
+        put(values, ours, value, theirs)
+    values.pop("model", None)
+    return {**values, "model_kwargs": model}
 
 
 class EddyEmbeddings(EmbedderOwner, Embeddings):
@@ -60,11 +111,12 @@ class EddyEmbeddings(EmbedderOwner, Embeddings):
         _ = self.embedder
 
     def _configure(self, values: dict[str, Any]) -> None:
-        super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
+        resolved = _resolve(values)
+        refuse_unknown("EddyEmbeddings", resolved, type(self).model_fields, _HINTS)
+        super().__init__(**resolved)
 
     @staticmethod
     def _text_of(document: Any) -> str:
-        check_kind("library", document, Document, "texts, or LangChain's documents")
         text: str = document.page_content
         return text
 
@@ -93,8 +145,7 @@ class EddyEmbeddings(EmbedderOwner, Embeddings):
 
     def embed_query(self, text: str) -> list[float]:
         """Embed a query that is not blank."""
-        check_one(text)
-        vector: list[float] = self.embedder.encode_query(text, show_progress=False).tolist()
+        vector: list[float] = self.embedder.encode_query([text], show_progress=False)[0].tolist()
         return vector
 
     async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
@@ -104,6 +155,3 @@ class EddyEmbeddings(EmbedderOwner, Embeddings):
     async def aembed_query(self, text: str) -> list[float]:
         """As `embed_query`, in a thread."""
         return await asyncio.to_thread(self.embed_query, text)
-
-    def _state(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in type(self).model_fields}

@@ -24,7 +24,6 @@ from eddy_embed.integrations import (
     START,
     Pages,
     PassageUnit,
-    check_kind,
     document_identity,
     grouped_by_size,
     heading_path,
@@ -61,11 +60,8 @@ def join_pages(pages: Sequence[Document]) -> list[Document]:
             returned unchanged.
 
     Raises:
-        InvalidParameter: A page does not name its file, or something is no document.
+        InvalidParameter: A page does not name its file.
     """
-    check_kind("pages", pages, Sequence, "a list of LangChain's documents")
-    for index, page in enumerate(pages):
-        check_document(page, index)
     joined_documents: list[Document] = []
     metadatas = [_labelled(page.metadata) for page in pages]
     for file, numbers in pages_by_file(metadatas):
@@ -112,16 +108,14 @@ def embed_passages(
         The passages of each document in their order.
 
     Raises:
-        InvalidParameter: An argument, or one of the documents, is wrong.
+        InvalidParameter: `passage_size` or `passage_unit` is outside its range.
         InvalidText: A document's text is not valid Unicode; the message names the document.
     """
-    check_kind("documents", documents, Iterable, "a list of LangChain's documents")
-    check_kind("embeddings", embeddings, EddyEmbeddings, "an EddyEmbeddings")
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
     late = engine.reads_late if late is None else late
     copies: Counter[tuple[str, str]] = Counter()
-    checked = _checked(_with_progress(documents, embeddings.show_progress))
-    with_content = with_text(checked, lambda document: document.page_content, display_name, "passage")
+    shown = _with_progress(documents, embeddings.show_progress)
+    with_content = with_text(shown, lambda document: document.page_content, display_name, "passage")
     for batch in grouped_by_size(with_content, lambda document: len(document.page_content)):
         texts = [document.page_content for document in batch]
         options: dict[str, Any] = {"passage_size": passage_size, "passage_unit": passage_unit, "late": late}
@@ -154,11 +148,6 @@ def display_name(document: Document, index: int) -> str:
     return repr(document_id(document)) if document_id(document) else f"number {index}"
 
 
-def check_document(document: Any, index: int) -> None:
-    """Refuse what is no document."""
-    check_kind(f"documents[{index}]", document, Document, "one of LangChain's documents: Document(page_content=text)")
-
-
 def _with_progress(documents: Iterable[Document], show_progress: bool) -> Iterable[Document]:
     if not show_progress:
         return documents
@@ -166,9 +155,3 @@ def _with_progress(documents: Iterable[Document], show_progress: bool) -> Iterab
     from rich.progress import track
 
     return track(documents, "Embedding documents", console=Console(stderr=True))
-
-
-def _checked(documents: Iterable[Document]) -> Iterator[Document]:
-    for index, document in enumerate(documents):
-        check_document(document, index)
-        yield document

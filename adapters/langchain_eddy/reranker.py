@@ -10,8 +10,8 @@ from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, Field
 
-from eddy_embed.integrations import RerankerOwner, check_kind
-from langchain_eddy.arguments import loaded_of
+from eddy_embed.integrations import RerankerOwner
+from langchain_eddy.embeddings import loaded_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -56,8 +56,6 @@ class EddyReranker(RerankerOwner, BaseDocumentCompressor):
         self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
     ) -> Sequence[Document]:
         """Return the best documents for a question, best first, as copies with their scores."""
-        for index, document in enumerate(documents):
-            check_kind(f"documents[{index}]", document, Document, "a Document of LangChain")
         if not documents:
             return []
         best, scores = self._judged(query, [document.page_content for document in documents])

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_text_splitters import TextSplitter
 
-from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import PASSAGE_SIZE, Segmenter, check_count, check_kind
+from eddy_embed.integrations import PASSAGE_SIZE, Segmenter
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -34,7 +33,8 @@ class SentenceTextSplitter(TextSplitter):
         language: Language of the sentence rules.
 
     Raises:
-        InvalidParameter: A value is of another type or outside its range, or the language is unknown.
+        ValueError: A size is outside its range.
+        InvalidParameter: The language is unknown.
     """
 
     def __init__(
@@ -47,13 +47,7 @@ class SentenceTextSplitter(TextSplitter):
         *,
         language: str = "en",
     ) -> None:
-        check_count("chunk_size", chunk_size)
-        if isinstance(chunk_overlap, bool) or not isinstance(chunk_overlap, int) or chunk_overlap < 0:
-            raise InvalidParameter(f"chunk_overlap={chunk_overlap!r:.80} must be a whole number, 0 for none")
-        check_kind("length_function", length_function, Callable, "a function of a text")
         flags = {"add_start_index": add_start_index, "strip_whitespace": strip_whitespace}
-        for name, value in flags.items():
-            check_kind(name, value, bool, "True or False")
         super().__init__(chunk_size, chunk_overlap, length_function, **flags)
         self._segmenter = Segmenter(language)
 
@@ -83,7 +77,6 @@ class SentenceTextSplitter(TextSplitter):
         Raises:
             InvalidText: A text is not valid Unicode.
         """
-        check_kind("texts", texts, list | tuple, "a list of strings")
         documents = []
         for text, metadata in zip(texts, metadatas or [{}] * len(texts), strict=True):
             for start, end in self._chunks(text):

@@ -21,7 +21,7 @@ from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
 LLAMA = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1")
 CHAIN = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
-METHODS = ["plain:exit=0", "prompteol:exit=2", "htp:exit=2", "echo:exit=2", "plain:exit=0+standardise"]
+METHODS = ["plain:exit=0", "htp:exit=2"]
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -195,3 +195,17 @@ def test_a_live_model_must_be_given_again(client, live):
     assert collection.query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
     with pytest.raises(EddyError, match="from_model"):
         client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
+
+
+def test_collections_of_the_wrong_kind_are_named(client, eddy):
+    good = {"client": client, "name": "wrong-arguments", "function": eddy}
+    for name in (*good, "configuration", "metadata"):
+        for value in (b"x", 3, object()):
+            with pytest.raises(InvalidParameter, match=name):
+                open_collection(**{**good, name: value})
+    with pytest.raises(InvalidParameter, match=r"name='p2' .* 3 to 512 characters"):
+        open_collection(**{**good, "name": "p2"})
+    assert repr(eddy) == "EddyEmbeddingFunction('eddy-tiny', method='htp:exit=2')"
+    for config in (None, 3, "x"):
+        with pytest.raises(InvalidParameter, match="config"):
+            EddyEmbeddingFunction.build_from_config(config)

@@ -17,8 +17,8 @@ from llama_index.core.schema import Document, TextNode
 from tests.adapters.samples import TEXTS
 
 from chroma_eddy import EddyEmbeddingFunction
-from eddy_embed import Embedder
-from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnknownMethod
+from eddy_embed import Embedder, methods
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, ModelNotFound, UnknownMethod
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
@@ -76,6 +76,21 @@ def test_vectors_are_the_engine_s(kind: Any) -> None:
         assert DOCUMENTS[kind](made, []) == []
 
 
+def test_lists_of_texts_are_lists_of_texts(kind: Any) -> None:
+    """One string would be taken for a list of its characters; a blank text has a vector, as the contracts say."""
+    made, embed = kind(**USUAL), DOCUMENTS[kind]
+    for value in ("one string", ["a", None], ["a"] * 70 + ["a\ud800"]):
+        with pytest.raises(InvalidText):
+            embed(made, value)
+    first, *blank = np.asarray(embed(made, ["a", "", " \n"])).tolist()
+    assert blank[0] == blank[1] != first and close(blank[0], embed(made, ["."])[0])
+
+
+def test_objects_of_torch_and_of_the_engine_are_taken(kind: Any) -> None:
+    given = {"method": methods.parse(METHOD), "device": torch.device("cpu"), "dtype": torch.float32}
+    assert kind(model_name="eddy-tiny", **given).embedder.fingerprint == kind(**USUAL).embedder.fingerprint
+
+
 @pytest.mark.parametrize("kind", OWNERS)
 async def test_async_calls_give_the_same(kind: Any) -> None:
     made = kind(**USUAL, query_instruction="Find the answer.")
@@ -127,8 +142,11 @@ def test_names_that_users_of_other_embeddings_have(kind: Any, theirs: dict, ours
         ({"method": "htpp"}, UnknownMethod, "htp"),
         ({"model": "other"}, InvalidParameter, "differ; give one of them"),
         ({"model_name": "/nowhere"}, ModelNotFound, "nowhere"),
-        ({"model_name": object()}, InvalidParameter, "from_model"),
-        ({"model_name": None}, InvalidParameter, "model_name is missing"),
+        ({"model_name": None}, InvalidParameter, "model_name"),
+        ({"max_length": 0}, InvalidParameter, "max_length=0"),
+        ({"overflow": "cut"}, InvalidParameter, "overflow='cut'"),
+        ({"device": "nowhere"}, InvalidParameter, "device"),
+        ({"query_instruction": "\ud800"}, InvalidText, "query_instruction"),
     ],
 )
 def test_what_is_wrong_is_refused_at_construction(

@@ -118,8 +118,6 @@ def test_whole_documents_go_in_and_a_chain_cites_their_places(store):
     [
         ([Document("Nobody knows me.")], "number 0 has no id and no source"),
         ([Document("One.", id="a"), Document("Two.", id="a")], "two documents have the id 'a'"),
-        (["text"], "documents"),
-        (3, "documents"),
     ],
 )
 def test_documents_that_cannot_be_ingested_are_named(documents, said, store):

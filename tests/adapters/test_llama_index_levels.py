@@ -17,7 +17,6 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.vector_stores.chroma import ChromaVectorStore
 
 from eddy_embed.encoding.document import Part
-from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
@@ -132,12 +131,10 @@ def test_ids_of_one_s_own_run_through_all_levels(embedding):
     assert mine == [f"tides/{number}" for number in range(len(mine))]
 
 
-def test_levels_travel_and_what_is_none_is_refused(embedding):
+def test_levels_travel(embedding):
     parser = LongDocumentNodeParser(embed_model=embedding, parts=["sentences", "passages"])
     assert parser.parts == ("passages", "sentences")
     assert LongDocumentNodeParser.from_dict(parser.to_dict()).parts == parser.parts
-    with pytest.raises(InvalidParameter, match="document, passages, sentences"):
-        LongDocumentNodeParser(embed_model=embedding, parts=("chapters",))
     assert NodeRelationship.CHILD not in parsed(embedding, ("passages",))[0].relationships
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
+import json
 import pickle
 import warnings
 
@@ -113,6 +113,12 @@ def test_what_is_wrong_is_refused(parser, embedding):
         parser.get_nodes_from_documents([*documents(), Document(text="bad\ud800", id_="broken")])
     with pytest.raises(InvalidParameter, match="MockEmbedding"):
         LongDocumentNodeParser(embed_model=MockEmbedding(embed_dim=2))
+    with pytest.raises(InvalidParameter, match="document, passages, sentences"):
+        LongDocumentNodeParser(embed_model=embedding, parts=("chapters",))
+    with pytest.raises(InvalidParameter, match="did you mean passage_size"):
+        LongDocumentNodeParser(embed_model=embedding, pasage_size=9)
+    with pytest.raises(InvalidParameter, match="embed_model is missing"):
+        LongDocumentNodeParser()
     with pytest.raises(InvalidParameter, match="did you mean method"):
         LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "metod": "htp"})
     last = EddyEmbedding(model_name="eddy-tiny", method="prompteol")
@@ -200,14 +206,24 @@ def test_progress_is_on_request(parser, capfd):
     assert "Embedding documents" in capfd.readouterr().err
 
 
-def test_async_gives_the_same(parser):
-    nodes = asyncio.run(parser.aget_nodes_from_documents(documents()))
-    assert [node.node_id for node in nodes] == ids(parser, documents())
-
-
 def test_the_ingestion_cache_follows_the_parser_s_settings(parser, embedding):
     other = {"model_name": "eddy-tiny", "method": "plain:exit=2"}
     changes = [{}, {"passage_size": 12}, {"late": False}, {"embed_model": other}]
     usual = {"embed_model": embedding, "passage_size": 24}
     keys = [get_transformation_hash(documents(), LongDocumentNodeParser(**{**usual, **change})) for change in changes]
     assert len(set(keys)) == len(changes) and keys[0] == get_transformation_hash(documents(), parser)
+
+
+def test_actors_build_from_plain_arguments_and_send_json():
+    """As llama-index-ingestion-ray does: `transform_class(**transform_kwargs)` in an actor, nodes as JSON between."""
+    model = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find it."}
+    chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 12}), (EddyEmbedding, model)]
+    nodes = [Document(text=STORY, id_="bread")]
+    vectors = []
+    for transform_class, transform_kwargs in chain:
+        transform = transform_class(**json.loads(json.dumps(transform_kwargs)))
+        nodes = [TextNode.from_json(node.to_json()) for node in transform(nodes)]
+        vectors.append([node.embedding for node in nodes])
+    expected = EddyEmbedding(**model).embedder.encode_long(STORY, passage_size=12).passages
+    assert vectors[0] == vectors[1] and len(expected) > 1
+    assert np.abs(np.array(vectors[1]) - [passage.vector for passage in expected]).max() <= 1e-5

@@ -79,8 +79,6 @@ def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> 
     assert "eddy_pages" in second.metadata, "the caller's document is as it was"
     with pytest.raises(InvalidParameter, match=r"documents\[1\] is page '2' of no file"):
         LongDocumentNodeParser.join_pages([note, LlamaDocument(text="Two.", metadata={"page_label": "2"})])
-    with pytest.raises(InvalidParameter, match="a list of LlamaIndex's documents"):
-        LongDocumentNodeParser.join_pages(note)
 
 
 def test_langchain_joins_the_pages_of_each_file(paper: Path, across: Path, tmp_path: Path) -> None:

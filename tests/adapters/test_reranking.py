@@ -140,8 +140,6 @@ def test_langchain_compresses(judge: Reranker) -> None:
     later = asyncio.run(compressor.acompress_documents(documents, QUESTION))
     assert [each.metadata["n"] for each in later] == [each.metadata["n"] for each in found]
     assert compressor.compress_documents([], QUESTION) == []
-    with pytest.raises(InvalidParameter, match=r"documents\[0\]"):
-        compressor.compress_documents(["a"], QUESTION)  # type: ignore[list-item]
 
 
 def test_langchains_retrievers_and_the_store(tmp_path: Path, judge: Reranker) -> None:
@@ -176,9 +174,8 @@ def test_llama_index_postprocesses(judge: Reranker) -> None:
     later = asyncio.run(rerank.apostprocess_nodes(nodes(), query_bundle=QueryBundle(QUESTION)))
     assert [each.node.node_id for each in later] == [each.node.node_id for each in found]
     assert rerank.postprocess_nodes([], query_str=QUESTION) == []
-    for given, options in ((nodes(), {}), (["a"], {"query_str": QUESTION})):
-        with pytest.raises(InvalidParameter):
-            rerank.postprocess_nodes(given, **options)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="query_str"):
+        rerank.postprocess_nodes(nodes())
     with pytest.raises(InvalidText):
         rerank.postprocess_nodes(nodes(), query_str=" ")
 
@@ -221,7 +218,7 @@ def test_copies_share_and_settings_travel(kind: Any) -> None:
     with pytest.raises(EddyError, match="live model"):
         pickle.dumps(live)
     for wrong in ({"top_n": 0}, {"seconds": 0}, {"topn": 2}):
-        with pytest.raises(InvalidParameter):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
             kind(model="eddy-tiny", **wrong)
     with pytest.raises(InvalidParameter, match="holds no loaded model"):
         kind.from_llm(MockLLM())

@@ -44,7 +44,7 @@ _NAMES = {
     "encoding.document": "LongDocument Part Passage PassageUnit Span heading_path",
     "encoding.finalize": "unit",
     "encoding.validation": "PASSAGES PASSAGE_SIZE check_count check_kind check_one check_options check_parts "
-    "check_seconds checked_text_list refuse_unknown",
+    "check_seconds checked_text_list refuse_unknown torch_name",
     "integrations.document_ids": "document_identity is_random passage_id",
     "integrations.failures": "isolate_failures",
     "integrations.first_tokens": "first_tokens",

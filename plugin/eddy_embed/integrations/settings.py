@@ -7,13 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from eddy_embed.encoding.planner import Overflow
-from eddy_embed.encoding.validation import check_options, refuse_unknown, torch_name
+from eddy_embed.encoding.validation import refuse_unknown, torch_name
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.parts.postprocess import Fitted
 
 PROCESS_SETTINGS = frozenset({"device", "trust_remote_code", "check", "show_progress"})
 """Those that are not stored beside vectors: another machine may open them, and no file may make foreign code run."""
@@ -27,7 +26,7 @@ class EmbedderSettings(BaseModel):
     process.
 
     Raises:
-        InvalidParameter: A parameter is unknown, missing, of another kind or outside its range.
+        InvalidParameter: A parameter is unknown or missing, or a value is of another type or outside its range.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
@@ -55,7 +54,11 @@ class EmbedderSettings(BaseModel):
 
     def __init__(self, **given: Any) -> None:
         refuse_unknown(type(self).__name__, given, type(self).model_fields)
-        super().__init__(**to_plain_values(type(self).__name__, given))
+        try:
+            super().__init__(**_plain_values(type(self).__name__, given))
+        except ValidationError as error:
+            (first, *_), owner = error.errors(), type(self).__name__
+            raise InvalidParameter(f"{owner}: {first['loc'][0]}={first['input']!r:.80}: {first['msg']}") from error
 
     @classmethod
     def of(cls: type[_S], owner: str, given: Mapping[str, Any], *, without: frozenset[str] = frozenset()) -> _S:
@@ -65,7 +68,7 @@ class EmbedderSettings(BaseModel):
             InvalidParameter: A name is unknown to that class, or as for the class itself.
         """
         refuse_unknown(owner, given, cls.model_fields.keys() - without)
-        return cls(**to_plain_values(owner, {name: value for name, value in given.items() if value is not None}))
+        return cls(**_plain_values(owner, given))
 
     def arguments(self) -> dict[str, Any]:
         """Arguments of `Embedder` beside the model and the bar, without those that are None."""
@@ -106,37 +109,16 @@ def check_loaded(owner: str, llm: Any, kind: str, *parts: Any) -> None:
         )
 
 
-def to_plain_values(owner: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """A class's arguments with text in place of paths, methods and torch objects, so that they can be stored and sent.
-
-    Refuses a model that is missing, a method that has no name, and values of the wrong kind.
-    """
-    values = dict(given)
-    model_name = values.get("model_name")
-    method = "recommended" if values.get("method") is None else values["method"]
-    if model_name is None:
-        raise InvalidParameter("model_name is missing; name a model, such as model_name='eddy-tiny'.")
-    if not isinstance(model_name, (str, os.PathLike)):
-        raise InvalidParameter(
-            f"model_name is a {type(model_name).__name__}, not a name or path; "
-            f"for a loaded model use {owner}.from_model(model, tokenizer)."
-        )
-    if isinstance(method, Method) and not method.terms:
-        raise InvalidParameter(
-            f"method={method!r:.80} was put together by hand and has no name by which {owner} could store or send it; "
-            "register a function that makes it with eddy_embed.methods.register, and name that."
-        )
-    values.update(model_name=os.fspath(model_name), method=str(method))
-    values["dtype"] = "auto" if values.get("dtype") is None else torch_name(values["dtype"])
-    values["device"] = torch_name(values.get("device"))
-    check_options(values)
-    if isinstance(values.get("fitted"), Fitted):
-        raise InvalidParameter(
-            f"fitted= must be a file here, so that {owner} can store and send it; save() writes one."
-        )
-    for name in ("cache_folder", "fitted"):
-        if values.get(name) is not None:
-            values[name] = os.fspath(values[name])
-    if values.get("model_kwargs", ...) is None:
-        del values["model_kwargs"]
-    return values
+def _plain_values(owner: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments that are not None, with text in place of paths, methods and torch objects, to be stored and sent."""
+    plain = {name: torch_name(value) for name, value in values.items() if value is not None}
+    if isinstance(method := plain.get("method"), Method):
+        if not method.terms:
+            raise InvalidParameter(
+                f"method={method!r:.80} was put together by hand and has no name by which {owner} could store or send "
+                "it; register a function that makes it with eddy_embed.methods.register, and name that."
+            )
+        plain["method"] = str(method)
+    for name in plain.keys() & {"model_name", "cache_folder", "fitted"}:
+        plain[name] = os.fspath(plain[name])
+    return plain

@@ -87,7 +87,7 @@ class EmbedderOwner(EmbedderSettings):
 
     def _state(self) -> dict[str, Any]:
         """Configuration that is pickled."""
-        raise NotImplementedError
+        return {name: getattr(self, name) for name in type(self).model_fields}
 
     @classmethod
     def from_model(cls: type[_H], model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> _H:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field, PrivateAttr
 
-from eddy_embed.encoding.validation import check_count, check_seconds, torch_name
+from eddy_embed.encoding.validation import torch_name
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.shared_embedders import live_error
 from eddy_embed.utils.arrays import Floats
@@ -65,8 +65,10 @@ class RerankerOwner(BaseModel):
     """A framework's object that holds a reranker. Copies share it; what travels to another process is the settings."""
 
     model: str = Field(description="A folder, a .gguf file, a Hugging Face id, or another name for `Reranker`.")
-    top_n: int = Field(description="Most texts that are kept.")
-    seconds: float | None = Field(None, description="Judge the first texts for so long; None: all of them.")
+    top_n: int = Field(gt=0, description="Most texts that are kept.")
+    seconds: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="Judge the first texts for so long; None: all of them."
+    )
     settings: dict[str, Any] = Field({}, description="Further arguments of `Reranker`, such as device and dtype.")
 
     _reranker: Any = PrivateAttr(default=None)
@@ -74,8 +76,6 @@ class RerankerOwner(BaseModel):
 
     def __init__(self, model: Any, **given: Any) -> None:
         fields = {name: value for name, value in given.items() if name in type(self).model_fields}
-        check_count("top_n", fields.get("top_n", 1))
-        check_seconds("seconds", fields.get("seconds"))
         more = {name: value for name, value in given.items() if name not in fields}
         settings = {name: torch_name(value) for name, value in {**fields.pop("settings", {}), **more}.items()}
         reranker = open_reranker(model, **settings)

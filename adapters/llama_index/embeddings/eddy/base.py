@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import compress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -13,31 +17,105 @@ from llama_index.core.base.embeddings.base import BaseEmbedding, Embedding
 from llama_index.core.bridge.pydantic import ConfigDict, Field, SerializationInfo, model_serializer
 from llama_index.core.bridge.pydantic import SerializerFunctionWrapHandler as Handler
 from llama_index.core.schema import BaseNode, MetadataMode
+from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations import (
+    FINGERPRINT,
+    N_TOKENS,
+    N_TRUNCATED,
+    N_WINDOWS,
     EmbedderOwner,
-    check_kind,
     check_loaded,
-    check_one,
     checked_text_list,
     contrast,
     filled,
     in_worker,
     live_error,
     page_name,
+    put,
+    refuse_unknown,
     warn_of_blank,
 )
-from llama_index.embeddings.eddy.arguments import resolve_arguments
-from llama_index.embeddings.eddy.cache import RoleKeyedCache, query_role
-from llama_index.embeddings.eddy.vector_metadata import KEYS, FingerprintedVector, has_vector_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 _Aggregate = Callable[..., Embedding]
+
+TEXT_DIGEST = "eddy_text_digest"
+KEYS = (FINGERPRINT, TEXT_DIGEST, N_TOKENS, N_WINDOWS, N_TRUNCATED)
+PART = "eddy_part"
+"""Part of the document that a node is: document, passages or sentences; independent of the vector."""
+# Parameters of HuggingFaceEmbedding without a counterpart, and what to use instead.
+_HINTS = {
+    "pooling": "pooling is part of the method, such as method='plain:pool=last'",
+    "parallel_process": "use IngestionPipeline.run(num_workers=...), which loads the model once in each worker",
+    "target_devices": "name one device=, and run one worker for each device",
+    "backend": "models run on torch",
+    "prompts": "use query_instruction= and text_instruction=",
+    "default_prompt_name": "use query_instruction= and text_instruction=",
+    "truncate_dim": "join it to the method, as in method='htp+truncate:dims=256'",
+    "token": "log in to the hub, or set HF_TOKEN",
+    "tokenizer": "the model's own tokenizer is used; EddyEmbedding.from_model takes another",
+    "tokenizer_name": "the model's own tokenizer is used; EddyEmbedding.from_model takes another",
+}
+# The base class looks up queries and texts by the same key; this says which of the two it embeds.
+_role: ContextVar[str] = ContextVar("eddy_embedding_role", default="document")
+
+
+@contextmanager
+def _query_role() -> Iterator[None]:
+    """Look up queries, not texts, inside this block."""
+    token = _role.set("query")
+    try:
+        yield
+    finally:
+        _role.reset(token)
+
+
+class _RoleKeyedCache:
+    """The user's store, with a collection for each role and embedder; the base class asks for these methods alone.
+
+    The owner's fingerprint is part of each collection's name, so that only an embedder that would compute the same
+    vector gets a stored one.
+    """
+
+    def __init__(self, store: BaseKVStore, owner: EmbedderOwner) -> None:
+        self.store = store
+        # Weak: a cycle would keep the model's weights in memory until the next full garbage collection.
+        self._owner = weakref.ref(owner)
+
+    def _collection(self, collection: str) -> str:
+        owner = self._owner()
+        if owner is None:
+            raise ReferenceError("The embedding object of this cache is gone; use the store itself: cache.store")
+        return f"{collection}/{_role.get()}/{owner.fingerprint}"
+
+    def put(self, key: str, val: dict[str, Any], collection: str) -> None:
+        self.store.put(key, val, collection=self._collection(collection))
+
+    async def aput(self, key: str, val: dict[str, Any], collection: str) -> None:
+        await self.store.aput(key, val, collection=self._collection(collection))
+
+    def get(self, key: str, collection: str) -> dict[str, Any] | None:
+        return self.store.get(key, collection=self._collection(collection))
+
+    async def aget(self, key: str, collection: str) -> dict[str, Any] | None:
+        return await self.store.aget(key, collection=self._collection(collection))
+
+
+class FingerprintedVector(list[float]):
+    """A list of numbers that knows its embedder, by its fingerprint."""
+
+    def __init__(self, values: Iterable[float], fingerprint: str) -> None:
+        super().__init__(values)
+        self.fingerprint = fingerprint
+
+    def __reduce__(self) -> Any:
+        return FingerprintedVector, (list(self), self.fingerprint)
 
 
 def _traced_by_base(method: _Method) -> _Method:
@@ -86,13 +164,16 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         _ = self.embedder
 
     def _configure(self, values: dict[str, Any]) -> None:
-        store = values.pop("embeddings_cache", None)
-        super().__init__(**resolve_arguments(values, tuple(type(self).model_fields)))
-        self.embeddings_cache = store
+        if values.pop("show_progress_bar", False):
+            values["show_progress"] = True
+        if (alias := values.pop("model", None)) is not None:
+            put(values, "model_name", alias, "model")
+        refuse_unknown("EddyEmbedding", values, type(self).model_fields, _HINTS)
+        super().__init__(**values)
+        self.embeddings_cache = self.embeddings_cache  # wraps it
 
     @staticmethod
     def _text_of(document: Any) -> str:
-        check_kind("library", document, BaseNode, "texts, or LlamaIndex's documents or nodes")
         text: str = document.get_content(metadata_mode=MetadataMode.NONE)
         return text
 
@@ -120,17 +201,14 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     # --- LlamaIndex's interface ---
 
     def _get_query_embedding(self, query: str) -> Embedding:
-        check_one(query)
-        vector: Embedding = self.embedder.encode_query(query, show_progress=False).tolist()
+        vector: Embedding = self.embedder.encode_query([query], show_progress=False)[0].tolist()
         return vector
 
     async def _aget_query_embedding(self, query: str) -> Embedding:
         return await asyncio.to_thread(self._get_query_embedding, query)
 
     def _get_text_embedding(self, text: str) -> Embedding:
-        check_one(text)
-        vector: Embedding = self.embedder.encode_document(*filled([text]), show_progress=False).tolist()
-        return vector
+        return self._get_text_embeddings([text])[0]
 
     async def _aget_text_embedding(self, text: str) -> Embedding:
         return await asyncio.to_thread(self._get_text_embedding, text)
@@ -145,13 +223,13 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     @_traced_by_base
     def get_query_embedding(self, query: str) -> Embedding:
         """Embed a query, or take it from the cache; the vector has a `fingerprint`."""
-        with query_role():
+        with _query_role():
             return FingerprintedVector(super().get_query_embedding(query), self.fingerprint)
 
     @_traced_by_base
     async def aget_query_embedding(self, query: str) -> Embedding:
         """As `get_query_embedding`, in a thread."""
-        with query_role():
+        with _query_role():
             return FingerprintedVector(await super().aget_query_embedding(query), self.fingerprint)
 
     def get_agg_embedding_from_queries(self, queries: list[str], agg_fn: _Aggregate | None = None) -> Embedding:
@@ -166,30 +244,28 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
     @_traced_by_base
     def get_text_embedding_batch(self, texts: list[str], show_progress: bool = False, **kwargs: Any) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`; a blank text has the vector of a full stop."""
-        given = checked_text_list(texts, blank=True)
-        return super().get_text_embedding_batch(given, show_progress or self.show_progress, **kwargs)
+        checked = checked_text_list(texts, blank=True)
+        return super().get_text_embedding_batch(checked, show_progress or self.show_progress, **kwargs)
 
     @_traced_by_base
     async def aget_text_embedding_batch(
         self, texts: list[str], show_progress: bool = False, **kwargs: Any
     ) -> list[Embedding]:
         """Embed texts in batches of `embed_batch_size`, in threads."""
-        return await super().aget_text_embedding_batch(
-            checked_text_list(texts, blank=True), show_progress or self.show_progress, **kwargs
-        )
+        checked = checked_text_list(texts, blank=True)
+        return await super().aget_text_embedding_batch(checked, show_progress or self.show_progress, **kwargs)
 
     def __call__(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         """Embed every node without a vector of this embedder; blank nodes are left out, and named in a warning."""
-        kept = nodes_with_text(nodes)
-        super().__call__(self._without_vector(kept), **kwargs)
-        return kept
+        whole = nodes_with_text(nodes)
+        super().__call__(self._without_vector(whole), **kwargs)
+        return whole
 
     async def acall(self, nodes: Sequence[BaseNode], **kwargs: Any) -> Sequence[BaseNode]:
         """As a call, in threads."""
-        kept = nodes_with_text(nodes)
-        rest = await asyncio.to_thread(self._without_vector, kept)
-        await super().acall(rest, **kwargs)
-        return kept
+        whole = nodes_with_text(nodes)
+        await super().acall(await asyncio.to_thread(self._without_vector, whole), **kwargs)
+        return whole
 
     def _without_vector(self, nodes: Sequence[BaseNode]) -> list[BaseNode]:
         fingerprint = self.fingerprint
@@ -222,7 +298,6 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
             InvalidParameter: The dictionary describes a live model.
             FingerprintMismatch: The configuration is the same, but the model behind it gives other vectors now.
         """
-        check_kind("data", data, Mapping, "a dictionary that to_dict() made")
         values = {k: v for k, v in {**data, **kwargs}.items() if k not in ("class_name", "fingerprint")}
         if values.pop("live_model", False):
             raise InvalidParameter(live_error("EddyEmbedding", str(data.get("model_name"))))
@@ -246,15 +321,30 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
         return super()._twin({**state, **process})
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name == "embeddings_cache" and value is not None and not isinstance(value, RoleKeyedCache):
-            value = RoleKeyedCache(value, self)
+        if name == "embeddings_cache" and value is not None and not isinstance(value, _RoleKeyedCache):
+            value = _RoleKeyedCache(value, self)
         super().__setattr__(name, value)
+
+
+def text_digest(text: str) -> str:
+    """Hash of the text of a vector: 16 hexadecimal digits."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def has_vector_of(node: BaseNode, fingerprint: str) -> bool:
+    """Whether the embedder of this fingerprint made the node's embedding from the node's current text.
+
+    The fingerprint alone proves nothing: a later splitter copies the embedding and metadata of a node to its pieces.
+    """
+    return (
+        node.embedding is not None
+        and node.metadata.get(FINGERPRINT) == fingerprint
+        and node.metadata.get(TEXT_DIGEST) == text_digest(node.get_content(metadata_mode=MetadataMode.NONE))
+    )
 
 
 def nodes_with_text(nodes: Sequence[BaseNode]) -> list[BaseNode]:
     """The nodes that are not blank; a warning names the others, with file and page."""
-    for index, node in enumerate(nodes):
-        check_kind(f"nodes[{index}]", node, BaseNode, "one of LlamaIndex's nodes or documents")
     texts = [node.get_content(metadata_mode=MetadataMode.NONE).strip() for node in nodes]
     blank = compress(nodes, [not text for text in texts])
     warn_of_blank([page_name(node.metadata) or repr(node.node_id) for node in blank], len(nodes), "vector", "nodes")

@@ -10,35 +10,46 @@ from typing import TYPE_CHECKING, Any
 from llama_index.core.bridge.pydantic import ConfigDict, Field
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.node_parser import NodeParser
-from llama_index.core.node_parser.node_utils import default_id_func
-from llama_index.core.schema import BaseNode, Document, MetadataMode, TextNode
+from llama_index.core.node_parser.node_utils import build_nodes_from_splits, default_id_func
+from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.integrations import (
+    FINGERPRINT,
+    HEADINGS,
+    LAST_LABEL,
+    N_TOKENS,
+    N_TRUNCATED,
+    N_WINDOWS,
+    PAGES,
     PASSAGE_SIZE,
     PASSAGES,
     LongDocument,
+    Pages,
     Part,
+    Passage,
     PassageUnit,
     Span,
-    check_kind,
-    check_options,
     check_parts,
     document_identity,
     grouped_by_size,
+    heading_path,
     in_worker,
     is_random,
+    joined_pages,
+    pages_by_file,
     passage_id,
     refuse_unknown,
     with_text,
 )
-from llama_index.embeddings.eddy.base import EddyEmbedding, resolve_embed_model
-from llama_index.embeddings.eddy.vector_metadata import PART
-from llama_index.node_parser.eddy.nodes import LEVELS, document_nodes, join_files, link_levels, without_pages
+from llama_index.embeddings.eddy.base import KEYS, PART, TEXT_DIGEST, EddyEmbedding, resolve_embed_model, text_digest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+LEVELS: tuple[Part, ...] = ("document", "passages", "sentences")
+"""From the widest to the narrowest."""
 
 
 class LongDocumentNodeParser(NodeParser):
@@ -87,20 +98,20 @@ class LongDocumentNodeParser(NodeParser):
         id_func: Callable[[int, BaseNode], str] | Mapping[str, str] | None = None,
         **others: Any,
     ) -> None:
-        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
         refuse_unknown("LongDocumentNodeParser", others, type(self).model_fields)
-        check_options(given)
         check_parts(parts)
-        for name in ("include_metadata", "include_prev_next_rel"):
-            check_kind(name, given[name], bool, "True or False")
-        check_kind("callback_manager", callback_manager, CallbackManager | None, "a CallbackManager, or None")
-        given.update(
+        super().__init__(
             embed_model=resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
+            passage_size=passage_size,
+            passage_unit=passage_unit,
+            late=late,
             parts=tuple(part for part in LEVELS if part in parts),
+            include_metadata=include_metadata,
+            include_prev_next_rel=include_prev_next_rel,
             callback_manager=callback_manager or CallbackManager([]),
             id_func=_id_func(id_func),
+            **others,
         )
-        super().__init__(**given, **others)
         if late and not self.embed_model.embedder.can_embed_spans:
             raise IncompatibleMethods(
                 f"Method {self.embed_model.method!r} reads one token, so passages have no vectors in a pass over the "
@@ -123,9 +134,9 @@ class LongDocumentNodeParser(NodeParser):
             pages: Documents with `page_label`; others are returned unchanged.
 
         Raises:
-            InvalidParameter: A page does not name its file, or something is no document.
+            InvalidParameter: A page does not name its file.
         """
-        return join_files(pages)
+        return _join_files(pages)
 
     @classmethod
     def class_name(cls) -> str:
@@ -136,8 +147,6 @@ class LongDocumentNodeParser(NodeParser):
         engine = self.embed_model.embedder
         # A pipeline does not pass on its show_progress, so the embedding model's counts as well.
         show = show_progress or self.embed_model.show_progress
-        for index, node in enumerate(nodes):
-            check_kind(f"documents[{index}]", node, BaseNode, "one of LlamaIndex's documents: Document(text=...)")
         usable = list(with_text(nodes, _text, lambda node, _: repr(node.node_id), "node"))
         documents: Iterable[BaseNode] = get_tqdm_iterable(usable, show, "Embedding documents")
         copies: Counter[tuple[str, str]] = Counter()
@@ -173,20 +182,20 @@ class LongDocumentNodeParser(NodeParser):
                 return str(self.id_func(number, document))
             return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, late, part)
 
-        return document_nodes(document, result, self.parts, fingerprint, own_id)
+        return _document_nodes(document, result, self.parts, fingerprint, own_id)
 
     def _postprocess_parsed_nodes(self, nodes: list[BaseNode], parent_doc_map: dict[str, Document]) -> list[BaseNode]:
         # The base class searches for each node's text in the document and finds the first of several equal places.
         spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
         parents = {
-            id_: parent.model_copy(update={"metadata": without_pages(parent.metadata)})
+            id_: parent.model_copy(update={"metadata": _without_pages(parent.metadata)})
             for id_, parent in parent_doc_map.items()
         }
         for part in self.parts:  # it links neighbours, which must be of the same level
             super()._postprocess_parsed_nodes([node for node in nodes if node.metadata[PART] == part], parents)
         for node, (start, end) in zip((n for n in nodes if isinstance(n, TextNode)), spans, strict=True):
             node.start_char_idx, node.end_char_idx = start, end
-        link_levels(nodes)
+        _link_levels(nodes)
         return nodes
 
     # Without these, LlamaIndex would drop an embedding model that does not pickle, also from this object.
@@ -204,9 +213,110 @@ def _id_func(given: Callable[[int, BaseNode], str] | Mapping[str, str] | None) -
         if given.get("id_func_name") != default_id_func.__name__:
             raise InvalidParameter(f"id_func {given.get('id_func_name')!r} was saved by name; give the function again.")
         return default_id_func
-    check_kind("id_func", given, Callable | None, "a function of a number and a document, or None")
     return given or default_id_func
 
 
 def _text(document: BaseNode) -> str:
     return document.get_content(metadata_mode=MetadataMode.NONE)
+
+
+def _document_nodes(
+    source: BaseNode,
+    result: LongDocument,
+    parts: Sequence[Part],
+    fingerprint: str,
+    id_func: Callable[[int, Part, Span], str],
+) -> list[TextNode]:
+    """Make the nodes of a document, level by level; the parent of a node is the node of the level above around it.
+
+    `source` is the document, or a piece of one with its start index.
+    """
+    offset = (getattr(source, "start_char_idx", None) or 0) if source.source_node else 0
+    pages = Pages.of(source.metadata)
+    result_nodes: list[TextNode] = []
+    above: list[tuple[Span, TextNode]] = []
+    for part in (part for part in LEVELS if part in parts):
+        spans = _spans(result, part)
+        ids = [id_func(len(result_nodes) + at, part, span) for at, span in enumerate(spans)]
+        nodes = build_nodes_from_splits(
+            [result.text[span.start : span.end] for span in spans], source, id_func=lambda i, _, ids=ids: ids[i]
+        )
+        holder = 0
+        for node, span in zip(nodes, spans, strict=True):
+            node.embedding = span.vector.tolist()
+            node.start_char_idx, node.end_char_idx = offset + span.start, offset + span.end
+            node.metadata = _metadata(node.text, part, span, result, fingerprint) | pages.labels(span.start, span.end)
+            if pages.starts and node.source_node is not None:
+                bare = {"metadata": _without_pages(node.source_node.metadata)}
+                node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
+            hidden = (*KEYS, PART, LAST_LABEL)
+            # A language model gets the headings; the embedding model has read them in the text.
+            node.excluded_embed_metadata_keys = [*source.excluded_embed_metadata_keys, *hidden, HEADINGS]
+            node.excluded_llm_metadata_keys = [*source.excluded_llm_metadata_keys, *hidden]
+            if above:
+                while above[holder][0].end < span.end:
+                    holder += 1
+                node.relationships[NodeRelationship.PARENT] = RelatedNodeInfo(node_id=above[holder][1].node_id)
+        result_nodes += nodes
+        above = list(zip(spans, nodes, strict=True))
+    return result_nodes
+
+
+def _join_files(pages: Sequence[Document]) -> list[Document]:
+    """Join the pages of each file to a document whose metadata say where each page begins."""
+    documents: list[Document] = []
+    for file, numbers in pages_by_file([page.metadata for page in pages]):
+        own = [pages[number] for number in numbers]
+        if not file:
+            documents += own
+            continue
+        text, metadata = joined_pages(
+            [page.get_content(MetadataMode.NONE) for page in own], [page.metadata for page in own]
+        )
+        hidden = {
+            name: [*dict.fromkeys(key for page in own for key in getattr(page, name)), PAGES]
+            for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
+        }
+        documents.append(Document(text=text, id_=file, metadata=metadata, **hidden))
+    return documents
+
+
+def _without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """A document's metadata without the list of its pages, which every node would repeat."""
+    return {key: value for key, value in metadata.items() if key != PAGES}
+
+
+def _link_levels(nodes: Sequence[BaseNode]) -> None:
+    """Link parents and children. Call it last: a relation copies the other node's metadata and hash."""
+    by_id = {node.node_id: node for node in nodes}
+    parents: dict[str, RelatedNodeInfo] = {}
+    children: dict[str, list[RelatedNodeInfo]] = {}
+    for node in nodes:
+        if node.parent_node is None:
+            continue
+        parent = node.parent_node.node_id
+        if parent not in parents:
+            parents[parent] = by_id[parent].as_related_node_info()
+        node.relationships[NodeRelationship.PARENT] = parents[parent]
+        children.setdefault(parent, []).append(node.as_related_node_info())
+    for parent, held in children.items():
+        by_id[parent].relationships[NodeRelationship.CHILD] = held
+
+
+def _spans(result: LongDocument, part: Part) -> Sequence[Span]:
+    if part == "document":
+        return [Span(0, len(result.text), result.n_tokens - result.n_truncated, result.vector)]
+    return result.passages if part == "passages" else result.sentences
+
+
+def _metadata(text: str, part: Part, span: Span, result: LongDocument, fingerprint: str) -> dict[str, Any]:
+    headings = span.headings if isinstance(span, Passage) else ()
+    return {
+        **({HEADINGS: heading_path(headings)} if headings else {}),
+        FINGERPRINT: fingerprint,
+        TEXT_DIGEST: text_digest(text),
+        N_TOKENS: span.n_tokens,
+        N_WINDOWS: result.n_windows,
+        N_TRUNCATED: result.n_truncated,
+        PART: part,
+    }

@@ -13,7 +13,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import RerankerOwner, check_kind, check_loaded, live_error
+from eddy_embed.integrations import RerankerOwner, check_loaded, live_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -74,7 +74,6 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
         Raises:
             InvalidParameter: The dictionary describes a live model.
         """
-        check_kind("data", data, Mapping, "a dictionary that to_dict() made")
         values = {**data, **kwargs}
         if values.pop("live_model", False):
             raise InvalidParameter(live_error("EddyRerank", str(data.get("model")), "model"))
@@ -88,8 +87,6 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
             raise InvalidParameter("EddyRerank judges nodes for a question: pass query_str= or query_bundle=")
         if not nodes:
             return []
-        for index, node in enumerate(nodes):
-            check_kind(f"nodes[{index}]", node, NodeWithScore, "a NodeWithScore")
         payload: dict[str, Any] = {
             EventPayload.NODES: nodes,
             EventPayload.MODEL_NAME: self.model,
