@@ -36,8 +36,9 @@ from numpy.typing import NDArray
 from output import RESULTS, ROOT, put, say
 
 from eddy_embed import Embedder, LongDocument, __version__, methods
-from eddy_embed.encoding.finalize import VectorFinalizer, unit
+from eddy_embed.encoding.encoder import VectorFinalizer
 from eddy_embed.parts.postprocess import fit, statistics
+from eddy_embed.utils.arrays import unit
 
 Pairs = NDArray[np.int64]
 

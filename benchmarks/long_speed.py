@@ -172,7 +172,7 @@ def _write(collection: Any, rows: list[tuple[str, str, Any, dict[str, Any]]]) ->
 
 def _eddy(options: argparse.Namespace, late: bool) -> dict[str, Any]:
     from eddy_embed import Embedder
-    from eddy_embed.model.host import Host
+    from eddy_embed.model.host import ModelView
     from eddy_embed.text.sentences import Segmenter
     from eddy_embed.text.tokenizer import Tokenizer
 
@@ -184,7 +184,7 @@ def _eddy(options: argparse.Namespace, late: bool) -> dict[str, Any]:
         for owner, name, part in (
             (Segmenter, "sentences", "segmenting"),
             (Tokenizer, "__call__", "tokenizing"),
-            (Host, "run", "forward"),
+            (ModelView, "run", "forward"),
         ):
             clock.watch(owner, name, part)
         started = time.perf_counter()

@@ -26,7 +26,7 @@ from evaluation.tasks import Pairs, Retrieval, Task, find_tasks
 from output import RESULTS, ROOT, put, say
 
 from eddy_embed import Embedder, __version__
-from eddy_embed.integrations import PASSAGE_SIZE
+from eddy_embed.encoding.validation import PASSAGE_SIZE
 from evaluation import tables
 
 MODELS = {

@@ -39,7 +39,7 @@ from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
 from eddy_demo.library.index import to_index_document
 from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
-from eddy_embed.integrations import PASSAGE_SIZE
+from eddy_embed.encoding.validation import PASSAGE_SIZE
 
 FILE = RESULTS / "search.json"
 TASKS = {"cranfield": "Cranfield", "cisi": "CISI", "squality": "SQuALITY"}

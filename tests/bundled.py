@@ -13,7 +13,7 @@ import pytest
 from eddy_embed.encoding import build
 from eddy_embed.encoding.build import LoadedModel, host_for
 from eddy_embed.model.backbone import Backbone
-from eddy_embed.model.host import Host
+from eddy_embed.model.host import ModelView
 from eddy_embed.model.loading.names import locate
 from eddy_embed.model.loading.pretrained import load
 from eddy_embed.text.tokenizer import Tokenizer
@@ -22,7 +22,7 @@ NAME = "eddy-tiny"
 _backbones: dict[Any, Backbone] = {}
 _read: dict[Any, tuple[Any, Any]] = {}
 """Model and tokenizer for each exit layer and way to open them."""
-_hosts: dict[tuple[int, int], Host] = {}
+_hosts: dict[tuple[int, int], ModelView] = {}
 _tokenizers: dict[int, Tokenizer] = {}
 
 
@@ -54,7 +54,7 @@ def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
     return (*_read[key], _backbones[files])
 
 
-def _host_for(opened: LoadedModel) -> Host:
+def _host_for(opened: LoadedModel) -> ModelView:
     if not _is_shared(opened.model):
         return host_for(opened)
     key = (id(opened.model), opened.method.exit_layer)

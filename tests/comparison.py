@@ -18,7 +18,7 @@ from eddy_embed import Embedder, Segmenter
 from eddy_embed.encoding import build
 from eddy_embed.encoding.build import LoadedModel, host_for
 from eddy_embed.methods import prompts
-from eddy_embed.model.host import Host
+from eddy_embed.model.host import ModelView
 
 WORDINGS = (
     '{placeholder}This sentence : "{text}" means in one word:"',
@@ -244,7 +244,7 @@ shares_hosts = False
 """Whether `embedder` takes the host that it made before for a model and an exit: trying a model takes 8 passes.
 
 Set for every test; false where it may change what a host is made by."""
-_hosts: dict[tuple[int, int], Host] = {}
+_hosts: dict[tuple[int, int], ModelView] = {}
 
 
 def embedder(family: str, method: str, *, exactly: bool = False, **options: Any) -> Embedder:
@@ -260,7 +260,7 @@ def embedder(family: str, method: str, *, exactly: bool = False, **options: Any)
     return made
 
 
-def _shared(opened: LoadedModel) -> Host:
+def _shared(opened: LoadedModel) -> ModelView:
     key = (id(opened.model), opened.method.exit_layer)
     if key not in _hosts:
         _hosts[key] = host_for(opened)

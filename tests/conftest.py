@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from eddy_embed.text import general
-from eddy_embed.utils.garbage import collector_paused
+from eddy_embed.text import calibration
+from eddy_embed.utils.memory import collector_paused
 
 if TYPE_CHECKING:
     import torch
@@ -32,7 +32,7 @@ USERS_CACHE = Path(
 ).expanduser()
 """Where Eddy keeps files outside of the tests."""
 NETGUARD = ROOT / "tests" / "netguard"
-GENERAL_TEXT = general.FILE
+GENERAL_TEXT = calibration.FILE
 """The general text that is shipped."""
 
 # Set before any test module imports torch, transformers or chromadb, and inherited by the processes that tests start.
@@ -155,17 +155,17 @@ def short_general_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     file = tmp_path_factory.mktemp("general") / "general_text.json"
     file.write_text(json.dumps({part: texts[::4] for part, texts in whole.items()}), "utf-8")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(general, "FILE", file)
+        patch.setattr(calibration, "FILE", file)
         yield
 
 
 @pytest.fixture
 def whole_general_text(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The general text as it is shipped, which other processes have."""
-    monkeypatch.setattr(general, "FILE", GENERAL_TEXT)
-    general.general_text.cache_clear()
+    monkeypatch.setattr(calibration, "FILE", GENERAL_TEXT)
+    calibration.calibration_text.cache_clear()
     yield
-    general.general_text.cache_clear()
+    calibration.calibration_text.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from eddy_embed import Embedder
-from eddy_embed.model.attention import DeviceInfo, Group, groups
+from eddy_embed.model.attention import blocked
+from eddy_embed.model.attention.blocked import Group
+from eddy_embed.model.attention.kernels import DeviceInfo
 
 ATEN = torch.ops.aten
 NAME = "elsewhere"
@@ -242,7 +244,7 @@ def answer(asked: Asked) -> dict[str, Any]:
     exact = expected if asked.dtype == "float32" else numbers(False, "float32")[0]
     elsewhere = Elsewhere()
     with ExitStack() as stack:
-        stack.enter_context(mock.patch.object(groups, "VIEWED", (NAME, "cpu")))
+        stack.enter_context(mock.patch.object(blocked, "VIEWED", (NAME, "cpu")))
         if asked.capability is not None:
             of = DeviceInfo.of
 

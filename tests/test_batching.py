@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.comparison import TEXTS, embedder
 
-from eddy_embed.encoding import pipeline
+from eddy_embed.encoding import encoder
 from eddy_embed.encoding.build import budget
 from eddy_embed.encoding.runner import run_halving
 from eddy_embed.errors import TextTooLong
@@ -83,15 +83,15 @@ def test_other_failures_are_not_tried_again() -> None:
 def test_a_pass_that_does_not_fit_gives_the_same_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", "htp")
     expected = e.encode_document(TEXTS)
-    run, refused = host.Host.run, []
+    run, refused = host.ModelView.run, []
 
-    def tight(self: host.Host, packed: object, *more: object, **named: object) -> object:
+    def tight(self: host.ModelView, packed: object, *more: object, **named: object) -> object:
         if len(packed.offsets) > 2:
             refused.append(packed)
             raise MemoryError
         return run(self, packed, *more, **named)
 
-    monkeypatch.setattr(host.Host, "run", tight)
+    monkeypatch.setattr(host.ModelView, "run", tight)
     assert np.abs(e.encode_document(TEXTS) - expected).max() <= 1e-5
     assert refused
 
@@ -104,7 +104,7 @@ def test_texts_are_planned_ahead_in_their_order(monkeypatch: pytest.MonkeyPatch)
     texts = [f"{number}. {text}" for number in range(5) for text in TEXTS]
     (whole,) = e._pipeline._planned(texts, "document", sentences=True)
     monkeypatch.setattr(e._pipeline.open_runner.host, "device", torch.device("meta"))
-    monkeypatch.setattr(pipeline, "AHEAD_CHARACTERS", 200)
+    monkeypatch.setattr(encoder, "AHEAD_CHARACTERS", 200)
     asked: list[int] = []
     plan = type(e._pipeline.planner).plan
 
@@ -125,7 +125,7 @@ def test_texts_are_planned_ahead_in_their_order(monkeypatch: pytest.MonkeyPatch)
 def test_a_text_that_cannot_be_planned_ahead_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", "plain", overflow="error", max_length=40)
     monkeypatch.setattr(e._pipeline.open_runner.host, "device", torch.device("meta"))
-    monkeypatch.setattr(pipeline, "AHEAD_CHARACTERS", 50)
+    monkeypatch.setattr(encoder, "AHEAD_CHARACTERS", 50)
     with pytest.raises(TextTooLong, match="text 3"):
         for _ in e._pipeline._planned([*["Short."] * 3, "The tide " * 50, "Short."], "document"):
             pass

@@ -15,8 +15,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen3Config
 
 from eddy_embed import Embedder
+from eddy_embed.model import products
 from eddy_embed.model.loading.names import BUNDLED
-from eddy_embed.model.speed import onednn_linear
 
 TOKENS = 512
 
@@ -25,9 +25,9 @@ TOKENS = 512
 def alike() -> Iterator[None]:
     """The same on every processor: products by the operator that torch's counter knows, and of the tokens alone."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(onednn_linear, "slower_in_mkl", lambda: False)
-        patch.setattr(onednn_linear, "pad_rows", lambda rows, _: rows)
-        patch.setattr("eddy_embed.model.host.pad_rows", onednn_linear.pad_rows)
+        patch.setattr(products, "slower_in_mkl", lambda: False)
+        patch.setattr(products, "pad_rows", lambda rows, _: rows)
+        patch.setattr("eddy_embed.model.host.pad_rows", products.pad_rows)
         yield
 
 

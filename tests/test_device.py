@@ -29,10 +29,10 @@ from tests.test_reranker import expected as likelihood
 
 from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import UnsupportedModel
-from eddy_embed.model import attention
-from eddy_embed.model.attention import AttentionSpec, DeviceInfo, choose
-from eddy_embed.model.packed import linear
-from eddy_embed.model.packed.formats import FORMATS, BlockFormat
+from eddy_embed.model import attention, packed
+from eddy_embed.model.attention.blocked import AttentionSpec
+from eddy_embed.model.attention.kernels import DeviceInfo, choose
+from eddy_embed.model.packed import FORMATS, BlockFormat
 from eddy_embed.parts.attention import ExtraKeyValues
 
 pytestmark = pytest.mark.device
@@ -185,11 +185,13 @@ def test_kernels_are_the_blocked_one(
     place = torch.device(CUDA, 0)
     kernels = choose(spec, DeviceInfo.of(states[0], states[2]), reroute is not None)
     windows = [spec.window] if spec.window else []
-    groups = attention.group(offsets, None, windows, not spec.causal, place, kernels.in_one_row)
-    got = attention.attend(*states, groups, spec, kernels, reroute, sinks=sinks)
-    plain = attention.group(offsets, None, windows, not spec.causal, place)
-    right = attention.attend(*(each.double() for each in states), plain, spec, attention.BLOCKED, reroute, sinks=sinks)
-    assert kernels != attention.BLOCKED or spec.cap or not spec.causal
+    groups = attention.blocked.group(offsets, None, windows, not spec.causal, place, kernels.in_one_row)
+    got = attention.kernels.attend(*states, groups, spec, kernels, reroute, sinks=sinks)
+    plain = attention.blocked.group(offsets, None, windows, not spec.causal, place)
+    right = attention.kernels.attend(
+        *(each.double() for each in states), plain, spec, attention.kernels.BLOCKED, reroute, sinks=sinks
+    )
+    assert kernels != attention.kernels.BLOCKED or spec.cap or not spec.causal
     assert (got.double() - right).norm() <= {"float32": 1e-5, "bfloat16": 4e-3}[dtype] * right.norm()
 
 
@@ -199,7 +201,7 @@ def test_denominators(kernel: str) -> None:
     query, key, value = (
         torch.randn(2, heads, 700, 128, generator=generator, device=CUDA).bfloat16() for heads in (8, 2, 2)
     )
-    (members,) = attention.group(np.array([0, 700, 1400]), device=torch.device(CUDA, 0))
+    (members,) = attention.blocked.group(np.array([0, 700, 1400]), device=torch.device(CUDA, 0))
     out, lse = getattr(attention.kernels, kernel)(query, key, value, OPEN, members)
     right, exactly = attention.kernels.blocked(*(each.double() for each in (query, key, value)), OPEN, 1.0)
     assert (out.double() - right).norm() <= 4e-3 * right.norm()
@@ -235,7 +237,7 @@ def test_packed_values_have_the_processors_bits(kind: BlockFormat) -> None:
 )
 def test_a_gguf_file(name: str, kind: str, dtype: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its weights lie packed on the card; tiles there are smaller than a matrix too."""
-    monkeypatch.setattr(linear, "DEVICE_TILE", 4096)
+    monkeypatch.setattr(packed, "DEVICE_TILE", 4096)
     recipe, path = gguf_files.FAMILIES[name], tmp_path / "x.gguf"
     gguf_files.write(path, gguf_files.wide(recipe) if kind == "Q4_K" else recipe, kind)
     for method in ("plain", "htp:range=1-2,exit=-1"):

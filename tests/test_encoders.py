@@ -130,20 +130,22 @@ def test_every_window_of_a_long_text_ends_with_the_special() -> None:
 def _causal(patch: pytest.MonkeyPatch) -> None:
     attend = hooks.attend
 
-    def mutated(query: Any, key: Any, value: Any, groups: Any, traits: attention.AttentionSpec, *more: Any) -> Any:
+    def mutated(
+        query: Any, key: Any, value: Any, groups: Any, traits: attention.blocked.AttentionSpec, *more: Any
+    ) -> Any:
         return attend(query, key, value, groups, replace(traits, causal=True), *more)
 
     patch.setattr(hooks, "attend", mutated)
 
 
 def _uneven(patch: pytest.MonkeyPatch) -> None:
-    group = attention.group
+    group = attention.blocked.group
     for place in (host, attention.kernels):
         patch.setattr(place, "group", lambda offsets, factors=None, *_: group(offsets, factors))
 
 
 def _from_zero(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(host.Host, "first_position", property(lambda self: 0, lambda self, value: None), raising=False)
+    patch.setattr(host.ModelView, "first_position", property(lambda self: 0, lambda self, value: None), raising=False)
 
 
 @pytest.mark.parametrize("mutate", [_causal, _uneven, _from_zero])

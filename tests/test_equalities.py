@@ -18,7 +18,7 @@ from tests.test_windows import planner
 from eddy_embed import Embedder, methods
 from eddy_embed.methods.prompts import EOL
 from eddy_embed.parts.layout import Layout
-from eddy_embed.text.sequence import Sequence
+from eddy_embed.text.sequence import TokenSequence
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 SENTENCE = "The river rose at night, and the bridge was gone"
@@ -88,7 +88,7 @@ def test_layouts_under_two_names_are_one(one: str, other: str, texts: list[str],
     layouts = [methods.parse(method).layout or Layout() for method in (one, other)]
     pairs = zip(*(planner(layout, kind).plan(texts, "document") for layout in layouts), strict=True)
     for mine, theirs in ([found.windows[0].sequence for found in pair] for pair in pairs):
-        for field in fields(Sequence):
+        for field in fields(TokenSequence):
             if field.name != "edges":
                 assert np.array_equal(getattr(mine, field.name), getattr(theirs, field.name)), field.name
         assert set(map(tuple, mine.edges.tolist())) == set(map(tuple, theirs.edges.tolist()))

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from eddy_embed import Embedder
-from eddy_embed.utils.garbage import collector_paused
+from eddy_embed.utils.memory import collector_paused
 
 FOREIGN = {
     *("bitsandbytes", "chromadb", "datasets", "fastapi", "langchain_core", "llama_index", "matplotlib", "nltk"),

@@ -10,8 +10,8 @@ import torch
 from tests import families
 from torch import nn
 
-from eddy_embed.model.speed import fused_norms
-from eddy_embed.model.speed.fused_norms import use_fused_norms
+from eddy_embed.model import products
+from eddy_embed.model.products import use_fused_norms
 
 
 def norms(model: nn.Module) -> list[Any]:
@@ -23,7 +23,7 @@ def replaced(model: nn.Module) -> int:
     return sum("forward" in vars(module) for module in norms(model))
 
 
-@pytest.mark.parametrize("dtype", fused_norms.ROUNDING)
+@pytest.mark.parametrize("dtype", products.ROUNDING)
 @pytest.mark.parametrize("family", [*families.FAMILIES, *families.MORE_FAMILIES, *families.ENCODERS])
 def test_they_give_what_the_own_class_gives(family: str, dtype: torch.dtype) -> None:
     model = copy.deepcopy(families.build(family)[0]).to(dtype)
@@ -33,7 +33,7 @@ def test_they_give_what_the_own_class_gives(family: str, dtype: torch.dtype) -> 
     for norm, before in zip(norms(model), own, strict=True):
         after = norm(states[:, : len(norm.weight)])
         assert after.dtype == before.dtype
-        assert (after - before).norm() <= fused_norms.ROUNDING[dtype] * before.norm()
+        assert (after - before).norm() <= products.ROUNDING[dtype] * before.norm()
 
 
 def another_epsilon(norm: Any, states: torch.Tensor) -> torch.Tensor:

@@ -36,7 +36,7 @@ from eddy_embed.model.loading.gguf.open import open_gguf
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.loading.names import BUNDLED
 from eddy_embed.model.loading.pretrained import read_tokenizer
-from eddy_embed.model.packed.linear import PackedEmbedding, PackedLinear
+from eddy_embed.model.packed import PackedEmbedding, PackedLinear
 from eddy_embed.text.tokenizer import Tokenizer
 
 LLAMA = FAMILIES["llama"]

@@ -20,7 +20,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
-from eddy_embed.model.speed import numbers
+from eddy_embed.model import devices
 
 METHOD = "htp:range=1-3,exit=3"
 LAYER_SHARDS = [f"layer{index}" for index in range(families.LAYERS)]
@@ -209,20 +209,20 @@ def test_what_a_processor_chooses(
     def chosen(model: Path, **given: Any) -> str:
         return Embedder(model, method="plain", **given).explain("a").dtype
 
-    monkeypatch.delenv(numbers.DTYPE)
+    monkeypatch.delenv(devices.DTYPE)
     for native in (True, False):
-        monkeypatch.setattr(numbers, "multiplies_bfloat16", lambda native=native: native)
+        monkeypatch.setattr(devices, "multiplies_bfloat16", lambda native=native: native)
         half = "bfloat16" if native else "float32"
         assert chosen(single) == "float32"
         assert chosen(tmp_path / "bfloat16") == chosen(tmp_path / "float16") == half
-    monkeypatch.setenv(numbers.DTYPE, "bfloat16")
+    monkeypatch.setenv(devices.DTYPE, "bfloat16")
     assert chosen(single) == "bfloat16" and chosen(single, dtype="float32") == "float32"
-    monkeypatch.setenv(numbers.DTYPE, "int4")
+    monkeypatch.setenv(devices.DTYPE, "int4")
     with pytest.raises(InvalidParameter, match="EDDY_DTYPE='int4' is unknown"):
         chosen(single)
     monkeypatch.undo()
     if Path("/proc/cpuinfo").exists():
-        assert numbers.multiplies_bfloat16() == (" avx512_bf16 " in Path("/proc/cpuinfo").read_text())
+        assert devices.multiplies_bfloat16() == (" avx512_bf16 " in Path("/proc/cpuinfo").read_text())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

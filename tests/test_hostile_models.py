@@ -21,7 +21,7 @@ from eddy_demo.library.defaults import default_method
 from eddy_demo.web.answers.generation import CannotGenerate, Generator
 from eddy_embed import Embedder
 from eddy_embed.encoding.collapse import warn_of_collapse
-from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding.encoder import VectorFinalizer
 from eddy_embed.errors import EddyError, ModelNotFound, UnsupportedModel, ZeroVector
 from eddy_embed.model.loading import inventory
 from eddy_embed.model.loading.names import BUNDLED

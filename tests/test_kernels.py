@@ -16,9 +16,10 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention
-from eddy_embed.model.attention import AttentionSpec, DeviceInfo, KernelChoice, blocked, choose, extra_entries, watcher
+from eddy_embed.model.attention import blocked, kernels, watcher
 from eddy_embed.model.attention import blocked as blocked_kernel
-from eddy_embed.model.attention.bfloat16 import LONG, by_products
+from eddy_embed.model.attention.blocked import AttentionSpec
+from eddy_embed.model.attention.kernels import LONG, DeviceInfo, KernelChoice, by_products, choose
 from eddy_embed.parts.attention import ExtraKeyValues
 
 OPEN, CAPPED, LOCAL = AttentionSpec(0.3, None, None), AttentionSpec(0.3, 8.0, None), AttentionSpec(0.3, None, 12)
@@ -86,16 +87,16 @@ def test_kernels_of_other_devices_are_called_as_torch_declares_them(
     # Nothing is computed: tensors without memory show what torch's own declarations accept and return.
     query = torch.empty(3, 8, 37, 64, dtype=torch.bfloat16, device="meta")
     key, value = (torch.empty(3, 2, 37, 64, dtype=torch.bfloat16, device="meta") for _ in range(2))
-    (members,) = attention.group(np.arange(4) * 37, [1.25] * 3, device=torch.device("meta"))
+    (members,) = attention.blocked.group(np.arange(4) * 37, [1.25] * 3, device=torch.device("meta"))
     out, mass = kernel(query, key, value, OPEN, members)
     assert out.shape == query.shape and out.dtype == query.dtype
     assert mass.shape == (3, 8, 37) and mass.dtype == torch.float32
 
 
 def test_sequences_of_any_lengths_share_a_call_where_that_costs_less(monkeypatch: pytest.MonkeyPatch) -> None:
-    def grouped(*lengths: int, factors: list[float] | None = None) -> list[attention.Group]:
+    def grouped(*lengths: int, factors: list[float] | None = None) -> list[attention.blocked.Group]:
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        return attention.group(offsets, factors, device=torch.device("meta"), one_row=True)
+        return attention.blocked.group(offsets, factors, device=torch.device("meta"), one_row=True)
 
     (members,) = grouped(5, 1, 30, 75, factors=[0.7] * 4)
     assert members.bounds is not None
@@ -107,7 +108,7 @@ def test_sequences_of_any_lengths_share_a_call_where_that_costs_less(monkeypatch
     (alike,) = grouped(37, 37, 37)
     assert alike.bounds is None and alike.rows.shape == (3, 37)
     assert [each.bounds for each in grouped(5, 30, factors=[0.7, 0.8])] == [None, None]
-    monkeypatch.setattr(attention.groups, "PAIRS", 900 / 2)
+    monkeypatch.setattr(attention.blocked, "PAIRS", 900 / 2)
     assert [each.longest for each in grouped(5, 30)] == [5, 30]
 
 
@@ -121,14 +122,14 @@ def packed(lengths: list[int]) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor
 @pytest.mark.parametrize("reroute", [None, ExtraKeyValues((1,), 0.5, 3)])
 def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: ExtraKeyValues | None) -> None:
     query, key, value, offsets = packed([11, 12, 13, 12, 30, 1])
-    groups = attention.group(offsets, None, [12])
+    groups = attention.blocked.group(offsets, None, [12])
     kernels = choose(LOCAL, DeviceInfo.of(query, value), reroute is not None)
-    got = attention.attend(query, key, value, groups, LOCAL, kernels, reroute)
-    expected = attention.attend(query, key, value, groups, LOCAL, attention.BLOCKED, reroute)
+    got = attention.kernels.attend(query, key, value, groups, LOCAL, kernels, reroute)
+    expected = attention.kernels.attend(query, key, value, groups, LOCAL, attention.kernels.BLOCKED, reroute)
     assert kernels.within != kernels.beyond == "blocked"
     assert (got - expected).abs().max() <= 1e-12
     wrong = KernelChoice(kernels.within, kernels.beyond, 13)
-    assert (attention.attend(query, key, value, groups, LOCAL, wrong, reroute) - expected).abs().max() > 1e-6
+    assert (attention.kernels.attend(query, key, value, groups, LOCAL, wrong, reroute) - expected).abs().max() > 1e-6
 
 
 @pytest.mark.parametrize(("traits", "rows"), each_once(SHAPES, [1, 5, 64]))
@@ -174,8 +175,11 @@ def test_a_long_sequence_in_bfloat16_goes_through_products(monkeypatch: pytest.M
     monkeypatch.setattr(attention.kernels, "multiplies_bfloat16", lambda: True)
     query, key, value, offsets = packed([LONG, 20, LONG + 77])
     states = [each.bfloat16() for each in (query, key, value)]
-    groups, kernels = attention.group(offsets, None, [12]), choose(LOCAL, DeviceInfo.of(states[0], states[2]), False)
-    exact = attention.attend(query, key, value, groups, LOCAL, attention.BLOCKED)
+    groups, kernels = (
+        attention.blocked.group(offsets, None, [12]),
+        choose(LOCAL, DeviceInfo.of(states[0], states[2]), False),
+    )
+    exact = attention.kernels.attend(query, key, value, groups, LOCAL, attention.kernels.BLOCKED)
     lengths: list[int] = []
 
     def counting(query: torch.Tensor, *rest: object) -> torch.Tensor:
@@ -183,7 +187,7 @@ def test_a_long_sequence_in_bfloat16_goes_through_products(monkeypatch: pytest.M
         return by_products(query, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(attention.kernels, "by_products", counting)
-    got = attention.attend(*states, groups, LOCAL, kernels)
+    got = attention.kernels.attend(*states, groups, LOCAL, kernels)
     assert sorted(lengths) == [LONG, LONG + 77]
     assert (got - exact).norm() <= 1e-2 * exact.norm()
 
@@ -203,22 +207,22 @@ def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Atte
 @pytest.mark.parametrize("mass", [False, True])
 def test_without_causality_sequences_share_a_call_only_with_those_of_their_length(mass: bool) -> None:
     query, key, value, offsets = packed([12, 11, 12, 30, 1, 11])
-    groups = attention.group(offsets, even=True)
+    groups = attention.blocked.group(offsets, even=True)
     assert sorted(tuple(members.rows.shape) for members in groups) == [(1, 1), (1, 30), (2, 11), (2, 12)]
     kernels = choose(BOTH[0], DeviceInfo.of(query, value), mass)
-    got = attention.attend(query, key, value, groups, BOTH[0], kernels)
-    expected = attention.attend(query, key, value, groups, BOTH[0], attention.BLOCKED)
+    got = attention.kernels.attend(query, key, value, groups, BOTH[0], kernels)
+    expected = attention.kernels.attend(query, key, value, groups, BOTH[0], attention.kernels.BLOCKED)
     assert kernels.within == ("flash" if mass else "fused")
     assert (got - expected).abs().max() <= 1e-12
-    uneven = attention.attend(query, key, value, attention.group(offsets), BOTH[0], kernels)
+    uneven = attention.kernels.attend(query, key, value, attention.blocked.group(offsets), BOTH[0], kernels)
     assert (uneven - expected).abs().max() > 1e-3
 
 
 def test_groups_stay_on_one_side_of_a_window() -> None:
     offsets = packed([12, 13, 11, 40, 41, 12])[3]
-    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.group(offsets, None, [40, 12])]
+    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.blocked.group(offsets, None, [40, 12])]
     assert rows == [[0, 25, 117], [12], [36], [76]]
-    assert [len(members.rows) for members in attention.group(offsets)] == [4, 2]
+    assert [len(members.rows) for members in attention.blocked.group(offsets)] == [4, 2]
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -226,15 +230,15 @@ def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: py
     """Longer than one call needs to have work for every thread; elsewhere they share calls whatever their length."""
     monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
     query, key, value, offsets = packed([32, 33, 31, 64, 65, 66, 33])
-    groups = attention.group(offsets, device=torch.device("cpu"))
+    groups = attention.blocked.group(offsets, device=torch.device("cpu"))
     alone = [(1, 64), (1, 65), (1, 66)]
     expected = [(1, 33), (1, 33), *alone, (2, 32)] if threads == 1 else [*alone, (4, 33)]
     assert sorted(tuple(members.rows.shape) for members in groups) == expected
-    elsewhere = attention.group(offsets, device=torch.device("meta"))
+    elsewhere = attention.blocked.group(offsets, device=torch.device("meta"))
     assert sorted(tuple(members.rows.shape) for members in elsewhere) == [(3, 66), (4, 33)]
     kernels = choose(OPEN, DeviceInfo.of(query, value), False)
-    both = (groups, attention.group(offsets))
-    one, other = (attention.attend(query, key, value, each, OPEN, kernels) for each in both)
+    both = (groups, attention.blocked.group(offsets))
+    one, other = (attention.kernels.attend(query, key, value, each, OPEN, kernels) for each in both)
     assert (one - other).abs().max() <= 1e-12
 
 
@@ -251,16 +255,16 @@ def test_sequences_of_one_length_behind_each_other_are_not_gathered(
 ) -> None:
     query, key, value, offsets = packed(lengths)
     more = [torch.cat([states, states[:, :, :2]], dim=2) for states in (query, key, value)]
-    groups = attention.group(offsets)
+    groups = attention.blocked.group(offsets)
     assert all(members.run is not None for members in groups)
     gathered = [replace(members, run=None) for members in groups]
     kernels = choose(traits, DeviceInfo.of(query, value), mass or reroute is not None)
     for states in ([query, key, value], more):  # rows behind the last sequence belong to nobody
-        found = attention.attend(*states, groups, traits, kernels, reroute)
-        assert (found - attention.attend(*states, gathered, traits, kernels, reroute)).abs().max() <= 1e-12
+        found = attention.kernels.attend(*states, groups, traits, kernels, reroute)
+        assert (found - attention.kernels.attend(*states, gathered, traits, kernels, reroute)).abs().max() <= 1e-12
     if reroute is None:
         monkeypatch.setattr(torch.Tensor, "index_select", None)
-        attention.attend(query, key, value, groups, traits, kernels)
+        attention.kernels.attend(query, key, value, groups, traits, kernels)
 
 
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])
@@ -291,7 +295,7 @@ def test_a_kernel_that_computes_something_else_is_noticed_when_a_method_is_prepa
         embedder("llama", method)
 
 
-@pytest.mark.parametrize(("place", "method"), [(blocked, "plain"), (extra_entries, "kv:layers=2-4"), (watcher, "reba")])
+@pytest.mark.parametrize(("place", "method"), [(blocked, "plain"), (kernels, "kv:layers=2-4"), (watcher, "reba")])
 def test_a_cap_that_is_dropped_anywhere_is_noticed(
     place: ModuleType, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,7 @@ from eddy_embed.methods.kv import propose
 from eddy_embed.model import attention
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.parts.attention import ExtraKeyValues
-from eddy_embed.text.general import general_text
+from eddy_embed.text.calibration import calibration_text
 from eddy_embed.text.sentences import Segmenter
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
@@ -92,7 +92,7 @@ def test_layers_found_on_general_text_are_those_that_are_proposed(
     asked: str, found: str, tmp_path: Path, monkeypatch, caplog
 ) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
-    text, segmenter = general_text(), Segmenter("xx")
+    text, segmenter = calibration_text(), Segmenter("xx")
     sentences = {s.text for passage in text.passages for s in segmenter.sentences(passage)} | set(text.questions)
     with Embedder("eddy-tiny", calibration.MEASURED, language="xx", check=False) as reader:
         states = calibration.last_states(reader._pipeline, sorted(sentences), None)

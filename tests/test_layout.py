@@ -11,9 +11,8 @@ from tests.test_windows import planner
 
 from eddy_embed import methods
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.layout import Layout
-from eddy_embed.parts.placeholders import Blocks
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence
+from eddy_embed.parts.layout import Blocks, Layout
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, TokenSequence
 from eddy_embed.text.tokenizer import Tokens
 
 S, T, PST, BPST = Role.SPECIAL, Role.TEXT, Role.PST, Role.BPST
@@ -34,7 +33,7 @@ ONE_OF_EACH = {
 """A method of each layout; wordings one behind the other and repeated texts are compared as vectors alone."""
 
 
-def laid_out(sequence: Sequence) -> tuple[object, ...]:
+def laid_out(sequence: TokenSequence) -> tuple[object, ...]:
     """Ids, kinds of placeholders by position, edges, and positions of the text."""
     kinds = {at: int(role == BPST) for at, role in enumerate(sequence.roles.tolist()) if role in (PST, BPST)}
     ids = np.where(sequence.ids == PLACEHOLDER_ID, 0, sequence.ids).tolist()
@@ -86,11 +85,11 @@ def test_doubled_braces_around_an_instruction_are_braces(instructed: str, string
     assert [prompt.string[start:end] for start, end in prompt.slots.tolist()] == ["a"]
 
 
-def edges(sequence: Sequence) -> set[tuple[int, int]]:
+def edges(sequence: TokenSequence) -> set[tuple[int, int]]:
     return {(int(destination), int(source)) for destination, source in sequence.edges}
 
 
-def arranged(offsets: list[tuple[int, int]], sentences: list[tuple[int, int]], text: str) -> Sequence:
+def arranged(offsets: list[tuple[int, int]], sentences: list[tuple[int, int]], text: str) -> TokenSequence:
     prompt = Layout(blocks=Blocks()).fill(text, "document", None, np.array(sentences))
     starts, ends = np.array(offsets).T
     tokens = Tokens(np.arange(1, len(offsets) + 1), starts, ends)

@@ -18,7 +18,7 @@ from tests.selection import each_once, mostly_slow, turns
 from tokenizers import normalizers
 
 from eddy_embed import Embedder, methods
-from eddy_embed.encoding import planner, runner, windows
+from eddy_embed.encoding import planner, runner
 from eddy_embed.encoding.document import Part, Passage, front
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 from eddy_embed.text.sequence import Window as EngineWindow
@@ -110,7 +110,7 @@ def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytes
 
     def mutated(wordings: list[planner.TextPlan]) -> planner.TextPlan:
         planned = shared(wordings)
-        return replace(planned, windows=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
+        return replace(planned, planner=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
 
     right = worded(e, "llama", method) if method in WORDED else document_vector(passes_of(e, "llama", method, TEXT))
     monkeypatch.setattr(planner, "_shared", mutated)
@@ -125,7 +125,7 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
     right = document_vector(passes_of(e, "qwen3", method, TEXT))
     assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
     # All that two windows share counts in the first.
-    monkeypatch.setattr(windows, "_border", lambda left, right, begin, end: end)
+    monkeypatch.setattr(planner, "_border", lambda left, right, begin, end: end)
     assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
 
 

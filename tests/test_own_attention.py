@@ -16,8 +16,7 @@ from transformers import AutoModelForCausalLM
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
-from eddy_embed.model import host
-from eddy_embed.model.attention import softmax_hook
+from eddy_embed.model import hooks, host
 from eddy_embed.model.hooks import PassState
 from eddy_embed.text.sequence import Packed, pack
 from eddy_embed.text.sequence import without_placeholders as sequence
@@ -139,7 +138,7 @@ def test_a_softmax_that_is_not_found_is_no_silent_loss(
     family: str, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     e = embedder(family, "plain+tempscale")
-    monkeypatch.setattr(softmax_hook, place, ())
+    monkeypatch.setattr(hooks, place, ())
     with pytest.raises(InterventionDidNotRun, match=r"expected .*'softmax': 6.* counted .*'softmax': 0"):
         e.encode_document(ALIKE)
     with pytest.raises(UnsupportedModel, match="a temperature cannot be put into it"):
@@ -154,7 +153,7 @@ def test_fused_attention_is_given_the_temperature_beside_its_mask(named: bool) -
         query, key, value = torch.randn(3, 2, 4, 7, 8, dtype=torch.float64)
         mask = torch.randn(2, 1, 7, 7, dtype=torch.float64)
     mask[..., 3:] = mask[..., 3:].masked_fill(torch.ones(7, 4).triu(-2).bool(), torch.finfo(mask.dtype).min)
-    with softmax_hook.SoftmaxTemperatureMode(call, (2, 7), transformers.MPNetConfig(**families._shape(None))):
+    with hooks.SoftmaxTemperatureMode(call, (2, 7), transformers.MPNetConfig(**families._shape(None))):
         found = attend(query, key, value, attn_mask=mask) if named else attend(query, key, value, mask)
         seen = attend(query, key, value, attn_mask=mask > -9)
         other = attend(query[..., :1, :], key, value)
@@ -169,7 +168,7 @@ def test_other_threads_and_other_shapes_keep_their_softmax() -> None:
     scores = torch.tensor([0.0, 1.0]).expand(1, 3, 2, 2)
     right, sharp = scores.softmax(-1), (2 * scores).softmax(-1)
     config = transformers.MPNetConfig(**families._shape(None, num_attention_heads=3))
-    with softmax_hook.SoftmaxTemperatureMode(call, (1, 2), config), ThreadPoolExecutor(1) as pool:
+    with hooks.SoftmaxTemperatureMode(call, (1, 2), config), ThreadPoolExecutor(1) as pool:
         elsewhere = pool.submit(torch.softmax, scores, -1).result()
         several = [torch.softmax(scores, -1), torch.nn.functional.softmax(scores, dim=-1), scores.softmax(dim=-1)]
         others = [torch.softmax(scores[0, 0], -1), torch.softmax(scores[..., :1, :], dim=-1)]

@@ -10,10 +10,9 @@ import pytest
 import torch
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType, dequantize
 
+from eddy_embed.model import packed
 from eddy_embed.model.loading.gguf.header import TYPES
-from eddy_embed.model.packed import linear
-from eddy_embed.model.packed.formats import FORMATS, BlockFormat
-from eddy_embed.model.packed.linear import PackedEmbedding, PackedLinear
+from eddy_embed.model.packed import FORMATS, BlockFormat, PackedEmbedding, PackedLinear
 
 
 def random_blocks(kind: BlockFormat, rows: int, blocks: int, seed: int = 0) -> np.ndarray:
@@ -61,7 +60,7 @@ def matrix(name: str) -> tuple[BlockFormat, torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("name", ["Q4_K", "Q8_0"])
 def test_a_product_is_that_of_the_same_values(name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linear, "TILE", 16 * WIDTH)  # the last tile is a smaller one
+    monkeypatch.setattr(packed, "TILE", 16 * WIDTH)  # the last tile is a smaller one
     kind, raw, values = matrix(name)
     order, bias = torch.randperm(ROWS), torch.randn(ROWS)
     states = torch.randn(3, 5, WIDTH).to(dtype)

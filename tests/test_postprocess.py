@@ -18,7 +18,7 @@ from tests.selection import each_once, slow
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding import calibration
-from eddy_embed.encoding.finalize import VectorFinalizer, unit
+from eddy_embed.encoding.encoder import VectorFinalizer
 from eddy_embed.errors import (
     FingerprintMismatch,
     IncompatibleMethods,
@@ -26,9 +26,10 @@ from eddy_embed.errors import (
     InvalidText,
     NotFinite,
 )
-from eddy_embed.integrations import unrelated_cosines
+from eddy_embed.integrations.shared import unrelated_cosines
 from eddy_embed.parts.postprocess import Fitted, Post, fit
-from eddy_embed.text.general import GeneralText, general_text
+from eddy_embed.text.calibration import CalibrationText, calibration_text
+from eddy_embed.utils.arrays import unit
 from eddy_embed.utils.moments import RunningCovariance
 
 TEXTS = [
@@ -172,7 +173,7 @@ def test_what_learns_nothing_is_not_fitted() -> None:
 
 @pytest.mark.usefixtures("whole_general_text")
 def test_the_general_text_is_as_it_is_said_to_be() -> None:
-    passages, questions, name = general_text()
+    passages, questions, name = calibration_text()
     assert 100 < len(passages) == len(set(passages)) and 200 < len(questions) == len(set(questions))
     assert all(text.strip() == text and text for text in (*passages, *questions))
     by_script = [{unicodedata.name(char).split()[0] for char in text if char.isalpha()} for text in passages]
@@ -191,7 +192,7 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
         return Embedder(model, tokenizer=tokenizer, method=f"plain:exit=3+{post}", **options)
 
     e, raw = fresh(), embedder("plain:exit=3")
-    fingerprint, text = e.fingerprint, general_text()
+    fingerprint, text = e.fingerprint, calibration_text()
     assert not e.is_fitted and not list(tmp_path.rglob("*.npz")), "the fingerprint needs no calibration"
     asked = e.encode_query(TEXTS)
     (file,) = tmp_path.rglob("*.npz")
@@ -226,8 +227,8 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
 def test_types_of_numbers_have_calibrations_of_their_own(tmp_path, monkeypatch) -> None:
     """Rounding is in a fit, and not in the weights' digest."""
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
-    few = GeneralText(TEXTS, ["Where are the maps?", "Who counts the keys?"], "general:few")
-    monkeypatch.setattr(calibration, "general_text", lambda: few)
+    few = CalibrationText(TEXTS, ["Where are the maps?", "Who counts the keys?"], "general:few")
+    monkeypatch.setattr(calibration, "calibration_text", lambda: few)
     e = embedder("plain:exit=3+centre")
     post, files = cast("Post", e.method.post), []
     for dtype in ("float32", "bfloat16", "float32"):
@@ -236,14 +237,14 @@ def test_types_of_numbers_have_calibrations_of_their_own(tmp_path, monkeypatch) 
         files.append(len(list(tmp_path.rglob("*.npz"))))
     assert files == [1, 2, 2]
     # So has another general text.
-    monkeypatch.setattr(calibration, "general_text", lambda: few._replace(name="general:other"))
+    monkeypatch.setattr(calibration, "calibration_text", lambda: few._replace(name="general:other"))
     calibration.calibrated(e._pipeline, post, e.made_by, "float32", None)
     assert len(list(tmp_path.rglob("*.npz"))) == 3
 
 
 def test_cosines_of_unrelated_texts_are_computed_once_for_what_makes_vectors(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
-    (model, tokenizer), text, files = families.build("llama"), general_text(), []
+    (model, tokenizer), text, files = families.build("llama"), calibration_text(), []
     for method, options in (("plain:exit=2", {}), ("plain:exit=2", {"normalize": False}), ("plain:exit=2+centre", {})):
         one, again = (Embedder(model, tokenizer=tokenizer, method=method, **options) for _ in range(2))
         cosines = unit(one.encode_query(text.questions[::3])) @ unit(one.encode_document(text.passages[::3])).T

@@ -18,14 +18,14 @@ from transformers.models.llama.modeling_llama import LlamaMLP, LlamaModel
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.model.speed import onednn_linear
+from eddy_embed.model import products
 from eddy_embed.model.view import unpacked
 
 NEAR = {torch.float32: 2e-6, torch.bfloat16: 4e-3}
 ELSEWHERE = {"gpt2", "falcon"}
 """Families whose products are not those of torch's own linear layer."""
 pytestmark = pytest.mark.skipif(
-    not onednn_linear.available(), reason="this build of torch has no oneDNN, so that no weight is laid out for it"
+    not products.available(), reason="this build of torch has no oneDNN, so that no weight is laid out for it"
 )
 
 
@@ -36,8 +36,8 @@ def everywhere(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) 
     half = asked is not None and str(asked.params.get("dtype")).endswith("bfloat16")
     if half and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         pytest.skip("oneDNN does not multiply bfloat16 on this processor, so that no such weight is laid out for it")
-    monkeypatch.setattr(onednn_linear, "slower_in_mkl", lambda: True)
-    monkeypatch.setattr(onednn_linear, "multiplies_bfloat16", lambda: True)
+    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: True)
 
 
 def view(embedder: Embedder) -> nn.Module:
@@ -61,7 +61,7 @@ def test_vectors_are_the_same(family: str, dtype: torch.dtype) -> None:
     model, tokenizer = build(family)
     usual = copy.deepcopy(model).to(dtype)
     own = copy.deepcopy(usual)
-    onednn_linear.prepack(own)
+    products.prepack(own)
     assert (len(packed(own)) >= 12) == (family not in ELSEWHERE)
     one, other = (Embedder(each, tokenizer=tokenizer, method="plain") for each in (usual, own))
     np.testing.assert_allclose(other.encode_document(TEXTS), one.encode_document(TEXTS), atol=NEAR[dtype])
@@ -152,7 +152,7 @@ def test_what_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     linear["replaced"].forward = lambda states: states
     model["narrow"] = nn.Linear(48, 100)
     before = {name: module.weight for name, module in linear.items()}
-    onednn_linear.prepack(model)
+    products.prepack(model)
     assert packed(model) == ["own.weight"]
     assert torch.equal(unpacked(linear["own"].weight), before["own"])
     assert all(linear[name].weight is weight for name, weight in before.items() if name != "own")
@@ -160,17 +160,17 @@ def test_what_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, dtype in switches:
         again = nn.Sequential(nn.Linear(64, 64, dtype=dtype))
         with monkeypatch.context() as patch:
-            patch.setattr(onednn_linear, name, lambda: False)
-            onednn_linear.prepack(again)
+            patch.setattr(products, name, lambda: False)
+            products.prepack(again)
         assert packed(again) == []
 
 
 def test_undone() -> None:
     model = nn.Sequential(nn.Linear(64, 64), nn.Linear(48, 100))
     weights = [module.weight.detach().clone() for module in model]
-    onednn_linear.prepack(model)
+    products.prepack(model)
     assert packed(model) == ["0.weight"]
-    assert onednn_linear.unpack(model) and not onednn_linear.unpack(model)
+    assert products.unpack(model) and not products.unpack(model)
     assert [type(module) for module in model] == [nn.Linear, nn.Linear]
     assert all(torch.equal(module.weight, weight) for module, weight in zip(model, weights, strict=True))
 
@@ -181,5 +181,5 @@ def test_autocast() -> None:
     states = torch.randn(3, 64)
     with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
         expected = model(states)
-        onednn_linear.prepack(model)
+        products.prepack(model)
         assert torch.equal(model(states), expected)

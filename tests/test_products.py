@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.pytorch_utils import Conv1D
 
 from eddy_embed import Embedder
-from eddy_embed.model.speed import onednn_linear
+from eddy_embed.model import products
 
 METHODS = ("plain", "htp", "kv:layers=2-4", "reba", "plain+tempscale:tau=0.7")
 
@@ -43,7 +43,7 @@ class Calls(TorchDispatchMode):
 
 def embedder(family: str, method: str, by_onednn: bool, patch: pytest.MonkeyPatch, **options: Any) -> Embedder:
     with patch.context() as context:
-        context.setattr(onednn_linear, "slower_in_mkl", lambda: by_onednn)
+        context.setattr(products, "slower_in_mkl", lambda: by_onednn)
         model, tokenizer = build(family)
         return Embedder(options.pop("model", model), tokenizer=tokenizer, method=method, **options)
 
@@ -64,12 +64,12 @@ def test_vectors_are_the_same(family: str, method: str, monkeypatch: pytest.Monk
 
 def test_passes_are_filled_up_to_few_numbers_of_rows() -> None:
     cpu = torch.device("cpu")
-    found = {rows: onednn_linear.pad_rows(rows, cpu) for rows in range(1, 5000)}
+    found = {rows: products.pad_rows(rows, cpu) for rows in range(1, 5000)}
     assert all(0 <= filled - rows < min(8, max(1, rows / 8)) for rows, filled in found.items() if rows < 512)
     assert all(0 <= filled - rows < rows / 32 and filled % 16 == 0 for rows, filled in found.items() if rows >= 512)
     assert (found[1], found[17], found[61], found[257], found[511], found[2000]) == (1, 18, 64, 264, 512, 2016)
     assert len({filled for rows, filled in found.items() if rows <= 1024}) <= 120
-    assert onednn_linear.pad_rows(7, torch.device("meta")) == 7
+    assert products.pad_rows(7, torch.device("meta")) == 7
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "bert", "t5", "qwen3_moe"])
@@ -77,9 +77,9 @@ def test_rows_that_belong_to_nobody_are_not_read(family: str, monkeypatch: pytes
     method = "plain" if family in ("bert", "t5") else "htp"
     found = []
     for rows in (1, 4, 64):
-        monkeypatch.setattr(onednn_linear, "ROWS", rows)
-        monkeypatch.setattr(onednn_linear, "SHARE", 2**20)
-        monkeypatch.setattr(onednn_linear, "FEW", 1)
+        monkeypatch.setattr(products, "ROWS", rows)
+        monkeypatch.setattr(products, "SHARE", 2**20)
+        monkeypatch.setattr(products, "FEW", 1)
         own = embedder(family, method, False, monkeypatch)
         with Calls() as calls:
             found.append(own.encode_document(TEXTS))
@@ -99,21 +99,21 @@ def test_the_model_keeps_its_modules(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_it_cannot_multiply_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers of another type, weights that are not laid out row by row, and modules that somebody has changed."""
-    monkeypatch.setattr(onednn_linear, "slower_in_mkl", lambda: True)
+    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
     made = {name: nn.Linear(8, 8) for name in ("plain", "short", "turned", "replaced", "derived")}
     made["short"].bfloat16()
     made["turned"].weight.data = made["turned"].weight.data.t()
     made["replaced"].forward = lambda states: states  # type: ignore[method-assign]
     made["derived"].__class__ = type("Own", (nn.Linear,), {})
     view = nn.ModuleDict(copy.deepcopy(made))
-    onednn_linear.use_onednn(view)
+    products.use_onednn(view)
     changed = {name for name, module in view.items() if type(module) is not type(made[name])}
     assert changed == {"plain"}
 
 
 def test_no_rows_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(onednn_linear, "slower_in_mkl", lambda: True)
+    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
     view = nn.Sequential(nn.Linear(8, 4))
-    onednn_linear.use_onednn(view)
+    products.use_onednn(view)
     with torch.inference_mode():
         assert view(torch.empty(0, 8)).shape == (0, 4)

@@ -20,13 +20,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from eddy_embed import Embedder, methods
 from eddy_embed.errors import IncompatibleMethods, InterventionDidNotRun, InvalidParameter, InvalidText
 from eddy_embed.methods.method import Method
-from eddy_embed.model.attention import AttentionRecorder, backward_attention
-from eddy_embed.model.attention.watcher import _Rectangles
-from eddy_embed.model.speed.onednn_linear import pad_rows
+from eddy_embed.model.attention import watcher
+from eddy_embed.model.attention.watcher import AttentionRecorder, _Rectangles
+from eddy_embed.model.products import pad_rows
 from eddy_embed.parts.attention import BackwardAttention, ExtraKeyValues
-from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.layout import Layout, Repetition
 from eddy_embed.parts.readout import Readout
-from eddy_embed.parts.repetition import Repetition
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 DEFAULTS = reference.settings("reba", {})
@@ -265,21 +264,21 @@ def _weights(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
 
 
 def _with_bos(patch: pytest.MonkeyPatch) -> None:
-    recorder = backward_attention.Refiner.recorder
+    recorder = watcher.Refiner.recorder
 
     def mutated(self: Any, spans: Any) -> AttentionRecorder:
         made = recorder(self, spans)
         made.first_rows -= 1
         return made
 
-    patch.setattr(backward_attention.Refiner, "recorder", mutated)
+    patch.setattr(watcher.Refiner, "recorder", mutated)
     _weights(patch, lambda first, weights: (first, torch.cat([weights[1:2], weights[1:]])))
 
 
 def _column_off(patch: pytest.MonkeyPatch) -> None:
-    recorder = backward_attention.Refiner.recorder
+    recorder = watcher.Refiner.recorder
     off = lambda self, spans: recorder(self, [(a - 1, b - 1) for a, b in spans])  # noqa: E731
-    patch.setattr(backward_attention.Refiner, "recorder", off)
+    patch.setattr(watcher.Refiner, "recorder", off)
 
 
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, CohereConfig, LlamaConfig
 from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import hooks
-from eddy_embed.model.attention import Angles
+from eddy_embed.model.attention.kernels import Angles
 
 ROTARY = ["llama", "qwen3", "gemma2", "mistral", "qwen2", "gemma3", "phi3", "gpt_neox", "olmo2", "phi"]
 SCALED: dict[str, dict[str, Any]] = {

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eddy_embed import Embedder
-from eddy_embed.model.fingerprint import digest
+from eddy_embed.utils.settings import digest
 
 FILE = Path(__file__).parent / "fixtures" / "vectors.npz"
 

@@ -16,10 +16,9 @@ from tests.reference.likelihood import likelihood
 from tests.selection import mostly_slow
 
 from eddy_embed import Embedder, Reranker
-from eddy_embed.encoding.likelihood import Likelihood
 from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, UnsupportedModel
-from eddy_embed.model.head import Head
-from eddy_embed.reranker import PROMPT
+from eddy_embed.model.head import LanguageModelHead
+from eddy_embed.reranker import PROMPT, Likelihood
 
 QUESTION = "where does a fish rest?"
 TEXTS = ["Eddies form behind rocks. A fish rests in one.", "Bread rises.", "The ferry leaves at noon, and comes back."]
@@ -53,8 +52,8 @@ def _one_token_more(patch: pytest.MonkeyPatch) -> None:
 
 
 def _without_cap(patch: pytest.MonkeyPatch) -> None:
-    scores, cap = Head.scores, families.build("gemma2")[0].config.final_logit_softcapping
-    patch.setattr(Head, "scores", lambda self, states: cap * torch.atanh(scores(self, states) / cap))
+    scores, cap = LanguageModelHead.scores, families.build("gemma2")[0].config.final_logit_softcapping
+    patch.setattr(LanguageModelHead, "scores", lambda self, states: cap * torch.atanh(scores(self, states) / cap))
 
 
 @pytest.mark.parametrize("mutate", [_one_token_more, _without_cap])
@@ -89,7 +88,7 @@ def test_the_model_stays_as_it_is_and_embeds_too(monkeypatch: pytest.MonkeyPatch
     embedder = Embedder(model, "plain", tokenizer=tokenizer, check=False)
     vector, scores = embedder.encode_query(QUESTION), own.scores(QUESTION, TEXTS)
     with monkeypatch.context() as patch:
-        patch.setattr(Head, "scores", lambda *_: 1 / 0)
+        patch.setattr(LanguageModelHead, "scores", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             own.scores(QUESTION, TEXTS)
     assert np.array_equal(own.scores(QUESTION, TEXTS), scores)
@@ -198,8 +197,8 @@ def test_models_that_cannot_judge_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_overflows_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, scores = reranker("llama"), Head.scores
-    monkeypatch.setattr(Head, "scores", lambda self, states: scores(self, states) * torch.nan)
+    own, scores = reranker("llama"), LanguageModelHead.scores
+    monkeypatch.setattr(LanguageModelHead, "scores", lambda self, states: scores(self, states) * torch.nan)
     with pytest.raises(NotFinite, match="text 0: the model gave NaN"):
         own.scores(QUESTION, TEXTS)
 

@@ -20,7 +20,7 @@ from transformers import PreTrainedTokenizerFast
 from eddy_embed import Embedder
 from eddy_embed.encoding import build
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.token_weights import TokenWeights
+from eddy_embed.parts.readout import TokenWeights
 from eddy_embed.text.tokenizer import Tokenizer
 
 A = 1e-2

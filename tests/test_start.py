@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder, methods
 from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter, UnsupportedModel
-from eddy_embed.text.sequence import Role, Sequence
+from eddy_embed.text.sequence import Role, TokenSequence
 from eddy_embed.text.tokenizer import Tokenizer
 
 DECODERS = families.FAMILIES | families.MORE_FAMILIES | families.OWN_ATTENTION
@@ -37,7 +37,7 @@ def watched(method: str) -> bool:
     return method.startswith("reba")
 
 
-def laid_out(e: Embedder, text: str) -> list[Sequence]:
+def laid_out(e: Embedder, text: str) -> list[TokenSequence]:
     return [window.sequence for window in e._pipeline.planner.plan([text], "document")[0].windows]
 
 

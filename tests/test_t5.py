@@ -19,7 +19,8 @@ from tests.test_kernels import BIASED
 from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention, hooks, host
-from eddy_embed.model.attention import KernelChoice, blocked, kernels
+from eddy_embed.model.attention import blocked, kernels
+from eddy_embed.model.attention.kernels import KernelChoice
 
 METHOD = "plain+tempscale"
 
@@ -57,7 +58,7 @@ def test_a_folder_with_a_decoder_is_read_without_it(family: str, tmp_path: Path,
 
 @pytest.mark.parametrize("traits", BIASED, ids=str)
 def test_every_kernel_adds_the_bias_before_the_temperature(
-    traits: attention.AttentionSpec, monkeypatch: pytest.MonkeyPatch
+    traits: attention.blocked.AttentionSpec, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths, factors = (1, 13, 13, 40), (1.25, 1.25, 1.25, 0.6)
     offsets = np.cumsum([0, *lengths])
@@ -67,10 +68,10 @@ def test_every_kernel_adds_the_bias_before_the_temperature(
         bias = torch.randn(4, 2 * max(lengths) - 1, dtype=torch.float64)
     for module in (blocked, kernels):
         monkeypatch.setattr(module, "SCORES", 3 * 4 * 40)  # so that blocks end within the texts
-    groups = attention.group(offsets, factors, even=True)
+    groups = attention.blocked.group(offsets, factors, even=True)
     names = ["blocked"] if traits.cap or traits.window else ["blocked", "fused"]
     for name in names:
-        out = attention.attend(
+        out = attention.kernels.attend(
             query,
             key,
             value,

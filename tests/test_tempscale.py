@@ -12,7 +12,8 @@ from tests.selection import mostly_slow
 
 from eddy_embed import methods
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.model.attention import AttentionSpec, kernels
+from eddy_embed.model.attention import kernels
+from eddy_embed.model.attention.blocked import AttentionSpec
 from eddy_embed.parts.attention import Temperature
 from eddy_embed.parts.layout import TextRole
 

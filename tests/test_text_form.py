@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from eddy_embed import methods
 from eddy_embed.errors import EddyError, InvalidParameter, UnknownMethod
-from eddy_embed.methods.method import Method, Term, parse_terms, print_terms
+from eddy_embed.methods.method import Method, MethodTerm, parse_terms, print_terms
 from eddy_embed.model.backbone import Backbone
-from eddy_embed.parts.layout import Layout
-from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.parts.layout import Blocks, Layout
 
 RANGES = st.tuples(st.integers(1, 90), st.integers(0, 90)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
@@ -110,7 +109,7 @@ def test_parsing_undoes_printing(method: Method) -> None:
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20), RANGES)
 NAMES = st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]{0,8}", fullmatch=True)
 TERMS = st.builds(
-    Term,
+    MethodTerm,
     NAMES,
     st.lists(st.tuples(NAMES, VALUES), max_size=4, unique_by=lambda pair: pair[0]).map(tuple),
 )
@@ -118,7 +117,7 @@ TERMS = st.builds(
 
 @given(st.lists(TERMS, min_size=1, max_size=3).map(tuple))
 @settings(max_examples=300)
-def test_any_terms_come_back_as_they_were(terms: tuple[Term, ...]) -> None:
+def test_any_terms_come_back_as_they_were(terms: tuple[MethodTerm, ...]) -> None:
     again = tuple(parse_terms(print_terms(terms)))
     assert again == terms
     for one, other in zip(terms, again, strict=True):

@@ -22,7 +22,7 @@ from tests.selection import each_once, mostly_slow, turns
 from tests.test_windows import plan, tokenizer
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import pipeline
+from eddy_embed.encoding import encoder
 from eddy_embed.encoding import planner as planning
 from eddy_embed.encoding.document import LongDocument, group_sentences, positions_by_span
 from eddy_embed.encoding.planner import Planner, Window
@@ -31,7 +31,7 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.text import tokenizer as tokenizing
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.sentences.blocks import CONTINUED, units
-from eddy_embed.text.sequence import Sequence
+from eddy_embed.text.sequence import TokenSequence
 
 SIZE = 40
 
@@ -254,10 +254,10 @@ def test_windows_of_a_long_text_are_laid_out_as_they_are_run(method: str, monkey
     e = embedder("llama", method, max_length=64, batch_tokens=128)
     text = 2 * TEXTS["german"]
     usual = e.encode_document(text)
-    held: WeakSet[Sequence] = WeakSet()
+    held: WeakSet[TokenSequence] = WeakSet()
     most, lay = 0, Planner._lay
 
-    def seen(planner: Planner, *given: Any) -> Sequence:
+    def seen(planner: Planner, *given: Any) -> TokenSequence:
         nonlocal most
         sequence = lay(planner, *given)
         held.add(sequence)
@@ -272,7 +272,7 @@ def test_windows_of_a_long_text_are_laid_out_as_they_are_run(method: str, monkey
 
 def test_spans_are_finished_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = long(TEXTS["german"])
-    monkeypatch.setattr(pipeline, "FINISHED", 7)
+    monkeypatch.setattr(encoder, "FINISHED", 7)
     groups = long(TEXTS["german"])
     for mine, theirs in zip(groups.sentences + groups.passages, usual.sentences + usual.passages, strict=True):
         assert np.abs(mine.vector - theirs.vector).max() <= 1e-6
@@ -353,7 +353,9 @@ def test_typographic_variants_are_read_as_typed(typeset: str, typed: str) -> Non
 
 def job(starts: np.ndarray, ends: np.ndarray) -> Window:
     none = np.zeros(len(starts), np.int64)
-    sequence = Sequence(ids=none, roles=none, starts=starts, ends=ends, copies=none, edges=np.empty((0, 2), np.int64))
+    sequence = TokenSequence(
+        ids=none, roles=none, starts=starts, ends=ends, copies=none, edges=np.empty((0, 2), np.int64)
+    )
     return Window(sequence, np.arange(len(starts)))
 
 

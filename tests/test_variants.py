@@ -10,8 +10,7 @@ from tests.reference.readout import unit
 from tests.reference.revised import by_sentence
 
 from eddy_embed import methods
-from eddy_embed.parts.layout import Layout
-from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.parts.layout import Blocks, Layout
 
 REWRITTEN = {
     "tp:range=1-3,released_text=true": ("tp", {"range": (1, 3), "released_text": True}),

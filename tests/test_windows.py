@@ -12,8 +12,7 @@ from tests import families
 from tests.comparison import INSTRUCTION
 
 from eddy_embed import methods
-from eddy_embed.encoding.planner import Planner, TextPlan, Window
-from eddy_embed.encoding.windows import plan_windows
+from eddy_embed.encoding.planner import Planner, TextPlan, Window, plan_windows
 from eddy_embed.errors import TextTooLong
 from eddy_embed.parts.layout import Layout
 from eddy_embed.text.sentences import Segmenter

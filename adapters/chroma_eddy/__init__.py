@@ -1,6 +1,6 @@
 """Eddy for Chroma: an embedding function, collections that know what made their vectors, and indexes of documents."""
 
-from eddy_embed.integrations import importing
+from eddy_embed.utils.extras import importing
 
 with importing("chroma"):
     from chroma_eddy.collection import open_collection
@@ -21,7 +21,7 @@ with importing("chroma"):
     from chroma_eddy.words.terms import TermAnalyzer
     from chroma_eddy.write.pieces import Piece
     from chroma_eddy.write.writer import WriteReport
-    from eddy_embed.integrations import FINGERPRINT
+    from eddy_embed.integrations.documents import FINGERPRINT
 
 __all__ = [
     "ALPHA",

@@ -12,8 +12,10 @@ from chromadb.errors import NotFoundError
 
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.storage.names import check_collection_name
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations import FINGERPRINT, check_kind, contrast
+from eddy_embed.integrations.documents import FINGERPRINT
+from eddy_embed.utils.settings import contrast
 
 
 def open_collection(

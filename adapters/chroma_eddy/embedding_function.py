@@ -10,18 +10,12 @@ from typing import TYPE_CHECKING, Any, cast
 from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.utils.embedding_functions import register_embedding_function
 
+from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import (
-    PROCESS_SETTINGS,
-    EmbedderSettings,
-    check_kind,
-    checked_text_list,
-    contrast,
-    filled,
-    name_of,
-    open_embedder,
-    put,
-)
+from eddy_embed.integrations.documents import filled
+from eddy_embed.integrations.settings import PROCESS_SETTINGS, EmbedderSettings, put
+from eddy_embed.integrations.shared import name_of, open_embedder
+from eddy_embed.utils.settings import contrast
 
 if TYPE_CHECKING:
     from typing_extensions import Self

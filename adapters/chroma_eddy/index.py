@@ -26,8 +26,9 @@ from chroma_eddy.write.integrity import check_rows, check_vectors, remove_docume
 from chroma_eddy.write.pieces import Piece
 from chroma_eddy.write.rebuild import reindex_core
 from chroma_eddy.write.writer import Encode, Progress, Writer, WriteReport
+from eddy_embed.encoding.document import LongDocument
+from eddy_embed.encoding.validation import check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import LongDocument, check_kind, check_one
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch

@@ -26,14 +26,10 @@ from chroma_eddy.storage.swap import finish_swap, wait_for_swap
 from chroma_eddy.types import Document
 from chroma_eddy.words.bm25 import Key
 from chroma_eddy.words.word_index import WordIndex
-from eddy_embed.integrations import (
-    DOCUMENT,
-    FINGERPRINT,
-    Doubles,
-    Fitted,
-    contrast,
-    unit,
-)
+from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
+from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.utils.arrays import Doubles, unit
+from eddy_embed.utils.settings import contrast
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch

@@ -12,7 +12,7 @@ from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import check_index_name
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write.writer import WriteReport
-from eddy_embed.integrations import check_kind, check_options
+from eddy_embed.encoding.validation import check_kind, check_options
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.integrations import import_lazily, importing
+from eddy_embed.utils.extras import import_lazily, importing
 
 with importing("langchain"):
     from langchain_eddy.embeddings import EddyEmbeddings

@@ -12,8 +12,10 @@ from langchain_chroma import Chroma
 from langchain_core.documents import Document
 
 from chroma_eddy import PIECE, Index, NoIndex, Row, get_rows
+from eddy_embed.encoding.validation import refuse_unknown
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, in_worker, refuse_unknown
+from eddy_embed.integrations.documents import DOCUMENT
+from eddy_embed.integrations.shared import in_worker
 from langchain_eddy.index_documents import hit_documents, to_document
 
 if TYPE_CHECKING:

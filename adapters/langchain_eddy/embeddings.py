@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.embeddings import Embeddings
 
+from eddy_embed.encoding.validation import checked_text_list, refuse_unknown, torch_name
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import (
-    EmbedderOwner,
-    check_loaded,
-    checked_text_list,
-    filled,
-    in_worker,
-    put,
-    refuse_unknown,
-    torch_name,
-)
+from eddy_embed.integrations.documents import filled
+from eddy_embed.integrations.settings import check_loaded, put
+from eddy_embed.integrations.shared import EmbedderOwner, in_worker
 
 if TYPE_CHECKING:
     from typing_extensions import Self

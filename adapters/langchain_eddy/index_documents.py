@@ -9,7 +9,7 @@ from langchain_core.documents import Document
 from chroma_eddy import PIECE, RESERVED, Hit, Row, user_metadata
 from chroma_eddy import Document as Whole
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import PAGES, Pages
+from eddy_embed.integrations.documents import PAGES, Pages
 from langchain_eddy.passages import display_name, document_id
 
 

@@ -9,7 +9,9 @@ from typing import Any
 
 from langchain_core.documents import Document
 
-from eddy_embed.integrations import (
+from eddy_embed.encoding.document import PassageUnit, heading_path
+from eddy_embed.encoding.validation import PASSAGE_SIZE, PASSAGES
+from eddy_embed.integrations.documents import (
     DOCUMENT,
     END,
     FINGERPRINT,
@@ -19,14 +21,10 @@ from eddy_embed.integrations import (
     N_TRUNCATED,
     N_WINDOWS,
     PAGES,
-    PASSAGE_SIZE,
-    PASSAGES,
     START,
     Pages,
-    PassageUnit,
     document_identity,
     grouped_by_size,
-    heading_path,
     joined_pages,
     pages_by_file,
     passage_id,

@@ -10,7 +10,7 @@ from langchain_core.callbacks import Callbacks
 from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, Field
 
-from eddy_embed.integrations import RerankerOwner
+from eddy_embed.integrations.shared import RerankerOwner
 from langchain_eddy.embeddings import loaded_of
 
 if TYPE_CHECKING:

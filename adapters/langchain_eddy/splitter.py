@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 from langchain_text_splitters import TextSplitter
 
-from eddy_embed.integrations import PASSAGE_SIZE, Segmenter
+from eddy_embed.encoding.validation import PASSAGE_SIZE
+from eddy_embed.text.sentences import Segmenter
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -11,17 +11,10 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.documents import Document
 
 from chroma_eddy import Index, Piece, WriteReport, open_index
+from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import (
-    check_kind,
-    checked_text_list,
-    document_identity,
-    in_worker,
-    page_name,
-    refuse_unknown,
-    warn_of_blank,
-    with_text,
-)
+from eddy_embed.integrations.documents import document_identity, page_name, warn_of_blank, with_text
+from eddy_embed.integrations.shared import in_worker
 from langchain_eddy.chroma_rows import SEARCH, ChromaRows, check_exists
 from langchain_eddy.database_place import database_place
 from langchain_eddy.embeddings import EddyEmbeddings

@@ -12,7 +12,7 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype, ModelArgument
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import check_installed
+from eddy_embed.utils.extras import check_installed
 
 if TYPE_CHECKING:
     from mteb.types import EncodeKwargs

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import digest
+from eddy_embed.utils.settings import digest
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,8 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
 from eddy_embed import Embedder, Reranker, __version__
-from eddy_embed.integrations import LOOPBACK, Floats, HttpGuard, RequestRefused
+from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard, RequestRefused
+from eddy_embed.utils.arrays import Floats
 from openai_eddy.batcher import Batcher
 from openai_eddy.engine import Engine, refusal_of
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, parse_request

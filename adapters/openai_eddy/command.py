@@ -11,7 +11,8 @@ import typer
 
 from eddy_embed.cli.options import Device, Dtype, MaxLength, ModelArgument, method_in_full
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations import LOOPBACK, check_installed
+from eddy_embed.integrations.http_guard import LOOPBACK
+from eddy_embed.utils.extras import check_installed
 
 KEY_VARIABLE = "EDDY_API_KEY"
 CONNECTIONS, GRACEFUL_SECONDS = 1024, 30

@@ -10,17 +10,12 @@ from typing import Any
 import numpy as np
 
 from eddy_embed import Embedder, Reranker, errors, methods
-from eddy_embed.integrations import (
-    EmbedderSettings,
-    RequestRefused,
-    TextRole,
-    filled,
-    first_tokens,
-    isolate_failures,
-    open_embedder,
-    open_model,
-    scores_with_blank,
-)
+from eddy_embed.encoding.build import open_model
+from eddy_embed.integrations.documents import filled, first_tokens, isolate_failures
+from eddy_embed.integrations.http_guard import RequestRefused
+from eddy_embed.integrations.settings import EmbedderSettings
+from eddy_embed.integrations.shared import open_embedder, scores_with_blank
+from eddy_embed.parts.layout import TextRole
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, check_size, invalid
 
 LOADING = ("device", "dtype", "revision", "cache_folder", "trust_remote_code", "local_files_only", "model_kwargs")

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, PositiveInt, ValidationError
 from pydantic_core import PydanticCustomError
 
-from eddy_embed.integrations import RequestRefused
+from eddy_embed.integrations.http_guard import RequestRefused
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.integrations import import_lazily
+from eddy_embed.utils.extras import import_lazily
 
 if TYPE_CHECKING:
     from ray_eddy.embedding import EddyEmbed

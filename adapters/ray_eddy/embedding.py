@@ -11,8 +11,9 @@ import pyarrow as pa
 from ray.data.block import BlockAccessor
 
 from eddy_embed import Embedder, LongDocument, Span
+from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations import PASSAGE_SIZE, isolate_failures
+from eddy_embed.integrations.documents import isolate_failures
 
 _COUNTS = ("index", "start", "end", "n_tokens", "n_windows", "n_truncated")
 _TYPES = {"part": pa.string(), **dict.fromkeys(_COUNTS, pa.int64()), "headings": pa.list_(pa.string())}

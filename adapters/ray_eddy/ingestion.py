@@ -16,7 +16,7 @@ import ray.data
 from chroma_eddy import Document, WriteReport, check_document, open_index
 from eddy_embed import LongDocument
 from eddy_embed.errors import EddyError, FingerprintMismatch
-from eddy_embed.integrations import isolate_failures
+from eddy_embed.integrations.documents import isolate_failures
 from ray_eddy.embedding import EddyEmbed, reason
 
 

@@ -13,16 +13,15 @@ import numpy as np
 
 from eddy_embed import methods
 from eddy_embed.embedder import Embedder
-from eddy_embed.encoding.finalize import VectorFinalizer
-from eddy_embed.encoding.pipeline import Counts, Pipeline
+from eddy_embed.encoding.encoder import Counts, Encoder, VectorFinalizer
 from eddy_embed.encoding.validation import PASSAGE_SIZE, PASSAGES
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.backbone import Backbone
-from eddy_embed.model.fingerprint import digest as hashed
 from eddy_embed.parts.layout import TextRole
-from eddy_embed.text.general import general_text
+from eddy_embed.text.calibration import calibration_text
 from eddy_embed.utils.arrays import Doubles, Floats, Ints
 from eddy_embed.utils.progress import Progress
+from eddy_embed.utils.settings import digest as hashed
 from eddy_embed.utils.version import __version__
 from evaluation.metrics import accuracy, cross_validated, ndcg, recall, reciprocal_rank
 from evaluation.results import WORDS, Cost, ResultStore, System, TaskResult
@@ -87,7 +86,7 @@ def embed(embedder: Embedder, layers: list[int], task: Task, passage_size: int) 
 
 
 def _vectors(
-    pipeline: Pipeline, task: Task, passage_size: int, late: bool, bar: Progress
+    pipeline: Encoder, task: Task, passage_size: int, late: bool, bar: Progress
 ) -> tuple[Floats, Ints, Floats, Ints]:
     """`library`, `owners`, `asked` and `pairs` of `TaskVectors`; a vector's layers stand side by side."""
 
@@ -169,7 +168,7 @@ class Evaluation:
             if system.text not in WORDS:
                 about |= {**model, "method": hashed(methods.resolve(system.method, backbone).settings)}
                 if system.learns:
-                    about["fitted"] = general_text().name
+                    about["fitted"] = calibration_text().name
                 if isinstance(task, Retrieval):
                     about["passage_size"] = self.passage_size
         return identities, backbone

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from eddy_embed.model.fingerprint import digest
+from eddy_embed.utils.settings import digest
 from evaluation.metrics import Interval
 from evaluation.results import System, TaskResult
 

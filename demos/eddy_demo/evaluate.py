@@ -12,7 +12,7 @@ from typing import Any
 
 from chroma_eddy import Hit, Index
 from eddy_demo.errors import DemoError
-from eddy_embed.integrations import unrelated_cosines
+from eddy_embed.integrations.shared import unrelated_cosines
 
 _DEPTH = 10
 

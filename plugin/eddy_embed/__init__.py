@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from eddy_embed.utils.garbage import collector_paused
+from eddy_embed.utils.memory import collector_paused
 from eddy_embed.utils.version import __version__
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from eddy_embed.encoding.build import assemble, finish_for, first_finish, made_b
 from eddy_embed.encoding.calibration import calibrated, fitted_on
 from eddy_embed.encoding.collapse import warn_of_collapse
 from eddy_embed.encoding.document import LongDocument, Part, PassageUnit
+from eddy_embed.encoding.encoder import Counts, Encoder
 from eddy_embed.encoding.explain import Explanation, explain
-from eddy_embed.encoding.pipeline import Counts, Pipeline
 from eddy_embed.encoding.planner import Overflow
 from eddy_embed.encoding.validation import (
     PARTS,
@@ -37,12 +37,12 @@ from eddy_embed.encoding.validation import (
 )
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.model.fingerprint import digest
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted
-from eddy_embed.text.general import general_text
+from eddy_embed.text.calibration import calibration_text
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.progress import Progress
+from eddy_embed.utils.settings import digest
 
 
 class Embedder:
@@ -304,7 +304,7 @@ class Embedder:
             raise InvalidParameter(
                 f"{self.method} has no post-processing to fit; join one, as in '{self.method}+standardise'"
             )
-        questions = general_text().questions if queries is None else checked_texts(queries)
+        questions = calibration_text().questions if queries is None else checked_texts(queries)
         with self._bar(show_progress) as bar:
             passages = self._pipeline.passages(checked_texts(texts), PASSAGE_SIZE)
             fitted = replace(fitted_on(self._pipeline, post, passages, questions, bar), made_by=self.made_by)
@@ -511,7 +511,7 @@ class Embedder:
         self.close()
 
     @property
-    def _calibrated(self) -> Pipeline:
+    def _calibrated(self) -> Encoder:
         """The pipeline, its post-processing calibrated on general text if it was not fitted otherwise."""
         finish = self._pipeline.finish
         if finish.post is not None and finish.post.learns and finish.fitted is None:

@@ -25,7 +25,7 @@ from tests.adapters.serving import NAME, Served, closed, head, serving, until
 
 from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import InvalidParameter, NotFinite, UnknownMethod
-from eddy_embed.integrations import first_tokens
+from eddy_embed.integrations.documents import first_tokens
 from openai_eddy import Limits, create_app
 from openai_eddy.app import RERANK_PATHS
 from openai_eddy.engine import open_models

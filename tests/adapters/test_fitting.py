@@ -16,7 +16,7 @@ from llama_index.core import Document as LlamaDocument
 from chroma_eddy import open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
-from eddy_embed.utils.diff import contrast
+from eddy_embed.utils.settings import contrast
 from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser

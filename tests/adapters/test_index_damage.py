@@ -11,7 +11,7 @@ from tests.adapters.killing import stop_at
 from chroma_eddy import ForeignCollection, Index, Piece
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.store import Store
-from eddy_embed.integrations.metadata_names import DOCUMENT
+from eddy_embed.integrations.documents import DOCUMENT
 
 
 @pytest.fixture(scope="module")

@@ -12,10 +12,9 @@ from pydantic import ValidationError
 
 from eddy_embed import Embedder, methods
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.document_ids import document_identity, is_random, passage_id
-from eddy_embed.integrations.failures import isolate_failures
+from eddy_embed.integrations.documents import document_identity, is_random, isolate_failures, passage_id
 from eddy_embed.integrations.settings import EmbedderSettings
-from eddy_embed.integrations.shared_embedders import open_embedder
+from eddy_embed.integrations.shared import open_embedder
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 

@@ -11,7 +11,7 @@ import pytest
 from tests.demo.site import PATIENCE, Site, wait
 
 from eddy_demo.web.answers.judging import judged_answer
-from eddy_embed.encoding.likelihood import Likelihood
+from eddy_embed.reranker import Likelihood
 
 QUESTION = "When does the ferry to the northern island leave, and when does it come back?"
 

@@ -23,7 +23,8 @@ from chroma_eddy.types import Highlight, Hit, WordMatch
 from chroma_eddy.words.bm25 import Restriction
 from chroma_eddy.words.bm25_pair import WordScore
 from chroma_eddy.words.operators import Asked
-from eddy_embed.integrations import DOCUMENT, Doubles
+from eddy_embed.integrations.documents import DOCUMENT
+from eddy_embed.utils.arrays import Doubles
 
 Numbers = TypeVar("Numbers", float, Doubles)
 

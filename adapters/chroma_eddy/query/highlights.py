@@ -14,7 +14,8 @@ from chroma_eddy.rows.schema import DIGEST, PIECE, fields, sentence_spans, split
 from chroma_eddy.storage.pages import Rows
 from chroma_eddy.types import Highlight, Hit
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import Doubles, Floats, passage_id
+from eddy_embed.integrations.documents import passage_id
+from eddy_embed.utils.arrays import Doubles, Floats
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch

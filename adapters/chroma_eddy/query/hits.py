@@ -15,7 +15,8 @@ from chroma_eddy.rows.documents import read_texts
 from chroma_eddy.rows.schema import DIGEST, PIECE, fields, user_metadata
 from chroma_eddy.storage.names import DOCUMENTS
 from chroma_eddy.types import Hit
-from eddy_embed.integrations import DOCUMENT, END, HEADINGS, START, Doubles
+from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START
+from eddy_embed.utils.arrays import Doubles
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from chroma_eddy.rows.conditions import check_conditions
+from eddy_embed.encoding.validation import check_count, check_seconds
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, check_count, check_seconds
+from eddy_embed.integrations.documents import DOCUMENT
 
 if TYPE_CHECKING:
     from eddy_embed import Reranker  # imports torch

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eddy_embed.integrations import Doubles
+from eddy_embed.utils.arrays import Doubles
 
 RANK_OFFSET = 60
 """Added to ranks, so that the first few weigh nearly the same (Cormack, Clarke and Büttcher 2009)."""

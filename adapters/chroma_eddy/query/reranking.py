@@ -11,8 +11,9 @@ import numpy as np
 from chroma_eddy.index_core import IndexCore
 from chroma_eddy.query.options import RERANK_FROM, Query
 from chroma_eddy.types import Hit
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import check_kind, open_reranker
+from eddy_embed.integrations.shared import open_reranker
 
 if TYPE_CHECKING:
     from eddy_embed import Reranker  # imports torch

@@ -22,7 +22,8 @@ from chroma_eddy.storage.pages import Rows
 from chroma_eddy.types import RESERVED, Hit
 from chroma_eddy.words.operators import Asked
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import DOCUMENT, Doubles, unit
+from eddy_embed.integrations.documents import DOCUMENT
+from eddy_embed.utils.arrays import Doubles, unit
 
 _PASSAGES_PER_SENTENCE = 4
 """Passages that are looked through for each sentence that is asked for."""

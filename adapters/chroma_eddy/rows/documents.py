@@ -13,7 +13,9 @@ from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.pages import PAGE_SIZE, Rows, slices
 from chroma_eddy.storage.store import Store
 from chroma_eddy.types import Document
-from eddy_embed.integrations import DOCUMENT, END, HEADINGS, START, Floats, LongDocument, Passage, Span, grouped_by_size
+from eddy_embed.encoding.document import LongDocument, Passage, Span
+from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, grouped_by_size
+from eddy_embed.utils.arrays import Floats
 
 GROUP_ROWS = 5_000
 """Rows of the documents that are read together: each read by digest makes the database look through all rows."""

@@ -13,17 +13,9 @@ from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.settings import IndexSettings
 from chroma_eddy.storage.vectors import ROW, are_alike
 from chroma_eddy.types import PREFIX, RESERVED, Document
-from eddy_embed.integrations import (
-    DOCUMENT,
-    END,
-    HEADINGS,
-    START,
-    LongDocument,
-    Pages,
-    Segmenter,
-    heading_path,
-    passage_id,
-)
+from eddy_embed.encoding.document import LongDocument, heading_path
+from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, Pages, passage_id
+from eddy_embed.text.sentences import Segmenter
 
 DIGEST = "eddy_digest"
 """Metadata of every row, beside its document: the version of the document; "" for a piece."""

@@ -21,7 +21,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.locks import WriterLock
 from chroma_eddy.storage.names import DATABASE, ROW_LOCK
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import sync
+from eddy_embed.utils.atomic_files import sync
 
 Place = str | os.PathLike[str] | ClientAPI
 

@@ -9,8 +9,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from chroma_eddy.errors import ForeignCollection, OutdatedIndex
+from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations import FINGERPRINT, PASSAGE_SIZE, differences, digest
+from eddy_embed.integrations.documents import FINGERPRINT
+from eddy_embed.utils.settings import differences, digest
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch

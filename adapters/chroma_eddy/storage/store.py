@@ -17,7 +17,7 @@ from chroma_eddy.storage.failures import translated_errors
 from chroma_eddy.storage.names import DOCUMENTS
 from chroma_eddy.storage.pages import Rows, pages, slices
 from chroma_eddy.storage.vectors import ROW, are_alike
-from eddy_embed.integrations import grouped_by_size
+from eddy_embed.integrations.documents import grouped_by_size
 
 _STRETCHES = 10
 """Number of places from which a sample of a large collection is read."""

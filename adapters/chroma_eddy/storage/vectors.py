@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from chroma_eddy.errors import LostVectors, StorageError
 from chroma_eddy.storage.names import VECTORS
 from chroma_eddy.storage.pages import Rows, pages
-from eddy_embed.integrations import atomic_write, sync
+from eddy_embed.utils.atomic_files import atomic_write, sync
 
 ROW = "eddy_vector"
 """Metadata of a row: the number of its vector in the file."""

@@ -12,7 +12,7 @@ from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Key, Restriction
 from chroma_eddy.words.terms import TERMS_VERSION, TermAnalyzer
-from eddy_embed.integrations import DOCUMENT
+from eddy_embed.integrations.documents import DOCUMENT
 
 _COMPLETE = "complete"
 """File that says that all rows of the collection are among its words, and cut by which version."""

@@ -12,7 +12,7 @@ from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.store import Store
 from chroma_eddy.words.bm25 import Key
 from chroma_eddy.words.bm25_pair import Bm25Pair
-from eddy_embed.integrations import DOCUMENT
+from eddy_embed.integrations.documents import DOCUMENT
 
 
 class WordIndex:

@@ -17,7 +17,8 @@ from chroma_eddy.rows.schema import DIGEST, DocumentRow, fields, user_metadata
 from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
 from chroma_eddy.storage.pages import Rows
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, Floats
+from eddy_embed.integrations.documents import DOCUMENT
+from eddy_embed.utils.arrays import Floats
 
 _SAMPLE = 100
 """Rows of each collection whose vectors `check` compares unless it is to compare all."""

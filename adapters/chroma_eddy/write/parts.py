@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TypeVar
 
 from chroma_eddy.types import Document
-from eddy_embed.integrations import LongDocument, Passage, Span
+from eddy_embed.encoding.document import LongDocument, Passage, Span
 
 SpanType = TypeVar("SpanType", bound=Span)
 

@@ -27,8 +27,10 @@ from chroma_eddy.storage.pages import Rows
 from chroma_eddy.storage.vectors import ROW
 from chroma_eddy.types import Document, check_document
 from chroma_eddy.write.parts import joined_parts, kept_parts
+from eddy_embed.encoding.document import LongDocument
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, LongDocument, check_kind, grouped_by_size, warn_of_blank
+from eddy_embed.integrations.documents import DOCUMENT, grouped_by_size, warn_of_blank
 
 GROUP_CHARACTERS = 200_000
 """Most characters in a group: enough for full batches, little to embed again after an interruption."""

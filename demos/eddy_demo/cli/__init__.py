@@ -17,7 +17,8 @@ from eddy_demo.display_text import printable
 from eddy_demo.errors import DemoError
 from eddy_embed import __version__
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations import Interrupted, check_installed, stoppable
+from eddy_embed.utils.extras import check_installed
+from eddy_embed.utils.interrupts import Interrupted, stoppable
 
 app = typer.Typer(
     help="Documents to a library, questions to passages: exact, cited, offline.",

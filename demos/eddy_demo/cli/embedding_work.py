@@ -16,7 +16,7 @@ from eddy_demo.library.rebuild import RebuildProgress, RebuildState, read_state,
 from eddy_demo.library.settings import LibrarySettings, holds_library, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations import Interrupted
+from eddy_embed.utils.interrupts import Interrupted
 
 _NOTICEABLE_TOKENS = 5_000
 """Tokens from which the user is told beforehand that they are read again."""

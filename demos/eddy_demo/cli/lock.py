@@ -14,7 +14,7 @@ from eddy_demo.cli.options import err
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import awaits_rebuild, read_state
 from eddy_demo.library.settings import holds_library, read_settings
-from eddy_embed.integrations import Interrupted
+from eddy_embed.utils.interrupts import Interrupted
 
 _POLL = 1.0
 """Seconds between two looks at another process."""

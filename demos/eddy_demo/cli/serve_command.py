@@ -12,7 +12,7 @@ from rich.text import Text
 from eddy_demo.cli import options
 from eddy_demo.cli.options import err
 from eddy_demo.errors import DemoError
-from eddy_embed.integrations import Interrupted
+from eddy_embed.utils.interrupts import Interrupted
 
 
 def serve(
@@ -48,7 +48,7 @@ def serve(
     from eddy_demo.web.library_reader import LibraryOptions
     from eddy_demo.web.server import addresses, bind
     from eddy_demo.web.server import serve as run
-    from eddy_embed.integrations import LOOPBACK
+    from eddy_embed.integrations.http_guard import LOOPBACK
 
     listener = bind(host, port)
     address, names = addresses(host, listener)

@@ -24,7 +24,7 @@ from eddy_demo.library.watching import watch as watch_folders
 from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations import Interrupted
+from eddy_embed.utils.interrupts import Interrupted
 
 
 class _Watched:

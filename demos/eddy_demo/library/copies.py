@@ -9,7 +9,7 @@ from chroma_eddy import copy_database, open_index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.index import INDEX_NAME, current_settings
 from eddy_demo.library.settings import DATABASE_FOLDER, ORIGINALS_FOLDER, delete_library, write_settings
-from eddy_embed.integrations import sync_tree
+from eddy_embed.utils.atomic_files import sync_tree
 
 _PART, _ORIGINALS_PART = ".chroma.part", ".originals.part"
 

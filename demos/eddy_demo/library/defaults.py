@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from eddy_embed.integrations import CATALOG
+from eddy_embed.model.loading.catalog import CATALOG
 
 BUNDLED_MODEL = "eddy-tiny"
 PREFERRED_MODEL = "smollm2"
@@ -25,7 +25,7 @@ def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
 def method_in_full(model: str, method: str) -> str:
     """Return a method's text form, with what is recommended for the model in place of a name that stands for it."""
     from eddy_embed import methods  # imports torch
-    from eddy_embed.integrations import read_backbone
+    from eddy_embed.model.loading.pretrained import read_backbone
 
     asked = methods.parse(method)
     return str(asked if asked.recommended is None else methods.resolve(asked, read_backbone(model)))

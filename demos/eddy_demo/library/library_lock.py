@@ -9,7 +9,7 @@ from pathlib import Path
 
 from chroma_eddy import LOCK, WriterLock
 from eddy_demo.library.settings import DATABASE_FOLDER, check_available, holds_library
-from eddy_embed.integrations import sync
+from eddy_embed.utils.atomic_files import sync
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 from chroma_eddy import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
 from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_PASSAGE_SIZE
-from eddy_embed.integrations import atomic_write
+from eddy_embed.utils.atomic_files import atomic_write
 
 _FORMAT, _EARLIER_FORMAT = 3, 2
 DATABASE_FOLDER = "chroma"

@@ -27,7 +27,7 @@ from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.library_writer import LibraryWriter
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations import LOOPBACK
+from eddy_embed.integrations.http_guard import LOOPBACK
 
 _RETRY_SECONDS = "2"
 """Time after which a client that was refused for others' requests may ask again."""

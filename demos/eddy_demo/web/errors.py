@@ -6,7 +6,7 @@ import logging
 
 from eddy_demo.errors import DemoError
 from eddy_embed.errors import EddyError
-from eddy_embed.integrations import RequestRefused
+from eddy_embed.integrations.http_guard import RequestRefused
 
 __all__ = ["RequestRefused", "error_message"]
 

@@ -23,8 +23,10 @@ from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, holds_l
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder, Reranker
+from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations import Floats, LongDocument, unrelated_cosines
+from eddy_embed.integrations.shared import unrelated_cosines
+from eddy_embed.utils.arrays import Floats
 
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4

@@ -50,7 +50,7 @@ def get(
     ] = False,
 ) -> None:
     """Fetch a model that has a short name, such as smollm2."""
-    from eddy_embed.model.loading import fetch
+    from eddy_embed.model.loading import catalog
     from eddy_embed.model.loading.catalog import CATALOG
 
     if name not in CATALOG:
@@ -60,10 +60,10 @@ def get(
         )
     model = CATALOG[name]
     for program, path in model.places():
-        if program == "Hugging Face" if from_hub else path != model.fetched or fetch.is_fetched(model):
+        if program == "Hugging Face" if from_hub else path != model.fetched or catalog.is_fetched(model):
             typer.echo(f"{name} is there already: {path}")
             return
-    path = fetch.from_hub(model) if from_hub else fetch.from_index(model, show_progress=sys.stderr.isatty())
+    path = catalog.from_hub(model) if from_hub else catalog.from_index(model, show_progress=sys.stderr.isatty())
     typer.echo(f"{name} ({model.licence}) is now at {path}")
 
 
@@ -72,9 +72,9 @@ def prune(
     everything: Annotated[bool, typer.Option("--all", help="Remove fetched models too.")] = False,
 ) -> None:
     """Remove what broken downloads left."""
-    from eddy_embed.model.loading import fetch
+    from eddy_embed.model.loading import catalog
 
-    removed = fetch.prune(everything=everything)
+    removed = catalog.prune(everything=everything)
     for path, size in removed:
         typer.echo(f"removed {path}, {_size(size)}")
     typer.echo(f"{len(removed)} removed, {_size(sum(size for _, size in removed))}")
@@ -86,13 +86,13 @@ def _measured(found: FoundModel) -> float | str | None:
     Or why it was not measured; None where the model cannot be opened at all.
     """
     from eddy_embed.embedder import Embedder
-    from eddy_embed.text.general import general_text
+    from eddy_embed.text.calibration import calibration_text
 
     if found.problem is not None:
         return None
     if reason := _too_large(found):
         return reason
-    passages, number = general_text().passages, 1
+    passages, number = calibration_text().passages, 1
     try:
         with Embedder(found.name, method="plain:exit=-1", check=False) as embedder:
             embedder.encode_document(passages[0])
@@ -110,8 +110,8 @@ def _measured(found: FoundModel) -> float | str | None:
 
 def _too_large(found: FoundModel) -> str:
     """Why a model does not fit into the memory that is free; nothing if it does, or runs on another device."""
-    from eddy_embed.model.speed.numbers import best_device
-    from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
+    from eddy_embed.model.devices import best_device
+    from eddy_embed.model.products import multiplies_bfloat16
     from eddy_embed.utils.memory import free_memory
 
     widened = found.dtype in ("bfloat16", "float16") and not multiplies_bfloat16()

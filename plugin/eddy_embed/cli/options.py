@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from eddy_embed.errors import InvalidText
-from eddy_embed.utils.garbage import collector_paused
+from eddy_embed.utils.memory import collector_paused
 
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
@@ -47,7 +47,7 @@ def open_embedder(model: str, method: str, instruction: str | None, **options: A
     """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
     with collector_paused():
         from eddy_embed.embedder import Embedder
-        from eddy_embed.model.speed.numbers import check_numbers
+        from eddy_embed.model.devices import check_numbers
 
     check_numbers(options["device"], options["dtype"])
     text = method_in_full(model, method)

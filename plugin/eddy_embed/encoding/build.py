@@ -13,8 +13,7 @@ import torch
 
 from eddy_embed import methods
 from eddy_embed.encoding.calibration import MEASURED, general_layers
-from eddy_embed.encoding.finalize import VectorFinalizer
-from eddy_embed.encoding.pipeline import Pipeline
+from eddy_embed.encoding.encoder import Encoder, VectorFinalizer
 from eddy_embed.encoding.planner import Overflow, Planner
 from eddy_embed.encoding.runner import Runner
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
@@ -22,8 +21,9 @@ from eddy_embed.methods.kv import with_layers
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.published import last_layer
 from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.devices import check_numbers
 from eddy_embed.model.fingerprint import weights_digest
-from eddy_embed.model.host import Host
+from eddy_embed.model.host import ModelView
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
 from eddy_embed.model.loading.pretrained import load, load_trained
 from eddy_embed.model.loading.sentence_transformers import (
@@ -32,17 +32,16 @@ from eddy_embed.model.loading.sentence_transformers import (
     transformer_folder,
     unwrapped,
 )
-from eddy_embed.model.packed.linear import embeddings_at_distance
-from eddy_embed.model.speed.numbers import check_numbers
-from eddy_embed.model.speed.onednn_linear import unpack
+from eddy_embed.model.packed import embeddings_at_distance
+from eddy_embed.model.products import unpack
 from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.layout import Layout, TextRole
 from eddy_embed.parts.postprocess import Fitted
-from eddy_embed.text.general import general_text
+from eddy_embed.text.calibration import calibration_text
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
-from eddy_embed.utils.garbage import collector_paused
+from eddy_embed.utils.memory import collector_paused
 from eddy_embed.utils.progress import Progress
 
 PER_THREAD, ON_PROCESSOR, ON_ACCELERATOR = 1024, 8192, 16_384
@@ -151,6 +150,21 @@ def open_model(
     return _measured(LoadedModel(name, base, used, backbone, resolved, trained, private), show_progress)
 
 
+def open_generator(name: str | os.PathLike[str], device: str | None = None) -> tuple[Any, Any]:
+    """Open a causal language model with its head, and its tokenizer; embedders may share both.
+
+    Raises:
+        ModelNotFound: No usable model there.
+        UnsupportedModel: The model has no head, or is an embedding model.
+        InvalidParameter: There is no such device.
+    """
+    where: dict[str, Any] = {"revision": None, "cache_folder": None, "local_files_only": False}
+    options = {**where, "trust_remote_code": False, "model_kwargs": {}, "show_progress": False}
+    method = methods.parse("plain:exit=-1")
+    opened = open_model(name, method, None, device=device, dtype="auto", **options, head=True)
+    return opened.model, opened.tokenizer
+
+
 def _measured(opened: LoadedModel, show_progress: bool) -> LoadedModel:
     """The model, with those layers in its method that are to be found by measuring it."""
     if not opened.method.measures_model:
@@ -182,7 +196,7 @@ def assemble(
     finish: VectorFinalizer,
     batch_tokens: int | None,
     batch_size: int | None,
-) -> Pipeline:
+) -> Encoder:
     """The pipeline of a loaded model; see `Embedder` for the arguments."""
     host = host_for(opened)
     planner = planner_for(
@@ -194,7 +208,7 @@ def assemble(
     rewire = opened.method.rewire
     space = planner.tokenizer.space if rewire is not None and rewire.init == "space" else None
     runner = Runner(host, opened.method, table, batch_tokens=batch_tokens, batch_size=batch_size, space=space)
-    return Pipeline(planner, runner, finish)
+    return Encoder(planner, runner, finish)
 
 
 def budget(given: int | None, device: torch.device) -> int:
@@ -203,9 +217,9 @@ def budget(given: int | None, device: torch.device) -> int:
     return given or usual
 
 
-def host_for(opened: LoadedModel) -> Host:
+def host_for(opened: LoadedModel) -> ModelView:
     """A loaded model, up to the layer that its method reads."""
-    make = partial(Host, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
+    make = partial(ModelView, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
         return make()
     except UnsupportedModel:
@@ -216,7 +230,7 @@ def host_for(opened: LoadedModel) -> Host:
 
 def planner_for(
     opened: LoadedModel,
-    host: Host,
+    host: ModelView,
     *,
     max_length: int | None,
     overflow: Overflow,
@@ -297,13 +311,13 @@ def finish_for(
     return replace(finish, post=method.post, fitted=fitted)
 
 
-def settings_of(pipeline: Pipeline, backbone: Backbone, method: Method) -> dict[str, Any]:
+def settings_of(pipeline: Encoder, backbone: Backbone, method: Method) -> dict[str, Any]:
     """Everything that decides a vector, as plain values."""
     planner, host, finish = pipeline.planner, pipeline.open_runner.host, pipeline.finish
     post = None
     if finish.post is not None and finish.post.learns:
         # Without a fit of its own it is calibrated, and the general text decides that, not the last bits of the fit.
-        post = general_text().name if finish.fitted is None else finish.fitted.digest
+        post = calibration_text().name if finish.fitted is None else finish.fitted.digest
     settings = {
         "format": 1,
         "architecture": backbone.architecture,

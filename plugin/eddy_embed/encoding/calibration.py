@@ -15,21 +15,21 @@ import torch
 from numpy.typing import NDArray
 
 from eddy_embed import methods
-from eddy_embed.encoding.finalize import VectorFinalizer, unit
-from eddy_embed.encoding.pipeline import Counts, Pipeline
+from eddy_embed.encoding.encoder import Counts, Encoder, VectorFinalizer
 from eddy_embed.encoding.validation import chunks
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.kv import distinct, intrinsic_dimension, propose
-from eddy_embed.model.fingerprint import digest, weights_digest
-from eddy_embed.model.loading.cache import cache_folder
+from eddy_embed.model.fingerprint import weights_digest
+from eddy_embed.model.loading.catalog import cache_folder
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, Post, fit, statistics
-from eddy_embed.text.general import general_text
+from eddy_embed.text.calibration import calibration_text
 from eddy_embed.text.sentences import Segmenter
-from eddy_embed.utils.arrays import Doubles
+from eddy_embed.utils.arrays import Doubles, unit
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.moments import RunningMoments
 from eddy_embed.utils.progress import Progress
+from eddy_embed.utils.settings import digest
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ MEASURED = methods.kv(layers="", exit=-2, pool="last")
 """The prompt of `kv` up to the last layer but one, without re-routing."""
 
 
-def calibrated(pipeline: Pipeline, post: Post, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> Fitted:
+def calibrated(pipeline: Encoder, post: Post, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> Fitted:
     """Post-processing fitted on general text: read from the cache, else fitted and kept there.
 
     Args:
@@ -53,7 +53,7 @@ def calibrated(pipeline: Pipeline, post: Post, made_by: dict[str, Any], dtype: s
         dtype: Type of the model's numbers, whose rounding is in a fit.
         bar: Shows progress.
     """
-    text = general_text()
+    text = calibration_text()
     about = {"post": asdict(post), "made_by": made_by, "dtype": dtype, "general": text.name}
     file = cache_folder() / "calibrations" / f"{digest(about)}.npz"
     with suppress(InvalidParameter):  # there is none yet, or it is damaged and made anew
@@ -67,7 +67,7 @@ def calibrated(pipeline: Pipeline, post: Post, made_by: dict[str, Any], dtype: s
 
 
 def fitted_on(
-    pipeline: Pipeline, post: Post, passages: Iterable[str], questions: Iterable[str], bar: Progress | None
+    pipeline: Encoder, post: Post, passages: Iterable[str], questions: Iterable[str], bar: Progress | None
 ) -> Fitted:
     """Post-processing fitted on passages and questions, whose reading the pipeline does not count."""
     pipeline = replace(pipeline, counts=Counts())
@@ -75,7 +75,7 @@ def fitted_on(
     return fit(post, moments, _moments(pipeline, post, list(questions), "query", bar))
 
 
-def _moments(pipeline: Pipeline, post: Post, texts: list[str], role: TextRole, bar: Progress | None) -> RunningMoments:
+def _moments(pipeline: Encoder, post: Post, texts: list[str], role: TextRole, bar: Progress | None) -> RunningMoments:
     parts = (
         pipeline.finish.for_post(np.stack([sums.document for sums in pipeline.sums(chunk, role, bar)]))
         for _, chunk in chunks(texts)
@@ -83,13 +83,13 @@ def _moments(pipeline: Pipeline, post: Post, texts: list[str], role: TextRole, b
     return statistics(post, parts)
 
 
-def unrelated(pipeline: Pipeline, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> tuple[float, float]:
+def unrelated(pipeline: Encoder, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> tuple[float, float]:
     """Mean and standard deviation of cosines of questions with passages about other things, all of them general text.
 
     Read from the cache, else computed and kept there. Arguments are those of `calibrated`, `made_by` with the
     post-processing, which `pipeline` has.
     """
-    text = general_text()
+    text = calibration_text()
     about = {"made_by": made_by, "dtype": dtype, "general": text.name}
     file = cache_folder() / "unrelated" / f"{digest(about)}.json"
     with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew
@@ -112,14 +112,14 @@ def unrelated(pipeline: Pipeline, made_by: dict[str, Any], dtype: str, bar: Prog
 # --- Layers for kv
 
 
-def general_layers(pipeline: Pipeline, bar: Progress | None) -> tuple[int, ...]:
+def general_layers(pipeline: Encoder, bar: Progress | None) -> tuple[int, ...]:
     """The layers that general sentences propose for a model: read from the cache, else measured and kept there.
 
     Args:
         pipeline: Of the model with the method `MEASURED`.
         bar: Shows progress.
     """
-    text, host, planner = general_text(), pipeline.open_runner.host, pipeline.planner
+    text, host, planner = calibration_text(), pipeline.open_runner.host, pipeline.planner
     about = {"general": text.name, "weights": weights_digest(host.weights()), "config": host.settings}
     about = {**about, "tokenizer": planner.tokenizer.digest, "dtype": host.dtype_name}
     file = cache_folder() / "layers" / f"{digest(about)}.json"
@@ -151,7 +151,7 @@ def different_states(rows: NDArray[Any]) -> Doubles:
     return points[:1] if apart <= ALIKE * np.linalg.norm(mean) else points
 
 
-def last_states(pipeline: Pipeline, texts: list[str], bar: Progress | None) -> NDArray[Any]:
+def last_states(pipeline: Encoder, texts: list[str], bar: Progress | None) -> NDArray[Any]:
     """Every text's last state behind the embedding and each of M layers that run, shape (M + 1, texts, width)."""
     runner = pipeline.open_runner
     levels = range(runner.host.exit_layer + 1)

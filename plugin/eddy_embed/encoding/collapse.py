@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from eddy_embed.encoding.pipeline import Pipeline
+from eddy_embed.encoding.encoder import Encoder
 from eddy_embed.encoding.planner import Planner
 from eddy_embed.errors import EddyError, MethodCollapse, UnsupportedModel
 from eddy_embed.methods.method import Method
@@ -88,7 +88,7 @@ class Collapse:
         return None
 
 
-def warn_of_collapse(pipeline: Pipeline, method: Method, model: str) -> None:
+def warn_of_collapse(pipeline: Encoder, method: Method, model: str) -> None:
     """Warn with MethodCollapse, on behalf of the caller's caller, if a method collapses on the model of that name.
 
     Nothing is measured for methods whose post-processing is fitted, since that is the answer to some collapses and
@@ -117,7 +117,7 @@ def warn_of_collapse(pipeline: Pipeline, method: Method, model: str) -> None:
         )
 
 
-def measure(pipeline: Pipeline, method: Method) -> Collapse:
+def measure(pipeline: Encoder, method: Method) -> Collapse:
     """What the pipeline's method makes of `PAIRS`, without touching the pipeline's counts.
 
     Raises:
@@ -140,7 +140,7 @@ def measure(pipeline: Pipeline, method: Method) -> Collapse:
     )
 
 
-def read(pipeline: Pipeline, method: Method, texts: Seq[str]) -> tuple[Doubles, list[TokenShares]]:
+def read(pipeline: Encoder, method: Method, texts: Seq[str]) -> tuple[Doubles, list[TokenShares]]:
     """Vectors of length 1, shape (texts, dimension), and the tokens in their means; no tokens if one alone is read."""
     # One by one: tokenizing several starts the tokenizer's threads, about which it complains in a later fork.
     planned = [plan for text in texts for plan in pipeline.planner.plan([text], "document")]
@@ -184,7 +184,7 @@ def _reads_english(planner: Planner) -> bool:
     return planner.segmenter.language == "en" and known and len(tokens) <= TOKENS_A_WORD * words
 
 
-def _remedy(pipeline: Pipeline, found: Collapse) -> str:
+def _remedy(pipeline: Encoder, found: Collapse) -> str:
     """What helps most, in words."""
     if not len(pipeline.planner.prefix) and not pipeline.open_runner.host.bidirectional:
         return "put a start token ahead of texts (start:token=auto, or one of the vocabulary)"

@@ -12,7 +12,7 @@ from typing import Literal, cast
 import numpy as np
 
 from eddy_embed.encoding.planner import TextPlan
-from eddy_embed.text.sentences.blocks import Path, units
+from eddy_embed.text.sentences.blocks import HeadingPath, units
 from eddy_embed.text.sequence import Window, last_overlapping, owners
 from eddy_embed.utils.arrays import Floats, Ints
 
@@ -122,7 +122,7 @@ def paths(text: str, plan: TextPlan, groups: Seq[tuple[int, int]]) -> list[tuple
     Where a passage begins within a table, the last of them is the table's first row.
     """
     spans, levels = cast("Ints", plan.spans).tolist(), cast("Ints", plan.levels).tolist()
-    path, above, head, end = Path(), list[tuple[str, ...]](), "", 0
+    path, above, head, end = HeadingPath(), list[tuple[str, ...]](), "", 0
     for first, last in groups:
         titles: tuple[str, ...] | None = None
         for index in range(first, last + 1):

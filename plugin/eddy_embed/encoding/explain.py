@@ -7,13 +7,12 @@ from typing import cast
 
 import numpy as np
 
-from eddy_embed.encoding.pipeline import repeated_tokens
+from eddy_embed.encoding.encoder import repeated_tokens
 from eddy_embed.encoding.planner import TextPlan
 from eddy_embed.methods.method import Method
-from eddy_embed.model.host import Host
+from eddy_embed.model.host import ModelView
 from eddy_embed.parts.layout import TextRole
-from eddy_embed.parts.readout import LayerMean, Readout
-from eddy_embed.parts.token_weights import weighed
+from eddy_embed.parts.readout import LayerMean, Readout, weighed
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles
@@ -127,7 +126,7 @@ def explain(
     plan: TextPlan,
     *,
     method: Method,
-    host: Host,
+    host: ModelView,
     tokenizer: Tokenizer,
     role: TextRole,
     token_weights: Doubles | None = None,

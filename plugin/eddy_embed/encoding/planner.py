@@ -1,7 +1,8 @@
-"""Texts to windows: which sequence accounts for which characters of which text, and what did not fit."""
+"""Plan texts: lay them out as token sequences, in windows where they are longer than the model's."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,14 +10,132 @@ from typing import Literal, cast
 
 import numpy as np
 
-from eddy_embed.encoding.windows import count_once, plan_windows, split
 from eddy_embed.errors import InvalidParameter, InvalidText, TextTooLong
-from eddy_embed.parts.layout import Layout, Prompt, TextRole
-from eddy_embed.parts.repetition import shortened
+from eddy_embed.parts.layout import Layout, PromptLayout, TextRole, shortened
 from eddy_embed.text.sentences import Segmenter
-from eddy_embed.text.sequence import LazyWindow, Sequence, TokenOffsets, Window
+from eddy_embed.text.sequence import LazyWindow, TokenOffsets, TokenSequence, Window
 from eddy_embed.text.tokenizer import Tokenizer, Tokens
 from eddy_embed.utils.arrays import Ints
+
+OVERLAP = 8
+"""Consecutive windows share at most 1/OVERLAP of the budget."""
+
+
+@dataclass(frozen=True)
+class WindowRange:
+    """Units `first` .. `last`, both included, read in one pass."""
+
+    first: int
+    last: int
+
+
+def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
+    """Ranges of whole units, of these costs in tokens, that fit the budget; consecutive ones overlap by whole units.
+
+    Each begins and ends later than the one before it, and no unit is in more than two.
+    """
+    for unit, cost in enumerate(costs):
+        if cost > budget:
+            raise TextTooLong(f"unit {unit} takes {cost} tokens, more than the {budget} that fit in a window")
+    windows: list[WindowRange] = []
+    first = 0
+    while first < len(costs):
+        last, total = first, costs[first]
+        while last + 1 < len(costs) and total + costs[last + 1] <= budget:
+            last += 1
+            total += costs[last]
+        windows.append(WindowRange(first, last))
+        if last + 1 == len(costs):
+            break
+        # The next window must take in unit last+1, so the overlap shares the budget with it.
+        room = min(budget // OVERLAP, budget - costs[last + 1])
+        earliest = windows[-2].last + 1 if len(windows) > 1 else 0
+        first = last + 1
+        while first - 1 > max(windows[-1].first, earliest - 1) and room >= costs[first - 1]:
+            first -= 1
+            room -= costs[first]
+    return windows
+
+
+def split(spans: Ints, whole: TokenOffsets, text: str, budget: int) -> Ints:
+    """Spans of sentences, those over the budget of tokens cut between tokens, after white space if there is any."""
+    units: list[tuple[int, int]] = []
+    next_starts = np.append(spans[1:, 0], len(text)).tolist()
+    for (start, end), next_start in zip(spans.tolist(), next_starts, strict=True):
+        # The gap after a sentence is read with it, and the one before the first sentence.
+        first, last = whole.count_before(start if units else 0), whole.count_before(next_start)
+        while last - first > budget:
+            # A character's tokens stay together: only the first of them may begin a unit.
+            latest = whole.begin(first + budget)
+            near = (c for c in range(latest, latest - budget // 4, -1) if _after_space(text, int(whole.starts[c])))
+            cut = next((c for c in map(whole.begin, near) if c > first), latest)
+            if cut <= first:  # One character takes more than the budget, which its cost will show.
+                break
+            units.append((start, int(whole.starts[cut])))
+            start, first = int(whole.starts[cut]), cut
+        units.append((start, max(end, start + 1)))
+    return np.array(units, np.int64)
+
+
+def _after_space(text: str, index: int) -> bool:
+    return text[index].isspace() or text[index - 1].isspace()
+
+
+def assign_overlaps(
+    lay: Callable[[int], TokenSequence], ranges: Seq[tuple[int, int]], text: str, keep: bool
+) -> list[Window | LazyWindow]:
+    """Assign tokens to windows, each token of an overlap where it is further from the border; leave out empty windows.
+
+    `lay` lays out the window of a number, `ranges` are the characters that each window reads. No more than two windows
+    are laid out at a time; with `keep`, they are kept, otherwise each is laid out again when it is run.
+    """
+    windows: list[Window | LazyWindow] = []
+    low, sequence = 0, lay(0)
+    begins = _begins(sequence, text)
+    for number, (_, end) in enumerate(ranges):
+        this, own, high = sequence, begins, len(text) + 1
+        if number + 1 < len(ranges):
+            sequence = lay(number + 1)
+            begins = _begins(sequence, text)
+            high = _border(own, begins, ranges[number + 1][0], end)
+        counted = _counted(this, own, low, high)
+        if len(counted):
+            lazy = LazyWindow(len(this), len(counted), partial(_laid, lay, number, low, high, text))
+            windows.append(Window(this, counted) if keep else lazy)
+        low = high
+    return windows
+
+
+def _laid(
+    lay: Callable[[int], TokenSequence], number: int, low: int, high: int, text: str
+) -> tuple[TokenSequence, Ints]:
+    sequence = lay(number)
+    return sequence, _counted(sequence, _begins(sequence, text), low, high)
+
+
+def _counted(sequence: TokenSequence, begins: Ints, low: int, high: int) -> Ints:
+    return sequence.text[(begins >= low) & (begins < high)]
+
+
+def _begins(sequence: TokenSequence, text: str) -> Ints:
+    """First visible character of each text token, its first character if it has none, shape (tokens,)."""
+    starts, ends = sequence.starts[sequence.text], sequence.ends[sequence.text]
+    if len(starts) == 0:
+        return starts
+    low = int(starts[0])
+    part = text[low : int(ends.max()) + 1]
+    visible = np.array([len(text) if character.isspace() else i for i, character in enumerate(part, start=low)])
+    following = np.minimum.accumulate(np.append(visible, len(text))[::-1])[::-1][starts - low]
+    return np.where(following < ends, following, starts)
+
+
+def _border(left: Ints, right: Ints, begin: int, end: int) -> int:
+    """The border of two windows that share characters begin .. end: both begin a token there, near the middle."""
+    inside = right[(right >= begin) & (right < end)]
+    middle = int(inside[(len(inside) + 1) // 2]) if len(inside) > 1 else end
+    both = np.append(np.intersect1d(left, inside), end)
+    return int(both[np.argmin(np.abs(both - middle))])
+
 
 Overflow = Literal["window", "error", "truncate"]
 
@@ -162,11 +281,11 @@ class Planner:
         whole = TokenOffsets.of(*self.tokenizer.places(text))
         return whole if len(whole.starts) > self.max_length else None
 
-    def _fill(self, text: str, role: TextRole, spans: Ints | None) -> Prompt:
+    def _fill(self, text: str, role: TextRole, spans: Ints | None) -> PromptLayout:
         layout = replace(self.layout, instructed=ATTACHED) if role in self.attached else self.layout
         return layout.fill(text, role, self.instructions[role], spans)
 
-    def _arrange(self, prompt: Prompt, tokens: Tokens) -> Sequence:
+    def _arrange(self, prompt: PromptLayout, tokens: Tokens) -> TokenSequence:
         suffix = self.tokenizer.suffix.tolist() if self.closed and self.layout.repetition is None else []
         end = self.tokenizer.end if self.layout.may_end and not suffix else None
         return self.layout.arrange(prompt, tokens, self.prefix, end, suffix)
@@ -176,7 +295,7 @@ class Planner:
         text: str,
         role: TextRole,
         number: int,
-        sequence: Sequence | None,
+        sequence: TokenSequence | None,
         whole: TokenOffsets | None,
         spans: Ints | None,
         sentences: bool,
@@ -192,7 +311,7 @@ class Planner:
         if sequence is not None and len(sequence) <= self.max_length:
             windows = [Window(sequence, sequence.text)]
         elif self.overflow == "error":
-            tokens = len(cast("Sequence", sequence))
+            tokens = len(cast("TokenSequence", sequence))
             raise TextTooLong(
                 f"text {number} ({text[:40]!r}) takes {tokens} tokens, {tokens - self.max_length} more than "
                 f"max_length={self.max_length}; use overflow='window' to read all of it, or split it"
@@ -214,7 +333,7 @@ class Planner:
         return TextPlan(windows, len(windows), count, cut, spans, whole.sizes(spans))
 
     def _budget(
-        self, text: str, role: TextRole, sequence: Sequence | None, whole: TokenOffsets, spans: Ints
+        self, text: str, role: TextRole, sequence: TokenSequence | None, whole: TokenOffsets, spans: Ints
     ) -> tuple[int, int]:
         """Tokens that each copy of the text may take in a window, and the number of copies."""
         if sequence is None:
@@ -232,13 +351,13 @@ class Planner:
         columns = np.array(rows, np.int64).reshape(-1, 3)
         return columns[:, :2], columns[:, 2]
 
-    def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> Sequence:
+    def _lay(self, text: str, role: TextRole, spans: Ints | None, begin: int = 0) -> TokenSequence:
         prompt = self._fill(text, role, spans)
         sequence = self._arrange(prompt, self.tokenizer([prompt.string])[0])
         shift = begin * (sequence.starts >= 0)
         return replace(sequence, starts=sequence.starts + shift, ends=sequence.ends + shift)
 
-    def _truncate(self, text: str, role: TextRole, number: int, whole: TokenOffsets) -> tuple[Sequence, str]:
+    def _truncate(self, text: str, role: TextRole, number: int, whole: TokenOffsets) -> tuple[TokenSequence, str]:
         if self.layout.repetition is not None and self.layout.repetition.cut:
             # More than can stay: tokens at the end of a slice may differ from those in the whole text.
             most = int(whole.ends[min(2 * self.max_length + SAMPLE, len(whole.ends)) - 1])
@@ -274,7 +393,7 @@ class Planner:
             ranges = [(begins[window.first], begins[window.last + 1]) for window in chosen]
             slices = [units[window.first : window.last + 1] for window in chosen]
             lay = partial(self._window, text, role, ranges, slices)
-            windows = count_once(lay, ranges, text, keep=len(text) <= LONG)
+            windows = assign_overlaps(lay, ranges, text, keep=len(text) <= LONG)
             excess = max(window.length for window in windows) - self.max_length
             if excess <= 0:
                 return windows
@@ -283,7 +402,7 @@ class Planner:
 
     def _window(
         self, text: str, role: TextRole, ranges: list[tuple[int, int]], units: list[Ints], number: int
-    ) -> Sequence:
+    ) -> TokenSequence:
         begin, end = ranges[number]
         return self._lay(text[begin:end], role, units[number] - begin, begin)
 

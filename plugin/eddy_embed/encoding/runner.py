@@ -17,15 +17,13 @@ from eddy_embed.encoding.document import positions_by_span
 from eddy_embed.encoding.planner import TextPlan
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.method import Method
-from eddy_embed.model.attention import AttentionRecorder
-from eddy_embed.model.attention.backward_attention import Refiner
-from eddy_embed.model.host import TEMPERATURE, Host
-from eddy_embed.model.speed.numbers import to_device, to_processor
+from eddy_embed.model.attention.watcher import AttentionRecorder, Refiner
+from eddy_embed.model.devices import to_device, to_processor
+from eddy_embed.model.host import TEMPERATURE, ModelView
 from eddy_embed.parts.copy_edges import copy_states
 from eddy_embed.parts.layout import TextRole
-from eddy_embed.parts.readout import LayerMean, Readout, gather
-from eddy_embed.parts.token_weights import weighed
-from eddy_embed.text.sequence import LazyWindow, Packed, Sequence, Window, pack, passes
+from eddy_embed.parts.readout import LayerMean, Readout, gather, weighed
+from eddy_embed.text.sequence import LazyWindow, Packed, TokenSequence, Window, pack, passes
 from eddy_embed.utils.arrays import Doubles, Ints
 from eddy_embed.utils.memory import out_of_memory
 from eddy_embed.utils.progress import Progress
@@ -107,7 +105,7 @@ class Runner:
 
     def __init__(
         self,
-        host: Host,
+        host: ModelView,
         method: Method,
         token_weights: Doubles | None = None,
         *,
@@ -236,7 +234,7 @@ class Runner:
         return [(read, own, arrived) for read, own in zip(reads, np.split(sent, split), strict=True)]
 
     def _states(
-        self, sequences: list[Sequence], reads: list[PoolingIndex], role: TextRole
+        self, sequences: list[TokenSequence], reads: list[PoolingIndex], role: TextRole
     ) -> tuple[torch.Tensor, Ints]:
         """The states that are read, and the index in them of each sequence's position 0."""
         refiner = self._refiner
@@ -254,7 +252,7 @@ class Runner:
         return refiner.states(hidden, packed.offsets, spans, mixes)
 
     def hidden(
-        self, sequences: list[Sequence], role: TextRole, watcher: AttentionRecorder | None = None
+        self, sequences: list[TokenSequence], role: TextRole, watcher: AttentionRecorder | None = None
     ) -> tuple[torch.Tensor, Packed]:
         """States of all tokens before any readout, shape (tokens, layers * width), and the packed tokens.
 
@@ -279,7 +277,7 @@ class Runner:
         return several.mean(2).flatten(1), packed
 
 
-def check_compatible(host: Host, method: Method) -> None:
+def check_compatible(host: ModelView, method: Method) -> None:
     """Refuse methods that make up for left-to-right reading if the model is bidirectional, pool=cls if not."""
     wording = method.layout.chosen if method.layout is not None else {}
     parts = {

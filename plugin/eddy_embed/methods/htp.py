@@ -8,8 +8,7 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.copy_edges import CopyEdges
-from eddy_embed.parts.layout import Layout
-from eddy_embed.parts.placeholders import Blocks
+from eddy_embed.parts.layout import Blocks, Layout
 from eddy_embed.parts.readout import Readout
 
 

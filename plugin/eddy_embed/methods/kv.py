@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.method import Method, Term
+from eddy_embed.methods.method import Method, MethodTerm
 from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
@@ -108,7 +108,7 @@ def with_layers(method: Method, layers: tuple[int, ...]) -> Method:
     assert method.reroute is not None
     named = {"layers": _ranges(layers)}
     terms = [
-        Term(term.name, tuple({**dict(term.parameters), **named}.items()))
+        MethodTerm(term.name, tuple({**dict(term.parameters), **named}.items()))
         if dict(term.parameters).get("layers") == AUTO
         else term
         for term in method.terms

@@ -13,12 +13,10 @@ from typing import Any
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.parts.attention import BackwardAttention, ExtraKeyValues, Temperature
 from eddy_embed.parts.copy_edges import CopyEdges
-from eddy_embed.parts.embed_filter import EmbedFilter
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.postprocess import Post
-from eddy_embed.parts.readout import LayerMean, Readout
+from eddy_embed.parts.readout import EmbedFilter, LayerMean, Readout, TokenWeights
 from eddy_embed.parts.settings import settings_of
-from eddy_embed.parts.token_weights import TokenWeights
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _BARE = re.compile(r"[^\s,+:=\"]+")
@@ -27,7 +25,7 @@ _WORDS = {"true": True, "false": False, "none": None}
 
 
 @dataclass(frozen=True)
-class Term:
+class MethodTerm:
     """A registered name with the parameters that differ from its defaults, in the order of its signature."""
 
     name: str
@@ -77,7 +75,7 @@ class Method:
     post: Post | None = None
     recommended: Recommended | None = None
     decides: bool = False
-    terms: tuple[Term, ...] = ()
+    terms: tuple[MethodTerm, ...] = ()
 
     def __or__(self, other: Method) -> Method:
         """Join two methods that set different parts; truncation may follow other post-processing.
@@ -170,7 +168,7 @@ def _class_of(part: object) -> dict[str, str]:
     return {} if kind.__module__.startswith("eddy_embed.") else {"class": f"{kind.__module__}.{kind.__qualname__}"}
 
 
-def print_terms(terms: tuple[Term, ...]) -> str:
+def print_terms(terms: tuple[MethodTerm, ...]) -> str:
     """Terms as text."""
     printed = []
     for term in terms:
@@ -179,9 +177,9 @@ def print_terms(terms: tuple[Term, ...]) -> str:
     return "+".join(printed)
 
 
-def parse_terms(text: str) -> list[Term]:
+def parse_terms(text: str) -> list[MethodTerm]:
     """Text as terms, with values None, bool, int, float, (int, int) or str; InvalidParameter names the offset."""
-    terms: list[Term] = []
+    terms: list[MethodTerm] = []
     offset = 0
     while True:
         name, offset = _expect(_NAME, text, offset, "a method's name")
@@ -195,7 +193,7 @@ def parse_terms(text: str) -> list[Term]:
                 raise InvalidParameter(f"{key!r} is given twice in {text!r}")
             parameters[key] = value
             separator = ","
-        terms.append(Term(name, tuple(parameters.items())))
+        terms.append(MethodTerm(name, tuple(parameters.items())))
         if offset == len(text):
             return terms
         _, offset = _expect(re.compile(r"\+"), text, offset, "',' or '+'")

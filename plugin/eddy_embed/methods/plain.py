@@ -6,8 +6,7 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.layout import Layout
-from eddy_embed.parts.readout import LayerMean, Pool, Readout
-from eddy_embed.parts.token_weights import TokenWeights
+from eddy_embed.parts.readout import LayerMean, Pool, Readout, TokenWeights
 
 INSTRUCTED = {"bare": "{instruction} {prompt}", "htp": "{instruction} Text: {prompt}"}
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, build_term, register
-from eddy_embed.parts.embed_filter import EmbedFilter
 from eddy_embed.parts.postprocess import Post
+from eddy_embed.parts.readout import EmbedFilter
 
 
 @register

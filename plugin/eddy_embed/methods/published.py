@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.methods.method import Method, Term
+from eddy_embed.methods.method import Method, MethodTerm
 from eddy_embed.methods.plain import plain
 from eddy_embed.methods.recommended import with_recommended
 from eddy_embed.model.backbone import Backbone
@@ -68,7 +68,7 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
     return _KV_LAYERS[shape]
 
 
-def published_names(terms: tuple[Term, ...]) -> list[str]:
+def published_names(terms: tuple[MethodTerm, ...]) -> list[str]:
     """Names under which a method's settings may have been published, Token Prepending's with and without its prompt."""
     prompts = [dict(term.parameters).get("prompt", "plain") for term in terms if term.name == "tp"]
     # A prompt that is joined to Token Prepending is its prompt.

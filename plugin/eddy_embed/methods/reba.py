@@ -8,9 +8,8 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.attention import BackwardAttention
-from eddy_embed.parts.layout import Layout
+from eddy_embed.parts.layout import Layout, Repetition
 from eddy_embed.parts.readout import Readout
-from eddy_embed.parts.repetition import Repetition
 
 
 @register

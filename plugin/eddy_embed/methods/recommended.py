@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, replace
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method, Recommended
 from eddy_embed.methods.registry import build, build_term, parse, register
-from eddy_embed.model.backbone import Backbone
-from eddy_embed.model.families import is_encoder
+from eddy_embed.model.backbone import Backbone, is_encoder
 
 _Shape = tuple[str, int, int, int]
 
@@ -38,7 +37,7 @@ class Recommendation:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ModelRecommendation:
     """What is recommended for models of a kind, and on what grounds.
 
     Attributes:
@@ -72,9 +71,9 @@ _SIMILARITY = Recommendation(
     {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
     baseline="prompteol:exit=-2",
 )
-_OWN: dict[_Shape, Entry] = {
+_OWN: dict[_Shape, ModelRecommendation] = {
     # SmolLM2-135M
-    ("llama", 30, 576, 49152): Entry(
+    ("llama", 30, 576, 49152): ModelRecommendation(
         _CHOSEN,
         best=Recommendation("plain:exit=24+sif+firstlastavg+standardise", baseline="plain:exit=0+sif+filter"),
         fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
@@ -83,7 +82,7 @@ _OWN: dict[_Shape, Entry] = {
         ),
     ),
     # Gemma 3 270M
-    ("gemma3_text", 18, 640, 262144): Entry(
+    ("gemma3_text", 18, 640, 262144): ModelRecommendation(
         _CHOSEN,
         best=_BEST,
         fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
@@ -92,23 +91,23 @@ _OWN: dict[_Shape, Entry] = {
         ),
     ),
     # eddy-tiny
-    ("llama", 8, 320, 8192): Entry(_CHOSEN, best=_FAST, fast=_FAST, similarity=_SIMILARITY),
+    ("llama", 8, 320, 8192): ModelRecommendation(_CHOSEN, best=_FAST, fast=_FAST, similarity=_SIMILARITY),
 }
 """By (architecture, layers, hidden, vocabulary) of the full model."""
-_GENERIC = Entry(
+_GENERIC = ModelRecommendation(
     "for models without an entry of their own",
     best=_BEST,
     fast=_FAST,
     similarity=_SIMILARITY,
 )
-_ENCODER = Entry(
+_ENCODER = ModelRecommendation(
     "for models that read in both directions",
     best=Recommendation("plain:exit=0+sif"),
     fast=Recommendation("plain:exit=0+sif"),
     similarity=Recommendation("plain"),
 )
 """A prompt has no use there, and `filter` needs token embeddings as wide as the states."""
-_TRAINED = Entry("as the model was trained", *[Recommendation("plain")] * 3)
+_TRAINED = ModelRecommendation("as the model was trained", *[Recommendation("plain")] * 3)
 
 
 @register
@@ -138,7 +137,7 @@ def fast() -> Method:
     return build(fast, {}, recommended=Recommended("fast"))
 
 
-def entry_for(backbone: Backbone) -> Entry:
+def entry_for(backbone: Backbone) -> ModelRecommendation:
     """What is recommended for a model: its training's pooling, its own entry, or the generic one."""
     if backbone.pooling is not None:
         return _TRAINED

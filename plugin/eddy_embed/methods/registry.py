@@ -12,7 +12,7 @@ from operator import or_
 from typing import Any, TypeVar
 
 from eddy_embed.errors import InvalidParameter, UnknownMethod
-from eddy_embed.methods.method import Method, Term, parse_terms
+from eddy_embed.methods.method import Method, MethodTerm, parse_terms
 
 _F = TypeVar("_F", bound=Callable[..., Method])
 
@@ -78,7 +78,7 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
     return summary, {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
 
 
-def build_term(term: Term) -> Method:
+def build_term(term: MethodTerm) -> Method:
     """The method that a term names; UnknownMethod or InvalidParameter if it is wrong."""
     function = _lookup(term.name)
     signature = inspect.signature(function).parameters
@@ -136,7 +136,7 @@ def build(function: Callable[..., Method], given: dict[str, Any], **parts: Any) 
     """A method with the term that makes it again: its function's name and what differs from the defaults."""
     defaults = inspect.signature(function).parameters
     changed = tuple((key, given[key]) for key in defaults if given[key] != defaults[key].default)
-    return Method(**parts, terms=(Term(function.__name__, changed),))
+    return Method(**parts, terms=(MethodTerm(function.__name__, changed),))
 
 
 def parse(text: str) -> Method:

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
 
-    from eddy_embed.model.packed.linear import PackedWeight
+    from eddy_embed.model.packed import PackedWeight
 
 
 SAMPLED = 1024
 """Values of each tensor that enter the weights' digest."""
-
-
-def digest(settings: dict[str, Any]) -> str:
-    """Hash of plain values, the same in every process."""
-    return hashlib.sha256(json.dumps(settings, sort_keys=True, ensure_ascii=True).encode()).hexdigest()[:32]
 
 
 def weights_digest(tensors: Iterable[tuple[str, torch.Tensor | PackedWeight]]) -> str:
@@ -31,7 +25,7 @@ def weights_digest(tensors: Iterable[tuple[str, torch.Tensor | PackedWeight]]) -
     """
     import torch
 
-    from eddy_embed.model.packed.linear import PackedWeight
+    from eddy_embed.model.packed import PackedWeight
     from eddy_embed.model.view import unpacked
 
     sha = hashlib.sha256()

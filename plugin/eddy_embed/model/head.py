@@ -11,7 +11,7 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from eddy_embed.errors import UnsupportedModel
-from eddy_embed.model.host import TRIED, Host
+from eddy_embed.model.host import TRIED, ModelView
 from eddy_embed.model.self_check import state_difference
 from eddy_embed.model.view import find_layers, trial, view_of
 from eddy_embed.text.sequence import pack, without_placeholders
@@ -22,10 +22,10 @@ VALUES = 2**25
 _given: ContextVar[torch.Tensor] = ContextVar("eddy_states")
 
 
-class Head:
+class LanguageModelHead:
     """What a language model does with its last hidden states, whatever its class: its own forward, given states."""
 
-    def __init__(self, model: nn.Module, host: Host) -> None:
+    def __init__(self, model: nn.Module, host: ModelView) -> None:
         """Make the head of a model whose layers a host runs, and compare its scores with the model's own.
 
         Args:

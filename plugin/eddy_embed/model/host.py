@@ -12,15 +12,25 @@ from torch import nn
 
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model import self_check
-from eddy_embed.model.attention import OWN, AttentionRecorder, AttentionSpec, KernelChoice, group, group_for
-from eddy_embed.model.attention.softmax_hook import SoftmaxTemperatureMode
-from eddy_embed.model.hooks import ATTENTION, RUNS, PassEnded, PassState, by_distance, current, install, register
+from eddy_embed.model.attention.blocked import AttentionSpec, group
+from eddy_embed.model.attention.kernels import OWN, KernelChoice, group_for
+from eddy_embed.model.attention.watcher import AttentionRecorder
+from eddy_embed.model.devices import to_device
+from eddy_embed.model.hooks import (
+    ATTENTION,
+    RUNS,
+    PassEnded,
+    PassState,
+    SoftmaxTemperatureMode,
+    by_distance,
+    current,
+    install,
+    register,
+)
 from eddy_embed.model.loading.peft import adapters, base_of
-from eddy_embed.model.packed.linear import PackedWeight
+from eddy_embed.model.packed import PackedWeight
+from eddy_embed.model.products import pad_rows, use_fused_norms, use_onednn
 from eddy_embed.model.self_check import FLOAT32, HALF, SelfCheck
-from eddy_embed.model.speed.fused_norms import use_fused_norms
-from eddy_embed.model.speed.numbers import to_device
-from eddy_embed.model.speed.onednn_linear import pad_rows, use_onednn
 from eddy_embed.model.view import (
     device_of,
     find_layers,
@@ -44,7 +54,7 @@ TRIED = 12
 """Tokens of the text on which a model is tried."""
 
 
-class Host:
+class ModelView:
     """A language model from its embeddings up to the exit layer."""
 
     def __init__(self, model: nn.Module, *, exit_layer: int, layers: int) -> None:

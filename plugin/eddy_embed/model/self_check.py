@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from eddy_embed.errors import NotFinite, UnsupportedModel
-from eddy_embed.model.attention import BLOCKED, AttentionSpec, KernelChoice, group
+from eddy_embed.model.attention.blocked import AttentionSpec, group
+from eddy_embed.model.attention.kernels import BLOCKED, KernelChoice
 from eddy_embed.model.hooks import PassState
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.text.sequence import Packed

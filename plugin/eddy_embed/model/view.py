@@ -21,7 +21,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from eddy_embed.errors import EddyError, UnsupportedModel
 from eddy_embed.model.backbone import Backbone
-from eddy_embed.model.packed.mapped_file import MappedFile
+from eddy_embed.model.mapped_file import MappedFile
 from eddy_embed.utils.memory import out_of_memory
 
 DECODER = "name a decoder, such as a Llama, Qwen, Gemma or GPT-2 checkpoint"

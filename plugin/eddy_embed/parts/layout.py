@@ -1,4 +1,4 @@
-"""Texts to Sequences: one template, its copies of the text, its placeholders."""
+"""Texts to token sequences: one template, its copies of the text, its placeholders, a rewritten text."""
 
 from __future__ import annotations
 
@@ -11,12 +11,296 @@ from typing import Literal, get_args
 import numpy as np
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.placeholders import Blocks, PlaceholderPositions
-from eddy_embed.parts.released import Revision, RewrittenText, revise
-from eddy_embed.parts.repetition import Repetition
-from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, Sequence, last_overlapping, owners
+from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, TokenSequence, last_overlapping, owners
 from eddy_embed.text.tokenizer import Tokens
 from eddy_embed.utils.arrays import Ints
+
+Revision = Literal["quoted", "sentences"]
+
+
+@dataclass(frozen=True, eq=False)
+class RewrittenText:
+    """A rewritten text. A mark that was added stands for the character before it.
+
+    Attributes:
+        string: The rewritten text.
+        starts: For each of its characters, the first one of the text that it stands for, shape (characters,).
+        ends: The one after the last, shape (characters,).
+        spans: Rows (start, end) of the sentences in `string`, None if not needed, shape (sentences, 2).
+    """
+
+    string: str
+    starts: Ints
+    ends: Ints
+    spans: Ints | None = None
+
+    def source(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+        """First character of the text, and the one after the last, that tokens of `string` stand for."""
+        top = len(self.string) - 1
+        first = self.starts[np.clip(starts, 0, top)]
+        last = np.where(ends > starts, self.ends[np.clip(ends - 1, 0, top)], first)
+        return first, last
+
+
+def revise(revision: Revision, text: str, sentences: Ints | None) -> RewrittenText:
+    """Rewrite a text that is not blank, with sentences of shape (sentences, 2), needed for "sentences".
+
+    "quoted": a period after it unless it ends in one of . ? " ', single quotation marks for double ones, a period for a
+    question mark at its end (Token Prepending). "sentences": each sentence with a period after it unless it ends in one
+    of . ! ? ", one blank between two (HTP).
+    """
+    if revision == "sentences":
+        return _by_sentence(text, sentences)
+    added = "" if text[-1] in ".?\"'" else "."
+    string = (text + added).replace('"', "'")
+    if string[-1] == "?":
+        string = string[:-1] + "."
+    starts = np.minimum(np.arange(len(string)), len(text) - 1)
+    # A period that is added to the last sentence belongs to it.
+    spans = None if sentences is None else np.where(sentences == len(text), len(string), sentences)
+    return RewrittenText(string, starts, starts + 1, spans)
+
+
+def _by_sentence(text: str, sentences: Ints | None) -> RewrittenText:
+    parts: list[str] = []
+    starts: list[int] = []
+    ends: list[int] = []
+    spans: list[tuple[int, int]] = []
+    for begin, stop in [(0, len(text))] if sentences is None or len(sentences) == 0 else sentences.tolist():
+        sentence = text[begin:stop].strip()
+        if not sentence:
+            continue
+        first = begin + text[begin:stop].index(sentence)
+        if parts:
+            parts.append(" ")
+            starts.append(ends[-1])
+            ends.append(first)
+        last = first + len(sentence)
+        added = [] if sentence[-1] in '.!?"' else [last - 1]
+        origin = [*range(first, last), *added]
+        spans.append((len(starts), len(starts) + len(origin)))
+        parts.append(sentence + "." * len(added))
+        starts += origin
+        ends += [index + 1 for index in origin]
+    return RewrittenText(
+        "".join(parts), np.array(starts, np.int64), np.array(ends, np.int64), np.array(spans, np.int64)
+    )
+
+
+def block_sources(before: Ints, own: Ints, length: int) -> Ints:
+    """The tokens whose states the placeholders of HTP's blocks get, from the token that each block begins with.
+
+    It is the one before the next block's placeholders; for the last block the first token after the text's `own`, or
+    the last of the sequence of this length.
+    """
+    after = int(own[-1]) + 1 if len(own) else 0
+    return np.append(before[1:] - 1, min(after, length - 1))
+
+
+BlockSource = Literal["end", "released"]
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceholderPositions:
+    """Placeholders to insert: before which token, as what, and the token whose state they get; shape (inserts,)."""
+
+    before: Ints
+    roles: Ints
+    sources: Ints
+
+    @classmethod
+    def none(cls) -> PlaceholderPositions:
+        """Nothing to insert."""
+        return cls(*(np.empty(0, np.int64) for _ in range(3)))
+
+    @classmethod
+    def of_text(cls, count: int, before: int, source: int) -> PlaceholderPositions:
+        """Adjacent placeholders that all get one state."""
+        return cls(*(np.full(count, value, np.int64) for value in (before, int(Role.PST), source)))
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Placeholders of Hierarchical Token Prepending: K consecutive sentences, or N consecutive tokens, are a block.
+
+    Attributes:
+        sentences: K, the sentences of a block.
+        every: N, the tokens of a block instead; "auto" for a text's tokens divided by its sentences, at least 1.
+        local: Whether there is a PST before every block.
+        summary: Whether the B-PSTs of all blocks come before the first block.
+        source: The state that a block's placeholders get: "end", of the last token that overlaps its characters, or
+            "released" (`released.block_sources`).
+
+    Raises:
+        InvalidParameter: K or N is below 1, both are given, neither kind of placeholder is wanted, or the source is
+            unknown.
+    """
+
+    sentences: int = 1
+    every: int | Literal["auto"] | None = None
+    local: bool = True
+    summary: bool = True
+    source: BlockSource = "end"
+
+    def __post_init__(self) -> None:
+        if self.sentences < 1:
+            raise InvalidParameter(f"k={self.sentences} must be at least 1")
+        if isinstance(self.every, str) and self.every != "auto":
+            raise InvalidParameter(f"every={self.every!r} must be a number of tokens, or auto")
+        if isinstance(self.every, int) and self.every < 1:
+            raise InvalidParameter(f"every={self.every} must be at least 1")
+        if self.every is not None and self.sentences != 1:
+            raise InvalidParameter(f"k={self.sentences} and every={self.every}: blocks are of sentences or of tokens")
+        if not (self.local or self.summary):
+            raise InvalidParameter("blocks need PST, B-PST or both; local_only and global_only exclude each other")
+        if self.source not in get_args(BlockSource):
+            raise InvalidParameter(
+                f"source={self.source!r} is unknown; choose one of {', '.join(get_args(BlockSource))}"
+            )
+
+    @property
+    def needs_sentences(self) -> bool:
+        """Whether blocks depend on the text's sentences."""
+        return not isinstance(self.every, int)
+
+    def settled(self, tokens: int, sentences: int) -> Blocks:
+        """The same blocks with "auto" replaced by tokens for each block of such a text."""
+        return replace(self, every=max(1, tokens // max(sentences, 1))) if self.every == "auto" else self
+
+    def count(self, tokens: int, sentences: int) -> int:
+        """Placeholders of a text of so many tokens and sentences."""
+        every = self.settled(tokens, sentences).every
+        blocks = -(-tokens // every) if isinstance(every, int) else -(-sentences // self.sentences)
+        return blocks * (int(self.local) + int(self.summary))
+
+    def room(self, budget: int) -> int:
+        """Most tokens of one sentence that fit in a budget with its placeholders; for settled blocks."""
+        own = self.count(1, 1)
+        return (budget - own) * self.every // (self.every + own) if isinstance(self.every, int) else budget - own
+
+    def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> PlaceholderPositions:
+        """The placeholders of a sequence of this length, by the text's `own` tokens and its sentences in the prompt."""
+        if self.needs_sentences and sentences is None:
+            raise InvalidParameter("a layout with blocks needs the text's sentences")
+        every = self.settled(len(own), 0 if sentences is None else len(sentences)).every
+        if isinstance(every, int):
+            before, sources = own[::every], np.append(own[every - 1 :: every], own[-1:])[: -(-len(own) // every)]
+        else:
+            before, sources = self._by_sentence(tokens, np.zeros((0, 2), np.int64) if sentences is None else sentences)
+        if self.source == "released" and len(before):
+            sources = block_sources(before, own, length)
+        first = np.full(len(before), own[0] if len(own) else len(tokens.ids), np.int64)
+        kinds = [(first, Role.BPST)] * self.summary + [(before, Role.PST)] * self.local
+        return PlaceholderPositions(
+            before=np.concatenate([index for index, _ in kinds]),
+            roles=np.repeat([int(role) for _, role in kinds], len(before)),
+            sources=np.tile(sources, len(kinds)),
+        )
+
+    def _by_sentence(self, tokens: Tokens, sentences: Ints) -> tuple[Ints, Ints]:
+        """First and last token of each block."""
+        firsts = sentences[:: self.sentences, 0]
+        lasts = np.append(sentences[self.sentences - 1 :: self.sentences, 1], sentences[-1:, 1])[: len(firsts)]
+        spans = np.stack([firsts, lasts], axis=1)
+        sources = last_overlapping(tokens.starts, tokens.ends, spans)
+        owner = owners(tokens.starts, tokens.ends, spans)
+        owned, begins = np.unique(owner[owner >= 0], return_index=True)
+        before = sources.copy() + 1
+        before[owned] = np.flatnonzero(owner >= 0)[begins]
+        kept = sources >= 0
+        return before[kept], sources[kept]
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """Number and form of the copies, before which there are only the tokenizer's specials and an instruction.
+
+    Attributes:
+        times: Number of copies of the text.
+        joiner: String between the copies, which are then tokenized together; None: the ids of the tokenized text are
+            repeated.
+        piece: Tokens of a piece: the text is read once, and each piece is repeated by itself, in a sequence of its own;
+            None: the whole text is repeated.
+        cut: Whether truncation, if chosen, cuts the end of the last copy instead of the text itself.
+
+    Raises:
+        InvalidParameter: A number is below 1, or pieces are to be joined by a string.
+    """
+
+    times: int = 2
+    joiner: str | None = None
+    piece: int | None = None
+    cut: bool = False
+
+    def __post_init__(self) -> None:
+        if self.times < 1:
+            raise InvalidParameter(f"k={self.times} must be at least 1")
+        if self.piece is not None and self.piece < 1:
+            raise InvalidParameter(f"piece={self.piece} must be at least 1 token")
+        if self.piece is not None and self.joiner is not None:
+            raise InvalidParameter(
+                f"piece={self.piece} repeats the ids of a piece, which joiner={self.joiner!r} would change; "
+                "leave one out"
+            )
+
+    @property
+    def template(self) -> str:
+        """The wording that is tokenized."""
+        if self.joiner is None:
+            return "{text}"
+        return self.joiner.replace("{", "{{").replace("}", "}}").join(["{text}"] * self.times)
+
+    def apply(self, sequence: TokenSequence) -> TokenSequence:
+        """The sequence with its text's tokens repeated, marked so that the first copy is read."""
+        if self.joiner is None and self.piece is None:
+            own = sequence.text
+            after = np.arange(own[-1] + 1, len(sequence))
+            order = np.concatenate([np.arange(own[-1] + 1), *[own] * (self.times - 1), after])
+            copies = sequence.copies[order]
+            copies[own[0] : own[0] + self.times * len(own)] = np.repeat(np.arange(self.times), len(own))
+            sequence = _picked(sequence, order, copies)
+        return replace(sequence, first=True)
+
+
+def shortened(sequence: TokenSequence, length: int) -> TokenSequence:
+    """The first `length` tokens of a sequence without edges."""
+    return _picked(sequence, np.arange(length), sequence.copies[:length])
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatedPiece:
+    """A piece of a text: a sequence of `front` specials and the copies, where it starts in the text's own, its size."""
+
+    sequence: TokenSequence
+    start: int
+    size: int
+    front: int
+
+
+def pieces(sequence: TokenSequence, repetition: Repetition) -> list[RepeatedPiece]:
+    """The pieces of a text's own sequence, in order, each after the specials that precede the text."""
+    size = repetition.piece or len(sequence)
+    front = np.flatnonzero(sequence.roles == Role.SPECIAL)
+    own = sequence.text
+    repeated = []
+    for first in range(0, len(own), size):
+        run = own[first : first + size]
+        order = np.concatenate([front, *[run] * repetition.times])
+        copies = np.concatenate([np.full(len(front), -1, np.int64), np.repeat(np.arange(repetition.times), len(run))])
+        repeated.append(RepeatedPiece(_picked(sequence, order, copies), int(run[0]), len(run), len(front)))
+    return repeated
+
+
+def _picked(sequence: TokenSequence, order: Ints, copies: Ints) -> TokenSequence:
+    return replace(
+        sequence,
+        ids=sequence.ids[order],
+        roles=sequence.roles[order],
+        starts=sequence.starts[order],
+        ends=sequence.ends[order],
+        copies=copies,
+    )
+
 
 TextRole = Literal["document", "query"]
 TextSource = Literal["last", "text"]
@@ -121,7 +405,7 @@ class Layout:
         more = [replace(self, template=template, query_template=None, others=()) for template in self.others]
         return [replace(self, others=()), *more]
 
-    def fill(self, text: str, role: TextRole, instruction: str | None, sentences: Ints | None = None) -> Prompt:
+    def fill(self, text: str, role: TextRole, instruction: str | None, sentences: Ints | None = None) -> PromptLayout:
         """Write a text that is not blank into the wording for its role, with an instruction around the prompt, if any.
 
         `sentences` are rows (start, end) of its sentences, shape (sentences, 2), needed if `needs_sentences`.
@@ -153,11 +437,11 @@ class Layout:
             blank = len(string) - len(string.lstrip())
             string, introduced = string.strip(), introduced and introduced - blank
             slots = [(start - blank, end - blank) for start, end in slots]
-        return Prompt(string, np.array(slots, np.int64), introduced, sentences, revised)
+        return PromptLayout(string, np.array(slots, np.int64), introduced, sentences, revised)
 
     def arrange(
-        self, prompt: Prompt, tokens: Tokens, prefix: Ints, end: int | None = None, suffix: Seq[int] = ()
-    ) -> Sequence:
+        self, prompt: PromptLayout, tokens: Tokens, prefix: Ints, end: int | None = None, suffix: Seq[int] = ()
+    ) -> TokenSequence:
         """The sequence of a filled prompt's tokens, specials and placeholders, with offsets in the text.
 
         Args:
@@ -179,7 +463,7 @@ class Layout:
         ends = np.minimum(tokens.ends, slot_ends) - slot_starts
         if prompt.revised is not None:
             starts, ends = prompt.revised.source(starts, ends)
-        plain = Sequence(
+        plain = TokenSequence(
             ids=tokens.ids,
             roles=np.where(is_text, int(Role.TEXT), int(Role.PROMPT)),
             starts=np.where(is_text, starts, -1),
@@ -195,7 +479,7 @@ class Layout:
         sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
 
-    def _placeholders(self, prompt: Prompt, tokens: Tokens, own: Ints, length: int) -> PlaceholderPositions:
+    def _placeholders(self, prompt: PromptLayout, tokens: Tokens, own: Ints, length: int) -> PlaceholderPositions:
         if self.blocks is not None:
             moved = None if prompt.sentences is None else prompt.sentences + prompt.slots[0, 0]
             return self.blocks.inserts(tokens, own, moved, length)
@@ -214,7 +498,7 @@ class Layout:
 
 
 @dataclass(frozen=True, eq=False)
-class Prompt:
+class PromptLayout:
     """A filled template.
 
     Attributes:
@@ -281,7 +565,7 @@ def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
     return head, tail or ""
 
 
-def _between(sequence: Sequence, before: Ints, after: Ints) -> Sequence:
+def _between(sequence: TokenSequence, before: Ints, after: Ints) -> TokenSequence:
     """The sequence with specials before and after it."""
     if not len(before) and not len(after):
         return sequence
@@ -300,7 +584,7 @@ def _between(sequence: Sequence, before: Ints, after: Ints) -> Sequence:
     )
 
 
-def _insert(plain: Sequence, inserts: PlaceholderPositions, prefix: Ints) -> Sequence:
+def _insert(plain: TokenSequence, inserts: PlaceholderPositions, prefix: Ints) -> TokenSequence:
     specials = len(prefix)
     if not len(inserts.before):  # as most queries have it
         return _between(plain, prefix, _NONE)
@@ -317,7 +601,7 @@ def _insert(plain: Sequence, inserts: PlaceholderPositions, prefix: Ints) -> Seq
 
     ids = spread(plain.ids, 0, PLACEHOLDER_ID)
     ids[:specials] = prefix
-    return Sequence(
+    return TokenSequence(
         ids=ids,
         roles=spread(plain.roles, int(Role.SPECIAL), roles),
         starts=spread(plain.starts, -1, -1),

@@ -20,8 +20,8 @@ from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.parts.settings import settings_of
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
-from eddy_embed.utils.diff import differences
 from eddy_embed.utils.moments import Floats, RunningCovariance, RunningMoments
+from eddy_embed.utils.settings import differences
 
 LEAST = 1e-12
 """Smallest ratio of least to largest variance with which the shrunk covariance is meaningful in every direction."""

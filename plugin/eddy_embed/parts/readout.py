@@ -1,4 +1,4 @@
-"""Hidden states to vectors: which positions are averaged, with which weights."""
+"""The readout: which hidden states become a vector, and how much each token weighs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,80 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.text.sequence import Role, Sequence
-from eddy_embed.utils.arrays import Ints
+from eddy_embed.text.sequence import Role, TokenSequence
+from eddy_embed.utils.arrays import Doubles, Ints
 
 if TYPE_CHECKING:
     import torch
+
+
+ZIPF, OFFSET = 0.1, 2.7
+"""Of Zipf's law in Mandelbrot's form: the word of rank r has the frequency 0.1 / (r + 2.7)."""
+
+
+@dataclass(frozen=True)
+class TokenWeights:
+    """Smooth inverse frequency: a token of frequency p weighs a / (a + p) (Arora, Liang and Ma 2017, algorithm 1).
+
+    Frequencies follow Zipf's law over ranks, so that no text has to be counted.
+
+    Attributes:
+        a: Frequency at which a token weighs half.
+
+    Raises:
+        InvalidParameter: `a` is not above 0.
+    """
+
+    a: float = 3e-5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.a < float("inf"):
+            raise InvalidParameter(f"sif: a={self.a} must be a number above 0, such as 3e-5")
+
+    def of(self, ranks: Ints) -> Doubles:
+        """The weight of each token of a vocabulary, from its rank by frequency, shape (tokens,)."""
+        return np.asarray(self.a / (self.a + ZIPF / (ranks + OFFSET)))
+
+
+def weighed(weights: Doubles, ids: Ints, table: Doubles) -> Doubles:
+    """Weights of positions times those of their tokens, shape (positions,); placeholders, of negative id, weigh 1."""
+    return weights * np.where(ids < 0, 1.0, table[ids])
+
+
+@dataclass(frozen=True)
+class EmbedFilter:
+    """Vectors without the directions of the largest singular values of the model's token embeddings.
+
+    After EmbedFilter (arXiv 2606.07502), which takes the unembedding matrix: the same matrix in models that tie the
+    two, and not loaded in the others. Vectors keep their width.
+
+    Attributes:
+        drop: Number of directions taken out.
+
+    Raises:
+        InvalidParameter: `drop` is below 1.
+    """
+
+    drop: int = 16
+
+    def __post_init__(self) -> None:
+        if self.drop < 1:
+            raise InvalidParameter(f"filter: drop={self.drop} must be at least 1")
+
+    def directions(self, table: Doubles, width: int) -> Doubles:
+        """Orthonormal directions, shape (width, drop), of token embeddings, shape (tokens, width).
+
+        Raises:
+            InvalidParameter: The model's states have another width, or no direction would be left.
+        """
+        if table.shape[1] != width:
+            raise InvalidParameter(
+                f"filter: the token embeddings have width {table.shape[1]}, and the states {width}; leave filter out"
+            )
+        if self.drop >= width:
+            raise InvalidParameter(f"filter: drop={self.drop} must be below the vectors' width of {width}")
+        _, axes = np.linalg.eigh(table.T @ table)
+        return np.asarray(axes[:, width - self.drop :])
 
 
 Pool = Literal["mean", "last", "hybrid", "weighted", "cls"]
@@ -72,7 +141,7 @@ class Readout:
             )
         return exit_layer
 
-    def weights(self, sequence: Sequence, counted: Ints) -> tuple[Ints, NDArray[np.float64]]:
+    def weights(self, sequence: TokenSequence, counted: Ints) -> tuple[Ints, NDArray[np.float64]]:
         """Positions to read and their weights, which sum to 1.
 
         Args:

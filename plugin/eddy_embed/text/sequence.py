@@ -29,7 +29,7 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Sequence:
+class TokenSequence:
     """One sequence of n tokens.
 
     Attributes:
@@ -67,7 +67,7 @@ class Sequence:
 class Window:
     """A sequence to run, the positions of the text tokens it accounts for, and its share of those in the text."""
 
-    sequence: Sequence
+    sequence: TokenSequence
     counted: Ints
     share: float = 1.0
 
@@ -92,11 +92,11 @@ class LazyWindow:
 
     length: int
     count: int
-    lay: Callable[[], tuple[Sequence, Ints]]
+    lay: Callable[[], tuple[TokenSequence, Ints]]
     share: float = 1.0
 
     @property
-    def sequence(self) -> Sequence:
+    def sequence(self) -> TokenSequence:
         """Its tokens, laid out anew."""
         return self.lay()[0]
 
@@ -129,7 +129,7 @@ class Packed:
     placeholders: Ints
 
 
-def pack(sequences: Seq[Sequence]) -> Packed:
+def pack(sequences: Seq[TokenSequence]) -> Packed:
     """Concatenate sequences."""
     lengths = np.array([len(sequence) for sequence in sequences], np.int64)
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -157,10 +157,10 @@ def passes(lengths: Seq[int], batch_tokens: int, batch_size: int | None) -> list
     return batches
 
 
-def without_placeholders(ids: Ints) -> Sequence:
+def without_placeholders(ids: Ints) -> TokenSequence:
     """A sequence of text tokens alone, shape (tokens,)."""
     none = np.full(len(ids), -1, np.int64)
-    return Sequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
+    return TokenSequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
 
 
 def padded_rows(packed: Packed, rows: Ints) -> Packed:

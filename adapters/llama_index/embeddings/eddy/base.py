@@ -20,24 +20,20 @@ from llama_index.core.schema import BaseNode, MetadataMode
 from llama_index.core.storage.kvstore.types import BaseKVStore
 from llama_index_instrumentation.dispatcher import DISPATCHER_SPAN_DECORATED_ATTR
 
+from eddy_embed.encoding.validation import checked_text_list, refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import (
+from eddy_embed.integrations.documents import (
     FINGERPRINT,
     N_TOKENS,
     N_TRUNCATED,
     N_WINDOWS,
-    EmbedderOwner,
-    check_loaded,
-    checked_text_list,
-    contrast,
     filled,
-    in_worker,
-    live_error,
     page_name,
-    put,
-    refuse_unknown,
     warn_of_blank,
 )
+from eddy_embed.integrations.settings import check_loaded, put
+from eddy_embed.integrations.shared import EmbedderOwner, in_worker, live_error
+from eddy_embed.utils.settings import contrast
 
 if TYPE_CHECKING:
     from typing_extensions import Self

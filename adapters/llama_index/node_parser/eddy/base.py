@@ -14,8 +14,10 @@ from llama_index.core.node_parser.node_utils import build_nodes_from_splits, def
 from llama_index.core.schema import BaseNode, Document, MetadataMode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.utils import get_tqdm_iterable
 
+from eddy_embed.encoding.document import LongDocument, Part, Passage, PassageUnit, Span, heading_path
+from eddy_embed.encoding.validation import PASSAGE_SIZE, PASSAGES, check_parts, refuse_unknown
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
-from eddy_embed.integrations import (
+from eddy_embed.integrations.documents import (
     FINGERPRINT,
     HEADINGS,
     LAST_LABEL,
@@ -23,26 +25,16 @@ from eddy_embed.integrations import (
     N_TRUNCATED,
     N_WINDOWS,
     PAGES,
-    PASSAGE_SIZE,
-    PASSAGES,
-    LongDocument,
     Pages,
-    Part,
-    Passage,
-    PassageUnit,
-    Span,
-    check_parts,
     document_identity,
     grouped_by_size,
-    heading_path,
-    in_worker,
     is_random,
     joined_pages,
     pages_by_file,
     passage_id,
-    refuse_unknown,
     with_text,
 )
+from eddy_embed.integrations.shared import in_worker
 from llama_index.embeddings.eddy.base import KEYS, PART, TEXT_DIGEST, EddyEmbedding, resolve_embed_model, text_digest
 
 if TYPE_CHECKING:

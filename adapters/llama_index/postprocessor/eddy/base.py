@@ -13,7 +13,8 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import MetadataMode, NodeWithScore, QueryBundle
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import RerankerOwner, check_loaded, live_error
+from eddy_embed.integrations.settings import check_loaded
+from eddy_embed.integrations.shared import RerankerOwner, live_error
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -21,8 +21,10 @@ from llama_index.core.vector_stores.types import (
 )
 
 from chroma_eddy import PIECE, Index, Row, open_index
+from eddy_embed.encoding.validation import check_kind, refuse_unknown
 from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations import DOCUMENT, check_kind, in_worker, refuse_unknown
+from eddy_embed.integrations.documents import DOCUMENT
+from eddy_embed.integrations.shared import in_worker
 from llama_index.embeddings.eddy.base import EddyEmbedding, nodes_with_text, resolve_embed_model
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import to_node, to_piece

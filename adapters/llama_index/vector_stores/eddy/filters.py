@@ -7,8 +7,9 @@ from typing import Any
 
 from llama_index.core.vector_stores.types import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
 
+from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, check_kind
+from eddy_embed.integrations.documents import DOCUMENT
 from llama_index.vector_stores.eddy.nodes import DOCUMENT_KEYS
 
 Condition = dict[str, Any] | bool

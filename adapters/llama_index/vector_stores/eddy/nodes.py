@@ -7,7 +7,7 @@ from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_
 
 from chroma_eddy import PIECE, RESERVED, Piece, Row, user_metadata
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations import DOCUMENT, END, START
+from eddy_embed.integrations.documents import DOCUMENT, END, START
 
 DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 """Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""

@@ -10,8 +10,10 @@ from llama_index.core.schema import BaseNode, ImageNode, IndexNode, MetadataMode
 from llama_index.core.vector_stores.types import VectorStoreQuery, VectorStoreQueryMode
 
 from chroma_eddy import ALPHA, Index
+from eddy_embed.encoding.validation import refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations import FINGERPRINT, Doubles, refuse_unknown
+from eddy_embed.integrations.documents import FINGERPRINT
+from eddy_embed.utils.arrays import Doubles
 from llama_index.vector_stores.eddy.filters import to_condition, to_where
 from llama_index.vector_stores.eddy.nodes import NODE_TYPE
 

@@ -17,7 +17,7 @@ from eddy_demo.readers.content import MAX_TITLE, Content, choose_title
 from eddy_demo.readers.markup.merged import fill_merged
 from eddy_demo.readers.markup.unseen import HEADINGS, is_title, leave_out_unseen
 from eddy_demo.readers.scripts import lowered, raised
-from eddy_embed.integrations import headings
+from eddy_embed.text.sentences import headings
 
 _HIDDEN = (
     "script style template noscript head title svg iframe object audio video canvas img input select annotation "

@@ -11,7 +11,7 @@ from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.support import ANSWERS, CANDIDATES, best_support, is_fragment, is_prose, support
 from eddy_demo.web.http.events import Event
 from eddy_demo.web.library_reader import LibraryReader, is_drawn
-from eddy_embed.integrations import unrelated_cosines
+from eddy_embed.integrations.shared import unrelated_cosines
 
 MAX_SENTENCES = 3
 """Maximum number of sentences that an answer shows, and that a model writes from."""

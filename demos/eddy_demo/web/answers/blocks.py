@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from eddy_demo.ask import page_cited
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.web.library_reader import LibraryDocument
-from eddy_embed.integrations import Pages
+from eddy_embed.integrations.documents import Pages
 
 _FENCE = re.compile(r" {0,3}(```|~~~)")
 _HEADING = re.compile(r"^(#{1,6})[ \t]+")

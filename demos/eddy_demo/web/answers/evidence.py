@@ -8,7 +8,7 @@ from typing import Any
 
 from chroma_eddy import TermAnalyzer
 from eddy_demo.web.answers.support import COLONS
-from eddy_embed.integrations import Segmenter
+from eddy_embed.text.sentences import Segmenter
 
 _LANGUAGE = "en"  # as libraries of the demo have it
 _SUPPORTED = 0.9

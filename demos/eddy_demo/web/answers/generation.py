@@ -17,8 +17,9 @@ from eddy_demo.display_text import model_label
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.http.events import Event
+from eddy_embed.encoding.build import open_generator
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
-from eddy_embed.integrations import open_generator, read_generator
+from eddy_embed.model.loading.pretrained import read_generator
 
 MAX_NEW_TOKENS = 256
 """Maximum number of tokens of an answer."""

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from eddy_demo.library.settings import QUESTIONS_FILE
-from eddy_embed.integrations import atomic_write
+from eddy_embed.utils.atomic_files import atomic_write
 
 _KEPT = 3
 """Number of questions that are kept."""

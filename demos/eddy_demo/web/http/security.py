@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
-from eddy_embed.integrations import LOOPBACK, HttpGuard
+from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard
 
 TOKEN_HEADER = "x-eddy-token"
 UPLOAD_PATH = "/api/uploads"

@@ -29,7 +29,8 @@ from eddy_demo.web.routes.state import ServerState, checked_key, server_state
 from eddy_demo.web.uploads.folder_watcher import FolderWatcher
 from eddy_demo.web.uploads.originals import draw_original, find_original
 from eddy_demo.web.uploads.stored_uploads import Upload, clean_name
-from eddy_embed.integrations import LOOPBACK, inventory
+from eddy_embed.integrations.http_guard import LOOPBACK
+from eddy_embed.model.loading import inventory
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20

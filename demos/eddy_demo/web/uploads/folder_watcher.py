@@ -23,7 +23,7 @@ from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.job_queue import JobQueue
-from eddy_embed.integrations import atomic_write
+from eddy_embed.utils.atomic_files import atomic_write
 
 _RETRY_SECONDS = 30.0
 """Time after which a folder is read again that could not be."""

@@ -1,28 +1,170 @@
-"""Attention within packed sequences: which kernel computes a layer, and each group of sequences through it.
+"""Attention kernels: fused, in bfloat16 products, blocked; extra entries; and which kernel a layer takes.
 
-The choice is a pure function of what is known when the model is loaded. `pytest -m device` compares torch's kernels for
-NVIDIA devices with the blocked one there; elsewhere the tests have the processor's stand in for them.
+Whole sequences go through torch's fused attention, a long one in bfloat16 on a processor through matrix products.
+A layer's kernel is chosen when the model is loaded (`choose`), and never changed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, Literal
 
 import torch
 from torch.nn import functional
 
-from eddy_embed.model.attention.bfloat16 import LONG, by_products
-from eddy_embed.model.attention.blocked import SCORES, between, blocked
-from eddy_embed.model.attention.extra_entries import Angles, with_entries
-from eddy_embed.model.attention.groups import Group, group
-from eddy_embed.model.attention.spec import AttentionSpec
+from eddy_embed.model.attention.blocked import SCORES, AttentionSpec, Group, between, blocked, capped, group, unseen
 from eddy_embed.model.attention.watcher import AttentionRecorder
-from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
+from eddy_embed.model.products import multiplies_bfloat16
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.utils.arrays import Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Angles:
+    """Cosines and sines by which a layer turns its keys, as the model itself computed them, scaling included.
+
+    Attributes:
+        cos: At the packed tokens' positions, shape (tokens, rotary width); the two halves are alike.
+        sin: The same of the sines.
+        back_cos: At positions -1, -2 .., shape (entries, rotary width).
+        back_sin: The same of the sines.
+    """
+
+    cos: torch.Tensor
+    sin: torch.Tensor
+    back_cos: torch.Tensor
+    back_sin: torch.Tensor
+
+    def rebased(self, key: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        """Keys, shape (sequences, key-value heads, entries, head width), turned to positions -1, -2 ..
+
+        `tokens` are their indices among the packed tokens, shape (sequences, entries). Dividing by cos^2 + sin^2 undoes
+        the model's own rotation up to its rounding, whatever it scales by.
+        """
+        half = self.cos.shape[-1] // 2
+        cos, sin = (angle.to(key)[tokens][:, None, :, :half] for angle in (self.cos, self.sin))
+        back_cos, back_sin = (angle.to(key)[:, :half] for angle in (self.back_cos, self.back_sin))
+        one, other, rest = key[..., :half], key[..., half : 2 * half], key[..., 2 * half :]
+        norm = cos * cos + sin * sin
+        one, other = (one * cos + other * sin) / norm, (other * cos - one * sin) / norm
+        turned = (one * back_cos - other * back_sin, other * back_cos + one * back_sin, rest)
+        return torch.cat(turned, dim=-1)
+
+
+def entry_keys(
+    key: torch.Tensor, members: Group, entries: int, angles: Angles | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Keys of each sequence's last tokens, turned by `angles` if given, and their columns, the last token first.
+
+    Shapes (sequences, key-value heads, entries, head width) and (sequences, entries). Columns are negative where a
+    sequence is too short.
+    """
+    columns = members.last[:, None] - torch.arange(entries, device=key.device)
+    index = columns.clamp(min=0)
+    keys = key.gather(2, index[:, None, :, None].expand(-1, key.shape[1], -1, key.shape[3]))
+    if angles is not None:
+        keys = angles.rebased(keys.to(torch.promote_types(key.dtype, torch.float32)), members.rows.gather(1, index))
+    return keys, columns
+
+
+def with_entries(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    out: torch.Tensor,
+    lse: torch.Tensor,
+    angles: Angles | None,
+    members: Group,
+    spec: AttentionSpec,
+    reroute: ExtraKeyValues,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Merge the entries of each sequence's last tokens into finished attention, exactly.
+
+    A softmax over more entries is the old one and the new entries, each weighted by its share of the whole denominator;
+    no mask, and no longer matrix, is needed (KV-Embedding, equations 1 and 2).
+
+    Returns:
+        Attention, and its log-sum-exp, shape (sequences, heads, tokens).
+    """
+    batch, heads, length, width = query.shape
+    shared = key.shape[1]
+    k, columns = entry_keys(key, members, reroute.entries, angles)
+    k = k.unsqueeze(2).to(lse.dtype) * spec.scale
+    index = columns.clamp(min=0)[:, None, :, None]
+    v = value.gather(2, index.expand(-1, shared, -1, value.shape[3])).unsqueeze(2).to(lse.dtype)
+    q = query.reshape(batch, shared, heads // shared, length, width).to(lse.dtype)
+    scores = capped(q @ k.transpose(-1, -2), spec) * members.factor + reroute.bias
+    # Sequences with fewer tokens than entries have an entry for each token.
+    scores = scores.masked_fill((columns < 0)[:, None, None, None, :], float("-inf")).flatten(1, 2)
+    whole = torch.logaddexp(lse, scores.logsumexp(-1))
+    shares = torch.exp(scores - whole.unsqueeze(-1))
+    if reroute.entries == 1:  # the shares of old and new add up to 1, and one pass over the states merges them
+        single = v.expand(-1, -1, heads // shared, -1, -1).flatten(1, 2)
+        return torch.lerp(out.to(lse.dtype), single, shares).to(query.dtype), whole
+    kept = torch.exp(lse - whole).unsqueeze(-1)
+    added = (shares.view(batch, shared, heads // shared, length, -1) @ v).flatten(1, 2)
+    return (out.to(lse.dtype) * kept + added).to(query.dtype), whole
+
+
+LONG = 256
+"""Tokens from which on this takes less time than torch's kernel (docs/performance.md)."""
+QUERIES = 128
+"""Queries in a block."""
+STEP = 32
+"""Queries and keys of a block are a multiple of this: oneDNN keeps kernels for every shape that it multiplies."""
+
+
+def by_products(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, factor: float
+) -> torch.Tensor:
+    """Attention of one sequence, shaped as the queries; causal, without cap or bias, with or without a window."""
+    _, heads, length, width = query.shape
+    shared = key.shape[1]
+    padding = -length % STEP
+    # Multiplied into the queries, a power of two rounds nothing.
+    exponent = math.floor(math.log2(spec.scale * factor))
+    rest = spec.scale * factor / 2.0**exponent
+    q = query.new_zeros(shared, heads // shared, length + padding, width + 2)
+    torch.mul(query.view(shared, -1, length, width), 2.0**exponent, out=q[:, :, :length, :width])
+    k = key.new_zeros(shared, length + padding, width + 2)
+    k[:, :length, :width] = key[0]
+    k[..., width] = 1
+    v = torch.nn.functional.pad(value[0], (0, 0, 0, padding))
+    out = query.new_empty(shared, heads // shared, length + padding, v.shape[2])
+    for first in range(0, length, QUERIES):
+        end = min(first + QUERIES, length + padding)
+        seen = 0 if spec.window is None else max(0, first - spec.window + 1) // STEP * STEP
+        edge = first if spec.window is None else seen
+        hide = _hide(end - first, end - edge, first - edge, spec)
+        rows = q[:, :, first:end].flatten(1, 2)
+        keys = k[:, seen:end].transpose(1, 2)
+        scores = rows.new_empty(shared, rows.shape[1], end - seen)
+        edge_scores = scores.view(shared, -1, end - first, end - seen)[..., edge - seen :]
+        torch.bmm(rows, keys, out=scores)
+        edge_scores += hide
+        rows[..., width] = -scores.amax(-1)
+        torch.bmm(rows, keys, out=scores)
+        edge_scores += hide
+        if rest != 1:
+            scores *= rest
+        out[:, :, first:end] = torch.bmm(scores.softmax(-1), v[:, seen:end]).view(shared, -1, end - first, v.shape[2])
+    return out.view(1, heads, length + padding, -1)[:, :, :length]
+
+
+@lru_cache(maxsize=16)
+def _hide(queries: int, keys: int, before: int, spec: AttentionSpec) -> torch.Tensor:
+    """What hides keys from queries when it is added to scores, which takes less time than filling them.
+
+    Shape (queries, keys): 0, or -inf where causality or the window hides a key; the first query has the position of the
+    key at `before`.
+    """
+    distance = torch.arange(before, before + queries, device="cpu")[:, None] - torch.arange(keys, device="cpu")
+    mask = torch.zeros(queries, keys, dtype=torch.bfloat16, device="cpu")
+    return mask.masked_fill_(unseen(distance, spec), float("-inf"))
+
 
 Kernel = Literal["fused", "varlen", "flash", "efficient", "products", "blocked", "own"]
 """`fused`: torch's scaled_dot_product_attention. `varlen`, `flash` and `efficient`: kernels of torch by name. `varlen`,

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eddy_embed.errors import EddyError
-from eddy_embed.model.families import methods_on
+from eddy_embed.model.backbone import methods_on
 from eddy_embed.model.loading import on_disk
 from eddy_embed.model.loading.catalog import CATALOG
 from eddy_embed.model.loading.gguf.header import GgufFile

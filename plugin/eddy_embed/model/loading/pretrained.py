@@ -24,6 +24,7 @@ from transformers.utils import logging
 
 from eddy_embed.errors import EddyError, InvalidParameter, ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Backbone, Pooling
+from eddy_embed.model.devices import best_device, resolve_dtype, usable_device
 from eddy_embed.model.loading.gguf.config import config_of
 from eddy_embed.model.loading.gguf.header import GgufFile
 from eddy_embed.model.loading.gguf.open import open_gguf
@@ -31,12 +32,10 @@ from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, not_opened, permitted, reachable
 from eddy_embed.model.loading.peft import adapter_at, attach, file_at
 from eddy_embed.model.loading.sentence_transformers import transformer_folder
-from eddy_embed.model.speed.numbers import best_device, chosen_dtype, usable_device
-from eddy_embed.model.speed.onednn_linear import prepack, prepacks
-from eddy_embed.model.view import check_size, check_sizes, describe, keep_layers, layer_of
+from eddy_embed.model.products import prepack, prepacks
+from eddy_embed.model.view import check_size, check_sizes, count_parameters, describe, keep_layers, layer_of
 from eddy_embed.utils.extras import importing
-from eddy_embed.utils.garbage import collector_paused
-from eddy_embed.utils.memory import out_of_memory
+from eddy_embed.utils.memory import collector_paused, out_of_memory
 
 NO_HEAD = "it gives no probabilities of words; name a language model with its head, such as smollm2"
 
@@ -162,7 +161,7 @@ def _device(device: str | None, model_kwargs: dict[str, Any]) -> str:
 def _dtype(dtype: str, device: str, config: Any, model_kwargs: dict[str, Any]) -> Any:
     """The torch dtype, or "auto", in which a model of a configuration is loaded."""
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
-    return chosen_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
+    return resolve_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
 
 
 def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
@@ -185,6 +184,18 @@ def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
         config = read_config(source.base, source.options)
     # Which pooling it is, sentence-transformers says when it opens the model; that there is one decides all defaults.
     return replace(describe(config), pooling=None if subfolder is None else Pooling("its own", "mean"))
+
+
+def read_generator(name: str | os.PathLike[str]) -> tuple[bool, int]:
+    """Return whether a causal language model has a chat template, and its number of parameters; read no weights.
+
+    Raises:
+        Exception: Whatever transformers raises on files that are no language model's.
+    """
+    where = locate(name)
+    options = reachable(os.fspath(name), where, {"trust_remote_code": False})
+    chat = getattr(read_tokenizer(where, options), "chat_template", None)
+    return bool(chat), count_parameters(read_config(where, options), AutoModelForCausalLM)
 
 
 def read_config(where: str, options: dict[str, Any]) -> Any:

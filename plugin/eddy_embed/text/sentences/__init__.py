@@ -8,9 +8,7 @@ from itertools import pairwise
 
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.text.sentences.blocks import CONTINUED, blocks, headings
-from eddy_embed.text.sentences.clauses import cut
-from eddy_embed.text.sentences.patterns import SURROGATE, VISIBLE
-from eddy_embed.text.sentences.sentence_rules import get_pipeline, languages
+from eddy_embed.text.sentences.sentence_rules import SURROGATE, VISIBLE, cut, get_pipeline, languages
 
 __all__ = ["RULES", "Segmenter", "Sentence", "headings", "languages"]
 

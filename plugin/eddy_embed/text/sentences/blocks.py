@@ -292,7 +292,7 @@ def units(levels: Iterable[int]) -> list[tuple[int, int]]:
     return kept
 
 
-class Path:
+class HeadingPath:
     """The headings in force while a text is read from its beginning."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Where a sentence ends: rules over characters and spaCy's tokens, and the pipelines that tokenize a language."""
+"""Where a sentence ends: rules over characters and spaCy's tokens."""
 
 from __future__ import annotations
 
@@ -6,23 +6,127 @@ import importlib.util
 import pkgutil
 import re
 import threading
-from collections.abc import Callable, Iterable
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, cast
 
 from eddy_embed.text.sentences import lexicon
-from eddy_embed.text.sentences.patterns import (
-    ALNUM,
-    CJK_CHARACTER,
-    GREEK_QUESTION,
-    NEXT,
-    QUOTES_CLOSED,
-    STRONG,
-    WORD,
-    candidates,
-    wide_stops,
+
+SURROGATE = re.compile("[\ud800-\udfff]")
+
+INVISIBLE = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
+"""Soft hyphen, zero-width and direction marks: not whitespace to Python, and nothing to see."""
+
+VISIBLE = re.compile(rf"[^\s\x00-\x1f\x7f-\x9f\ufe00-\ufe0f{INVISIBLE}]")
+
+CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003134f"
+
+QUOTES_CLOSED = "\"'”’“‘»«›‹」』〉》〟"
+"""Marks that close a quotation when they follow a stop directly: German closes with “, and with « as well."""
+
+CLOSERS = rf"\"'”’“‘»«›‹」』〉》〟)\]}}）］｝】〕*_~`{INVISIBLE}"
+
+OPENERS = rf"\"'“”„‚‘’«»‹›「『〈《〝(\[{{（［｛【〔¿¡*_~`–—\-{INVISIBLE}"
+
+STRONG = "!?‼‽⁇⁈⁉"
+"""Stops that end a sentence whatever the word before them is."""
+
+_EXTRA_STOPS = "།༎។៕"
+GREEK_QUESTION = ";\u037e"
+"""What ends a question in Greek, after a Greek letter."""
+
+_NOTE = r"\d{1,3}(?:[,–-][ \xa0]?\d{1,3})*"
+_EMOJI = "\u2600-\u27bf\u2b00-\u2bff\U0001f000-\U0001faff\U0001f3fb-\U0001f3ff\ufe0f\u200d\u20e3"
+
+NEXT = re.compile(rf"[\s{OPENERS}]*")
+WORD = re.compile(r"[^\W_]+")
+ALNUM = re.compile(r"[^\W_]")
+CJK_CHARACTER = re.compile(f"[{CJK}]")
+
+
+def wide_stops(inventory: Iterable[str]) -> str:
+    """The stops that need no space after them: spaCy's of all scripts but Latin."""
+    return "".join(sorted((set(inventory) | set(_EXTRA_STOPS)) - set(STRONG + ".…")))
+
+
+def candidates(wide: str) -> re.Pattern[str]:
+    """Compile the expression for a run of stops with everything that closes with it.
+
+    Group ``run`` is the stops alone, ``note`` the digits of a footnote. Brackets, quotes, further stops, footnote
+    marks, a quotation mark between spaces as in French, and emoji before the next space belong to the sentence that the
+    stop ends.
+    """
+    stops = re.escape(wide + STRONG) + ".…"
+    return re.compile(
+        rf"(?P<run>\.(?:[ \xa0]\.){{2,}}|[{stops}]+|(?<=[\u0370-\u03ff\u1f00-\u1fff])[{GREEK_QUESTION}])"
+        rf"(?:[{CLOSERS}{stops}]|\[{_NOTE}\]|[¹²³⁰⁴-⁹])*"
+        rf"(?P<note>(?:(?<=[^\W\d_][.!?…])|(?<=[.!?…][\"'”’»)]))\d{{1,3}}(?:[,–-]\d{{1,3}})*(?=\s))?"
+        rf"(?:[ \xa0\u202f][»›](?=[\s.,;:!?)\]]|$)|[ ]\"(?=\s|$))?"
+        rf"(?:(?:[ \xa0]?[{_EMOJI}])+(?=\s|$))?"
+    )
+
+
+_BORDERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"[.!?…;:][\"'”’»)\]]*(?=\s)|[。！？；：][」』”’）]*|\s[—–](?=\s)|—",
+        r",[\"'”’»)\]]*(?=\s)|[，、؛،]",
+        r"(?=[\n\r])",
+        r"(?=\s)",
+    )
 )
+"""Borders from the best to the least: stop, semicolon, colon or dash; comma; line break; any whitespace."""
+
+_LEAST_SHARE = 0.25
+_JOINERS = "\u200d\u034f"
+
+
+def cut(text: str, start: int, end: int, max_chars: int) -> Iterator[tuple[int, int]]:
+    """Cut text, stripped from `start` to `end`, into stripped spans of at most ``max_chars`` characters.
+
+    Each span ends at the last border of the best kind within the limit; borders in its first quarter don't count, so
+    that spans don't become tiny. Without a border it ends at the limit, but not inside a combining sequence, an emoji
+    joined from several, a flag, or a Hangul syllable, unless that alone is longer than the limit.
+    """
+    while end - start > max_chars:
+        border = _border(text, start, start + max_chars)
+        piece = text[start:border]
+        yield start, start + len(piece.rstrip())
+        start = border
+        while text[start].isspace():
+            start += 1
+    yield start, end
+
+
+def _border(text: str, start: int, limit: int) -> int:
+    early = start + 1 + int((limit - start) * _LEAST_SHARE)
+    for pattern, least in zip(_BORDERS, (early, early, start + 1, start + 1), strict=True):
+        # One more character than the span may hold lets a border be seen that ends exactly at the limit.
+        ends = [match.end() for match in pattern.finditer(text, least - 1, limit + 1) if least <= match.end() <= limit]
+        if ends:
+            return ends[-1]
+    border = limit
+    while border > start + 1 and not _may_part(text, border):
+        border -= 1
+    return border if border > start + 1 or _may_part(text, start + 1) else limit
+
+
+def _may_part(text: str, at: int) -> bool:
+    """Whether the character at an offset begins a new grapheme, as far as a short look back can tell."""
+    before, after = text[at - 1], text[at]
+    if unicodedata.category(after)[0] == "M" or after in _JOINERS or before in _JOINERS:
+        return False
+    if "\U0001f3fb" <= after <= "\U0001f3ff" or "\u1160" <= after <= "\u11ff" or (before == "\r" and after == "\n"):
+        return False
+    if "\U0001f1e6" <= after <= "\U0001f1ff":
+        first = at
+        while first > max(0, at - 64) and "\U0001f1e6" <= text[first - 1] <= "\U0001f1ff":
+            first -= 1
+        return (at - first) % 2 == 0
+    return not "\ud800" <= before <= "\udbff"
+
 
 _DOTTED = re.compile(r"(?<![^\W_])(?:[^\W\d_]{1,2}\.)+[^\W\d_]{1,2}$")
 _SPACED = re.compile(r"(?<![^\W_])(?:[^\W\d_]\.[ \xa0\u202f\u2009]?)+[^\W\d_]$")
@@ -245,7 +349,7 @@ def _is_number(stop: _Stop, low: str) -> bool:
 
 _MOST_NEW_STRINGS = 200_000
 _CACHED_WORDS = 20_000
-_pipelines: dict[str, Pipeline] = {}
+_pipelines: dict[str, SpacyRules] = {}
 _pipelines_lock = threading.Lock()
 
 
@@ -257,7 +361,7 @@ def languages() -> tuple[str, ...]:
     return tuple(sorted(module.name for module in pkgutil.iter_modules(places) if module.ispkg))
 
 
-class Pipeline:
+class SpacyRules:
     """A blank spaCy pipeline of a language, whose tokenizer gives the rules the word before a stop.
 
     spaCy's tokenizer splits every run of characters between whitespace by itself. So it only gets the runs that hold a
@@ -291,7 +395,7 @@ class Pipeline:
         return run[span.start_char : stop] if span is not None else ""
 
 
-def get_pipeline(language: str) -> Pipeline:
+def get_pipeline(language: str) -> SpacyRules:
     """Return the shared pipeline of a language, loading spaCy at the first call."""
     pipeline = _pipelines.get(language)
     if pipeline is not None and not pipeline.is_full:
@@ -299,5 +403,5 @@ def get_pipeline(language: str) -> Pipeline:
     with _pipelines_lock:
         pipeline = _pipelines.get(language)
         if pipeline is None or pipeline.is_full:
-            pipeline = _pipelines[language] = Pipeline(language)
+            pipeline = _pipelines[language] = SpacyRules(language)
         return pipeline

@@ -10,8 +10,7 @@ import transformers
 from transformers import PreTrainedConfig
 
 from eddy_embed.errors import UnsupportedModel
-from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES, YARN
-from eddy_embed.model.loading.gguf.header import GgufFile
+from eddy_embed.model.loading.gguf.header import ARCHITECTURES, YARN, GgufFile
 
 _SQUARE_ATTENTION = {("gemma2", 46), ("gemma3", 62)}
 """Architecture and layers of the Gemma models of 27 B: their scores are scaled by hidden / heads, which GGUF omits."""

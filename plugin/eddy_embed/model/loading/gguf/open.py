@@ -13,16 +13,14 @@ from transformers import AutoModelForCausalLM, PreTrainedConfig
 
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model.backbone import Backbone
+from eddy_embed.model.devices import resolve_dtype
 from eddy_embed.model.loading.gguf import header
-from eddy_embed.model.loading.gguf.architectures import ARCHITECTURES
 from eddy_embed.model.loading.gguf.config import ROPE_TENSORS, config_of
-from eddy_embed.model.loading.gguf.header import HUB, GgufFile
+from eddy_embed.model.loading.gguf.header import ARCHITECTURES, HUB, GgufFile
 from eddy_embed.model.loading.gguf.header import Tensor as TensorInfo
 from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
-from eddy_embed.model.packed.formats import FORMATS
-from eddy_embed.model.packed.linear import PackedEmbedding, PackedExperts, PackedLinear
-from eddy_embed.model.packed.mapped_file import MappedFile
-from eddy_embed.model.speed.numbers import chosen_dtype
+from eddy_embed.model.mapped_file import MappedFile
+from eddy_embed.model.packed import FORMATS, PackedEmbedding, PackedExperts, PackedLinear
 from eddy_embed.model.view import describe, keep_layers, layer_of
 
 _ENDS = (".weight", ".bias")
@@ -47,7 +45,7 @@ def open_gguf(
     kept = backbone.layers if head else max(exit_of(backbone), 1)
     keep_layers(config, backbone.layers, kept)
     own = torch.float32 if file.quantisation == "F32" else torch.bfloat16
-    chosen = chosen_dtype(dtype, device, own)
+    chosen = resolve_dtype(dtype, device, own)
     model = packed_model(file, config, own if chosen == "auto" else chosen, head=head)
     return model.to(device), tokenizer_of(file) if tokenizer is None else tokenizer, backbone
 

@@ -1,9 +1,8 @@
-"""Matrix products of a view's layers, by the library that is fastest on the processor at hand.
+"""Matrix products and norms of a view's layers, by the library that is fastest on the device at hand.
 
 In float32 torch multiplies with Intel's MKL, which on AMD's processors takes twice the time of oneDNN
-(docs/performance.md). Torch has oneDNN too, in the operator that its own compiler uses. And oneDNN
-rearranges a weight for every product unless it is kept in that layout (prepacked), which with few rows is half of its
-time.
+(docs/performance.md). Torch has oneDNN too, in the operator that its own compiler uses. oneDNN rearranges a weight for
+every product unless it is kept in that layout (prepacked), which with few rows is half of its time.
 """
 
 from __future__ import annotations
@@ -14,14 +13,16 @@ import platform
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from types import MethodType
+from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn import functional
 from transformers.pytorch_utils import Conv1D
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.model.view import unpacked
+from eddy_embed.model.view import hooks_of, unpacked
 
 ROWS, SHARE, FEW = 8, 32, 8
 """Rows that a processor multiplies at a time, or half of them: one row more takes as long as all of these. For every
@@ -164,3 +165,36 @@ class _Conv1D(Conv1D):
 
 
 _OWN: dict[type[nn.Module], type[nn.Module]] = {nn.Linear: _Linear, Conv1D: _Conv1D}
+
+
+ROUNDING = {torch.float32: 1e-5, torch.bfloat16: 2**-7, torch.float16: 2**-10}
+"""Largest relative difference of what rounds otherwise; another definition of the norm, such as Gemma's, which adds 1
+to its weight, differs by more."""
+
+
+def use_fused_norms(view: nn.Module, device_type: str = "cuda") -> None:
+    """Have a view's RMS norms computed by torch's kernel, each that gives what its own class gives."""
+    for module in view.modules():
+        weight = getattr(module, "weight", None)
+        if not type(module).__name__.endswith("RMSNorm") or not isinstance(weight, torch.Tensor) or hooks_of(module):
+            continue
+        if weight.device.type == device_type and weight.dtype in ROUNDING and _alike(module, weight):
+            module.forward = MethodType(_fused, module)
+
+
+def _epsilon(module: nn.Module) -> float:
+    return float(cast("float", getattr(module, "variance_epsilon", getattr(module, "eps", 0.0))))
+
+
+def _fused(module: Any, states: torch.Tensor) -> torch.Tensor:
+    return functional.rms_norm(states, module.weight.shape, module.weight, _epsilon(module))
+
+
+@torch.inference_mode()
+def _alike(module: nn.Module, weight: torch.Tensor) -> bool:
+    """Whether both give the same for a state of usual size, and for one so small that epsilon decides."""
+    states = torch.linspace(-1, 1, weight.shape[-1], dtype=torch.float32).add(0.1).expand(2, -1)
+    sizes = torch.tensor([[1.0], [_epsilon(module) ** 0.5]])
+    states = (states * sizes).to(weight.device, weight.dtype)
+    own, fused = module(states).double(), _fused(module, states).double()
+    return bool(((own - fused).norm(dim=1) <= ROUNDING[weight.dtype] * own.norm(dim=1)).all())

@@ -1,4 +1,4 @@
-"""The device that a model runs on, the type of the numbers that it computes with, and their way there and back."""
+"""The device that a model runs on, and the dtype that it computes in."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.model.speed.onednn_linear import multiplies_bfloat16
+from eddy_embed.model.products import multiplies_bfloat16
 
 DTYPE = "EDDY_DTYPE"
 """The variable that names what "auto" stands for."""
@@ -18,7 +18,7 @@ DTYPE = "EDDY_DTYPE"
 
 def check_numbers(device: str | None, dtype: str) -> None:
     """Refuse a device or a type of number that cannot be used here with InvalidParameter, before anything is read."""
-    chosen_dtype(dtype, best_device() if device is None else usable_device(device), None)
+    resolve_dtype(dtype, best_device() if device is None else usable_device(device), None)
 
 
 def usable_device(device: str) -> str:
@@ -37,7 +37,7 @@ def best_device() -> str:
     return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
-def chosen_dtype(name: str, device: str, own: Any) -> Any:
+def resolve_dtype(name: str, device: str, own: Any) -> Any:
     """The torch dtype that a name means on a device for a checkpoint of its own dtype, None if quantised; or "auto".
 
     "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,

@@ -1,7 +1,9 @@
-"""In what the settings of two embedders differ, field by field."""
+"""Settings as plain values: their hash, and in what two embedders' settings differ."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -31,3 +33,8 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple
     """Names of the plain values in which two nested dictionaries differ, with both values; None: absent."""
     one, other = dict(leaves(there)), dict(leaves(here))
     return [(name, one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)]
+
+
+def digest(settings: dict[str, Any]) -> str:
+    """Hash of plain values, the same in every process."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True, ensure_ascii=True).encode()).hexdigest()[:32]

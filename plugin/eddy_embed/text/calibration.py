@@ -1,4 +1,4 @@
-"""General text that Eddy ships: passages and questions of its own, in several languages, to calibrate models on."""
+"""General text that Eddy ships, in several languages, to calibrate models on."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-FILE = Path(__file__).with_name("general_text.json")
+FILE = Path(__file__).with_name("calibration_text.json")
 """The text."""
 
 
-class GeneralText(NamedTuple):
+class CalibrationText(NamedTuple):
     """General passages and questions, and what names them in fingerprints."""
 
     passages: list[str]
@@ -21,7 +21,7 @@ class GeneralText(NamedTuple):
 
 
 @cache
-def general_text() -> GeneralText:
+def calibration_text() -> CalibrationText:
     """Read the general text, once."""
     raw = FILE.read_bytes()
-    return GeneralText(**json.loads(raw), name=f"general:{hashlib.sha256(raw).hexdigest()[:16]}")
+    return CalibrationText(**json.loads(raw), name=f"general:{hashlib.sha256(raw).hexdigest()[:16]}")

@@ -1,4 +1,4 @@
-"""A file mapped into memory, whose bytes tensors share."""
+"""A GGUF file mapped into memory, which notices that it is written to."""
 
 from __future__ import annotations
 

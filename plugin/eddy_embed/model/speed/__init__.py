@@ -1,1 +1,0 @@
-"""The same products and norms in less time."""
