@@ -120,7 +120,7 @@ def test_only_the_model_package_names_transformers() -> None:
 
 
 def lines(folder: str) -> int:
-    """Lines of the Python, script, style and Markdown files of a folder or file, without those of a folder named apart."""
+    """Lines of a file, or of the code and Markdown files of a folder, without those of a folder named apart."""
     place = ROOT / folder
     files = (
         [place]
