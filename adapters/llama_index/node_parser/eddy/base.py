@@ -92,18 +92,18 @@ class LongDocumentNodeParser(NodeParser):
     ) -> None:
         refuse_unknown("LongDocumentNodeParser", others, type(self).model_fields)
         check_parts(parts)
-        super().__init__(
-            embed_model=resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
-            passage_size=passage_size,
-            passage_unit=passage_unit,
-            late=late,
-            parts=tuple(part for part in LEVELS if part in parts),
-            include_metadata=include_metadata,
-            include_prev_next_rel=include_prev_next_rel,
-            callback_manager=callback_manager or CallbackManager([]),
-            id_func=_id_func(id_func),
-            **others,
-        )
+        fields: dict[str, Any] = {
+            "embed_model": resolve_embed_model(embed_model, "passages' vectors out of a whole document need"),
+            "passage_size": passage_size,
+            "passage_unit": passage_unit,
+            "late": late,
+            "parts": tuple(part for part in LEVELS if part in parts),
+            "include_metadata": include_metadata,
+            "include_prev_next_rel": include_prev_next_rel,
+            "callback_manager": callback_manager or CallbackManager([]),
+            "id_func": _id_func(id_func),
+        }
+        super().__init__(**fields, **others)
         if late and not self.embed_model.embedder.can_embed_spans:
             raise IncompatibleMethods(
                 f"Method {self.embed_model.method!r} reads one token, so passages have no vectors in a pass over the "
