@@ -18,7 +18,7 @@ _SERVER = ("port", "headers", "ssl")
 
 
 def database_place(given: Mapping[str, Any]) -> str | ClientAPI:
-    """A folder, a server's URL, or a client; in memory if none is named.
+    """Return a folder, a server's URL, or a client; in memory if none is named.
 
     Raises:
         InvalidParameter: There is more than one database, or an argument goes with another kind.

@@ -39,7 +39,7 @@ _HINTS = {
 
 
 def loaded_of(owner: str, llm: Any) -> tuple[Any, Any]:
-    """The model and the tokenizer of a `HuggingFacePipeline` or a `ChatHuggingFace`, for a class of ours."""
+    """Return the model and the tokenizer of a `HuggingFacePipeline` or a `ChatHuggingFace`, for a class of ours."""
     pipeline = getattr(getattr(llm, "llm", llm), "pipeline", None)
     model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
     check_loaded(owner, llm, "HuggingFacePipeline", model, tokenizer)
@@ -47,7 +47,7 @@ def loaded_of(owner: str, llm: Any) -> tuple[Any, Any]:
 
 
 def _resolve(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments by the names here, of those that are also known by the names of `HuggingFaceEmbeddings`."""
+    """Return arguments by the names here, of those that are also known by the names of `HuggingFaceEmbeddings`."""
     values = dict(arguments)
     encode, model = (dict(values.pop(name, None) or {}) for name in ("encode_kwargs", "model_kwargs"))
     model.update(model.pop("model_kwargs", None) or {})  # HuggingFaceEmbeddings has another one for from_pretrained

@@ -14,7 +14,7 @@ from langchain_eddy.passages import display_name, document_id
 
 
 def to_index_document(document: Document, number: int) -> Whole:
-    """A document of an index; one that could not be known in the next run is refused by its number."""
+    """Return a document of an index; one that could not be known in the next run is refused by its number."""
     identity = document_id(document)
     if not identity:
         raise InvalidParameter(
@@ -26,12 +26,12 @@ def to_index_document(document: Document, number: int) -> Whole:
 
 
 def hit_documents(hits: Iterable[Hit]) -> list[Document]:
-    """The passages of hits."""
+    """Return the passages of hits."""
     return [to_document(Row(hit.id, dict(hit.row), hit.text)) for hit in hits]
 
 
 def to_document(row: Row) -> Document:
-    """A passage with the user's metadata, and where it stands in its document."""
+    """Return a passage with the user's metadata, and where it stands in its document."""
     stored = row.metadata
     place = {} if PIECE in stored else {name: stored[name] for name in RESERVED if name in stored}
     return Document(row.text, id=row.id, metadata={**user_metadata(stored), **place})

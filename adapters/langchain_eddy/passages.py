@@ -73,13 +73,13 @@ def join_pages(pages: Sequence[Document]) -> list[Document]:
 
 
 def _labelled(metadata: dict[str, Any]) -> dict[str, Any]:
-    """Metadata of a page, with the label that some loaders leave out."""
+    """Return metadata of a page, with the label that some loaders leave out."""
     page, is_page = metadata.get("page"), LABEL not in metadata and "source" in metadata
     return {**metadata, LABEL: str(page + 1)} if is_page and isinstance(page, int) else metadata
 
 
 def document_id(document: Document) -> str:
-    """What identifies a document across runs: its id, else the file or URL that it was read from, else ""."""
+    """Return what identifies a document across runs: its id, else the file or URL that it was read from, else ""."""
     return document_identity(document.id, document.metadata)
 
 
@@ -142,7 +142,7 @@ def embed_passages(
 
 
 def display_name(document: Document, index: int) -> str:
-    """A document's name in messages: its id, or its position in the input."""
+    """Return a document's name in messages: its id, or its position in the input."""
     return repr(document_id(document)) if document_id(document) else f"number {index}"
 
 

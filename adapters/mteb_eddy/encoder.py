@@ -131,7 +131,7 @@ class EddyEncoder(AbsEncoder):
 
 
 def public_name(model: str) -> str:
-    """A model's name in MTEB's form "organisation/model", without the path of a folder or file."""
+    """Return a model's name in MTEB's form "organisation/model", without the path of a folder or file."""
     if os.path.exists(model):
         return f"local/{os.path.basename(os.path.abspath(model))}"
     program, colon, name = model.partition(":")

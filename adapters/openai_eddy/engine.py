@@ -131,7 +131,7 @@ def open_models(
 
 
 def refusal_of(error: Exception, plural: str, index: int) -> RequestRefused:
-    """What a client is told of an input, by its field and position, on which the model failed alone."""
+    """Return what a client is told of an input, by its field and position, on which the model failed alone."""
     place = f"'{plural}[{index}]'"
     if isinstance(error, AT_FAULT):
         code = "context_length_exceeded" if isinstance(error, errors.TextTooLong) else None

@@ -32,7 +32,7 @@ def invalid(message: str, param: str | None, code: str | None = None) -> Request
 
 
 def _checked_text(value: Any) -> Any:
-    """A text as it is or in an object, in which some servers take images too."""
+    """Return a text as it is or in an object, in which some servers take images too."""
     if isinstance(value, dict) and value.keys() <= {"text", "type"} and value.get("type", "text") == "text":
         value = value.get("text")
     if not isinstance(value, str):
@@ -43,7 +43,7 @@ def _checked_text(value: Any) -> Any:
 
 
 def _also(*names: str) -> Any:
-    """A field that other servers call otherwise; two of its names in one request are refused."""
+    """Return a field that other servers call otherwise; two of its names in one request are refused."""
     return Field(None, validation_alias=AliasChoices(*names))
 
 

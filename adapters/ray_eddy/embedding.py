@@ -92,5 +92,5 @@ class EddyEmbed:
 
 
 def reason(error: Exception) -> str:
-    """Why a text that was embedded alone could not be."""
+    """Return why a text that was embedded alone could not be."""
     return str(error).replace("text 0", "the text", 1)

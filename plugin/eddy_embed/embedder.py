@@ -155,7 +155,7 @@ class Embedder:
             warn_of_collapse(self._pipeline, self.method, self.model_name)
 
     def encode_document(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Floats:
-        """Vectors of documents.
+        """Return vectors of documents.
 
         Args:
             texts: One text or several.
@@ -174,7 +174,7 @@ class Embedder:
     encode = encode_document  # the name in sentence-transformers
 
     def encode_query(self, texts: str | Iterable[str], *, show_progress: bool | None = None) -> Floats:
-        """Vectors of queries: as `encode_document`, with the query's wording and instruction."""
+        """Return vectors of queries: as `encode_document`, with the query's wording and instruction."""
         return self._encode(texts, "query", show_progress)
 
     @overload
@@ -212,7 +212,7 @@ class Embedder:
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> LongDocument | list[LongDocument]:
-        """Vectors of documents, their passages and their sentences.
+        """Return vectors of documents, their passages and their sentences.
 
         Args:
             texts: One text or several.
@@ -252,7 +252,7 @@ class Embedder:
     @overload
     def encode_words(self, text: list[str], spans: Iterable[Iterable[tuple[int, int]]]) -> list[Floats]: ...
     def encode_words(self, text: str | list[str], spans: Any) -> Floats | list[Floats]:
-        """Vectors of words in their text: for each, the mean over the tokens that overlap its characters.
+        """Return vectors of words in their text: for each, the mean over the tokens that overlap its characters.
 
         It averages states at the method's exit layer, in the copy that it reads; for reba, e of the first copy.
 
@@ -313,7 +313,7 @@ class Embedder:
         return fitted
 
     def with_post(self, fitted: Fitted | None) -> Embedder:
-        """The same embedder with other post-processing, or with none; it shares the loaded model.
+        """Return the same embedder with other post-processing, or with none; it shares the loaded model.
 
         Args:
             fitted: What was learned, None for no post-processing.
@@ -331,7 +331,7 @@ class Embedder:
         return other
 
     def with_instructions(self, *, query: str | None = None, text: str | None = None) -> Embedder:
-        """The same embedder with other instructions; it shares the loaded model.
+        """Return the same embedder with other instructions; it shares the loaded model.
 
         Args:
             query: Before queries; "" for none, None for the present one.
@@ -356,7 +356,7 @@ class Embedder:
     @overload
     def count_tokens(self, texts: list[str] | tuple[str, ...], *, role: TextRole | None = None) -> list[int]: ...
     def count_tokens(self, texts: str | Iterable[str], *, role: TextRole | None = None) -> int | list[int]:
-        """Number of tokens of texts; the model does not run.
+        """Return number of tokens of texts; the model does not run.
 
         Args:
             texts: One text or several.
@@ -380,7 +380,7 @@ class Embedder:
         return sizes[0] if isinstance(texts, str) else sizes
 
     def text_of(self, ids: Iterable[int]) -> str:
-        """The text of token ids, which some clients send in place of it.
+        """Return the text of token ids, which some clients send in place of it.
 
         Args:
             ids: Ids of this model's tokenizer, with or without the specials that it puts around a text.
@@ -525,7 +525,7 @@ class Embedder:
             self.post.check_made_by(self.made_by)
 
     def _copy(self, **changes: Any) -> Embedder:
-        """The same embedder with another planner or finish in its pipeline, and its own counts."""
+        """Return the same embedder with another planner or finish in its pipeline, and its own counts."""
         other = copy.copy(self)
         other._pipeline = replace(self._pipeline, counts=Counts(), **changes)
         other._settings = None

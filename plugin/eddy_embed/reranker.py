@@ -63,7 +63,7 @@ class Likelihood:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def of(self, question: str, texts: Seq[str], seconds: float | None, bar: Progress) -> Floats:
-        """Means for each text, in nats, shape (texts,); of a text read in several windows, the highest.
+        """Return means for each text, in nats, shape (texts,); of a text read in several windows, the highest.
 
         Passes take the texts in their order. With `seconds`, none begins that would likely end later; texts that were
         not read until then have NaN.
@@ -98,7 +98,7 @@ class Likelihood:
         return found
 
     def windows(self, question: str, text: str) -> list[tuple[Ints, int]]:
-        """Ids of each window of a text, and the number of the question's tokens at its end."""
+        """Return ids of each window of a text, and the number of the question's tokens at its end."""
         ids, count = self._laid(question, text)
         if len(ids) <= self.max_length:
             return [(ids, count)]
@@ -375,7 +375,7 @@ def _checked(query: str, texts: str | Iterable[str]) -> tuple[str, list[str]]:
 
 
 def _wording(prompt: str) -> LikelihoodPrompt:
-    """The parts of a wording around the text and ahead of the question."""
+    """Return the parts of a wording around the text and ahead of the question."""
     try:
         parts = [(before, field) for before, field, *_ in Formatter().parse(prompt)]
     except ValueError as error:

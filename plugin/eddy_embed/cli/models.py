@@ -81,7 +81,7 @@ def prune(
 
 
 def _measured(found: FoundModel) -> float | str | None:
-    """Tokens per second of passages through all layers, in the batch that first takes a second.
+    """Return tokens per second of passages through all layers, in the batch that first takes a second.
 
     Or why it was not measured; None where the model cannot be opened at all.
     """
@@ -109,7 +109,7 @@ def _measured(found: FoundModel) -> float | str | None:
 
 
 def _too_large(found: FoundModel) -> str:
-    """Why a model does not fit into the memory that is free; nothing if it does, or runs on another device."""
+    """Return why a model does not fit into the memory that is free; nothing if it does, or runs on another device."""
     from eddy_embed.model.devices import best_device
     from eddy_embed.model.products import multiplies_bfloat16
     from eddy_embed.utils.memory import free_memory
@@ -125,7 +125,7 @@ def _too_large(found: FoundModel) -> str:
 
 
 def _told(rate: float | str | None) -> dict[str, float | str | None]:
-    """A rate, or the reason why there is none, as JSON has it."""
+    """Return a rate, or the reason why there is none, as JSON has it."""
     return {"tokens_per_s": None, "not_measured": rate} if isinstance(rate, str) else {"tokens_per_s": rate}
 
 

@@ -20,7 +20,7 @@ _MODEL = "A name that `eddy models` shows, a folder or .gguf file, or a Hugging 
 
 
 def _available(model: str) -> str:
-    """The name of a model; one that is nowhere is refused before torch is imported, which takes seconds."""
+    """Return the name of a model; one that is nowhere is refused before torch is imported, which takes seconds."""
     from eddy_embed.model.loading.names import locate, reachable
 
     reachable(model, locate(model), {})
@@ -44,7 +44,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON."
 
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
-    """An embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
+    """Return an embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
     with collector_paused():
         from eddy_embed.embedder import Embedder
         from eddy_embed.model.devices import check_numbers
@@ -55,7 +55,7 @@ def open_embedder(model: str, method: str, instruction: str | None, **options: A
 
 
 def method_in_full(model: str, method: str, **options: Any) -> str:
-    """A method's text, with what is recommended for the model in place of `recommended`, which is then said.
+    """Return a method's text, with what is recommended for the model in place of `recommended`, which is then said.
 
     Args:
         model: Its name.
@@ -75,7 +75,7 @@ def method_in_full(model: str, method: str, **options: Any) -> str:
 
 
 def given_texts(texts: list[str] | None, file: Path | None) -> list[str]:
-    """Texts named on the command line, then the lines of a file, none of them blank; - is standard input."""
+    """Return texts named on the command line, then the lines of a file, none of them blank; - is standard input."""
     from eddy_embed.encoding.validation import checked_texts
 
     if file_name := next(filter(os.path.isfile, texts or []), None):

@@ -19,12 +19,12 @@ class Commands(TyperGroup):
     """The commands of the engine, then those offered, each loaded when it is asked for or listed."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Names in the order of the help."""
+        """Return names in the order of the help."""
         own = super().list_commands(ctx)
         return [*own, *sorted(_offered().keys() - own)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command of that name, None where there is none; the engine's own before one that is offered."""
+        """Return the command of that name, None where there is none; the engine's own before one that is offered."""
         own = super().get_command(ctx, cmd_name)
         point = _offered().get(cmd_name)
         if own is not None or point is None:
@@ -47,7 +47,7 @@ def _offered() -> dict[str, EntryPoint]:
 
 
 def _broken(point: EntryPoint, error: Exception) -> Callable[[], None]:
-    """A command that says why it is none, so that the others and their help are still there."""
+    """Return a command that says why it is none, so that the others and their help are still there."""
     reason = f"{point.name!r} is offered as {point.value!r}, which cannot be loaded: {error}; install what it needs"
 
     def command() -> None:

@@ -166,7 +166,7 @@ def open_generator(name: str | os.PathLike[str], device: str | None = None) -> t
 
 
 def _measured(opened: LoadedModel, show_progress: bool) -> LoadedModel:
-    """The model, with those layers in its method that are to be found by measuring it."""
+    """Return the model, with those layers in its method that are to be found by measuring it."""
     if not opened.method.measures_model:
         return opened
     shape = replace(opened.backbone, pooling=None)
@@ -197,7 +197,7 @@ def assemble(
     batch_tokens: int | None,
     batch_size: int | None,
 ) -> Encoder:
-    """The pipeline of a loaded model; see `Embedder` for the arguments."""
+    """Return the pipeline of a loaded model; see `Embedder` for the arguments."""
     host = host_for(opened)
     planner = planner_for(
         opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
@@ -212,13 +212,13 @@ def assemble(
 
 
 def budget(given: int | None, device: torch.device) -> int:
-    """Most tokens in a pass on a device: the given number, or the default for None."""
+    """Return most tokens in a pass on a device: the given number, or the default for None."""
     usual = min(PER_THREAD * torch.get_num_threads(), ON_PROCESSOR) if device.type == "cpu" else ON_ACCELERATOR
     return given or usual
 
 
 def host_for(opened: LoadedModel) -> ModelView:
-    """A loaded model, up to the layer that its method reads."""
+    """Return a loaded model, up to the layer that its method reads."""
     make = partial(ModelView, opened.model, exit_layer=opened.method.exit_layer, layers=opened.backbone.layers)
     try:
         return make()
@@ -237,7 +237,7 @@ def planner_for(
     instructions: dict[TextRole, str | None],
     language: str,
 ) -> Planner:
-    """The planner for a loaded model; see `Embedder` for the arguments."""
+    """Return the planner for a loaded model; see `Embedder` for the arguments."""
     own, layout = opened.trained, cast("Layout", opened.method.layout)
     tokenizer = Tokenizer(opened.tokenizer, private=opened.private)
     positions = opened.backbone.window - host.first_position  # of tokens
@@ -268,7 +268,7 @@ def planner_for(
 def first_finish(
     opened: LoadedModel, fitted: Fitted | str | os.PathLike[str] | None, normalize: bool
 ) -> VectorFinalizer:
-    """The last stage for a loaded model; see `Embedder` for the arguments."""
+    """Return the last stage for a loaded model; see `Embedder` for the arguments."""
     own, width = opened.trained, opened.backbone.hidden
     head = None if own is None else own.head
     if own is not None and normalize and own.similarity != "cosine" and not own.unit:
@@ -285,7 +285,7 @@ def first_finish(
 
 
 def _token_embeddings(model: torch.nn.Module) -> Doubles:
-    """Token embeddings, at most `FILTER_ROWS` of them at equal distances, shape (tokens, width)."""
+    """Return token embeddings, at most `FILTER_ROWS` of them at equal distances, shape (tokens, width)."""
     table = embeddings_at_distance(cast("Any", model).get_input_embeddings(), FILTER_ROWS)
     return np.asarray(table.double().cpu().numpy())
 
@@ -293,7 +293,7 @@ def _token_embeddings(model: torch.nn.Module) -> Doubles:
 def finish_for(
     method: Method, width: int, fitted: Fitted | str | os.PathLike[str] | None, finish: VectorFinalizer
 ) -> VectorFinalizer:
-    """A last stage with the post-processing of a method whose vectors have this width before it."""
+    """Return a last stage with the post-processing of a method whose vectors have this width before it."""
     if method.post is not None:
         method.post.dimension(width)
     if fitted is not None and not isinstance(fitted, Fitted):

@@ -113,7 +113,7 @@ def unrelated(pipeline: Encoder, made_by: dict[str, Any], dtype: str, bar: Progr
 
 
 def general_layers(pipeline: Encoder, bar: Progress | None) -> tuple[int, ...]:
-    """The layers that general sentences propose for a model: read from the cache, else measured and kept there.
+    """Return the layers that general sentences propose for a model: read from the cache, else measured and kept there.
 
     Args:
         pipeline: Of the model with the method `MEASURED`.
@@ -138,7 +138,7 @@ def general_layers(pipeline: Encoder, bar: Progress | None) -> tuple[int, ...]:
 
 
 def dimensions_of(states: NDArray[Any]) -> list[float]:
-    """Intrinsic dimension of each layer's states; NaN where too few are different for an estimate."""
+    """Return intrinsic dimension of each layer's states; NaN where too few are different for an estimate."""
     points = [different_states(rows) for rows in states]
     return [intrinsic_dimension(rows) if len(rows) >= FEWEST else math.nan for rows in points]
 

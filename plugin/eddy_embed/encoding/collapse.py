@@ -118,7 +118,7 @@ def warn_of_collapse(pipeline: Encoder, method: Method, model: str) -> None:
 
 
 def measure(pipeline: Encoder, method: Method) -> Collapse:
-    """What the pipeline's method makes of `PAIRS`, without touching the pipeline's counts.
+    """Return what the pipeline's method makes of `PAIRS`, without touching the pipeline's counts.
 
     Raises:
         EddyError: A sentence cannot be embedded.
@@ -185,7 +185,7 @@ def _reads_english(planner: Planner) -> bool:
 
 
 def _remedy(pipeline: Encoder, found: Collapse) -> str:
-    """What helps most, in words."""
+    """Return what helps most, in words."""
     if not len(pipeline.planner.prefix) and not pipeline.open_runner.host.bidirectional:
         return "put a start token ahead of texts (start:token=auto, or one of the vocabulary)"
     if found.token > MOST_TOKEN:

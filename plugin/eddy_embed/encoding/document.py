@@ -93,7 +93,7 @@ class LongDocument:
         return f"LongDocument({reprlib.repr(self.text)}, {counted}, {parts})"
 
     def _repr_html_(self) -> str:
-        """A table of the first passages, for notebooks."""
+        """Return a table of the first passages, for notebooks."""
         rows = "".join(
             f"<tr><td>{part.start}–{part.end}<td>{part.n_tokens}<td>{escape(self.text[part.start : part.end][:SHOWN])}"
             for part in self.passages[:ROWS]
@@ -117,7 +117,7 @@ def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[
 
 
 def paths(text: str, plan: TextPlan, groups: Seq[tuple[int, int]]) -> list[tuple[str, ...]]:
-    """The headings above each passage, which `groups` gives by its first and last sentence.
+    """Return the headings above each passage, which `groups` gives by its first and last sentence.
 
     Where a passage begins within a table, the last of them is the table's first row.
     """
@@ -155,7 +155,7 @@ def front(headings: Seq[str]) -> str:
 
 
 def positions_by_span(window: Window, spans: Ints) -> tuple[Ints, list[Ints]]:
-    """Indices of the ordered, disjoint spans that have tokens in a window, and the counted positions of each."""
+    """Return indices of the ordered, disjoint spans that have tokens in a window, and the counted positions of each."""
     starts, ends = window.sequence.starts[window.counted], window.sequence.ends[window.counted]
     # Only the spans that the window touches: with all of them, the work on a long text would grow with its square.
     low = int(np.searchsorted(spans[:, 1], starts[0], side="right"))
@@ -182,7 +182,7 @@ def assemble(
     headings: Seq[tuple[str, ...]],
     parts: Collection[Part],
 ) -> LongDocument:
-    """A document out of the vectors of its parts and their token counts; None for parts that were not made.
+    """Return a document out of the vectors of its parts and their token counts; None for parts that were not made.
 
     `headings` are those above each passage.
     """

@@ -48,7 +48,7 @@ class VectorFinalizer:
     layers: int = 1
 
     def __call__(self, raw: Doubles, text: int, role: TextRole = "document") -> Doubles:
-        """Vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
+        """Return vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
         _check_finite(raw, text)  # a head's activation may make infinity finite
         states = self._states(raw)
         _check_finite(states, text)
@@ -87,7 +87,7 @@ class VectorFinalizer:
         )
 
     def _states(self, raw: Doubles) -> Doubles:
-        """Pooled states through filter and head, shape (.., layers, width)."""
+        """Return pooled states through filter and head, shape (.., layers, width)."""
         raw = raw.reshape(*raw.shape[:-1], self.layers, raw.shape[-1] // self.layers)
         if self.filtered is not None:
             raw = raw - (raw @ self.filtered) @ self.filtered.T
@@ -165,19 +165,19 @@ class Encoder:
         return self.runner
 
     def vectors(self, texts: list[str], role: TextRole, bar: Progress | None = None) -> Iterator[tuple[int, Doubles]]:
-        """Index and vector of every text, in the full precision of the sums."""
+        """Yield index and vector of every text, in the full precision of the sums."""
         for index, sums in enumerate(self.sums(texts, role, bar)):
             yield index, self.finish(sums.document, index, role)
 
     def sums(self, texts: list[str], role: TextRole, bar: Progress | None = None) -> Iterator[PooledSums]:
-        """The sums of every text."""
+        """Yield the sums of every text."""
         for _, _, planned in self._planned(texts, role):
             yield from self._run(planned, None, bar, role)
 
     def _planned(
         self, texts: list[str], role: TextRole, sentences: bool = False
     ) -> Iterator[tuple[int, list[str], list[TextPlan]]]:
-        """Chunks of texts with the index of their first and their plans, counted.
+        """Yield chunks of texts with the index of their first and their plans, counted.
 
         While an accelerator runs a chunk, the processor plans the next.
         """
@@ -192,7 +192,7 @@ class Encoder:
             yield first, chunk, planned
 
     def passages(self, texts: list[str], size: int) -> Iterator[str]:
-        """The passages of texts, of at most so many tokens."""
+        """Yield the passages of texts, of at most so many tokens."""
         for first, chunk in chunks(texts):
             planned = self.planner.plan(chunk, "document", first=first, sentences=True)
             for text, plan in zip(chunk, planned, strict=True):
@@ -208,7 +208,7 @@ class Encoder:
         parts: Collection[Part],
         passage_unit: PassageUnit = "tokens",
     ) -> Iterator[LongDocument]:
-        """Every text with the vectors of its parts; see `Embedder.encode_long` for the arguments."""
+        """Yield every text with the vectors of its parts; see `Embedder.encode_long` for the arguments."""
         for first, chunk, planned in self._planned(texts, "document", sentences=True):
             groups = [_passages(plan, passage_size, passage_unit) for plan in planned]
             # Passages are read in any case: a sentence without tokens has its passage's vector.
@@ -241,7 +241,7 @@ class Encoder:
         return self.open_runner.run(planned, [[] for _ in planned] if divisions is None else divisions, bar, role)
 
     def words(self, texts: list[str], spans: list[list[tuple[int, int]]], bar: Progress | None = None) -> list[Floats]:
-        """Vectors of spans of each text's characters, which may overlap, each of shape (spans, width)."""
+        """Return vectors of spans of each text's characters, which may overlap, each of shape (spans, width)."""
         planned = self.planner.plan(texts, "document")
         self.counts.add(planned)
         divisions = [_divided(own) for own in spans]
@@ -276,7 +276,7 @@ class Encoder:
         above: list[list[tuple[str, ...]]],
         bar: Progress | None,
     ) -> Iterator[PooledSums]:
-        """Sums of each text whose passages, the last of its divisions, are each embedded by themselves.
+        """Yield sums of each text whose passages, the last of its divisions, are each embedded by themselves.
 
         A passage is read after the headings `above` it, whose tokens count for nothing, unless the model was trained
         to embed, the method reads half of whatever stands there, or they would cut the passage. Sentences, the first of
@@ -341,7 +341,7 @@ class Encoder:
 def _ahead(
     plan: Callable[..., list[TextPlan]], runs: Iterator[tuple[int, list[str]]]
 ) -> Iterator[tuple[int, list[str], list[TextPlan]]]:
-    """Chunks and their plans, one of which is always in the making."""
+    """Yield chunks and their plans, one of which is always in the making."""
     waiting: deque[tuple[int, list[str], Future[list[TextPlan]]]] = deque()
     with ThreadPoolExecutor(1) as beside:
         for first, chunk in runs:
@@ -375,7 +375,7 @@ def _divisions(plan: TextPlan, passages: list[tuple[int, int]], kinds: Seq[int])
 
 
 def _ignore_tokens_before(start: int, plan: TextPlan, wordings: int) -> TextPlan:
-    """A plan in which the characters before `start` are read, and their tokens count for nothing."""
+    """Return a plan in which the characters before `start` are read, and their tokens count for nothing."""
     if not start:
         return plan
     kept: list[Window | LazyWindow] = []
@@ -393,7 +393,7 @@ def _ignore_tokens_before(start: int, plan: TextPlan, wordings: int) -> TextPlan
 
 
 def repeated_tokens(window: Window | LazyWindow, repetition: Repetition | None) -> int:
-    """Tokens of all pieces of a text, which run besides its own sequence."""
+    """Return tokens of all pieces of a text, which run besides its own sequence."""
     if repetition is None or repetition.piece is None:
         return 0
     sequence = window.sequence

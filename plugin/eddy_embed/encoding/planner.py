@@ -118,7 +118,7 @@ def _counted(sequence: TokenSequence, begins: Ints, low: int, high: int) -> Ints
 
 
 def _begins(sequence: TokenSequence, text: str) -> Ints:
-    """First visible character of each text token, its first character if it has none, shape (tokens,)."""
+    """Return first visible character of each text token, its first character if it has none, shape (tokens,)."""
     starts, ends = sequence.starts[sequence.text], sequence.ends[sequence.text]
     if len(starts) == 0:
         return starts
@@ -239,7 +239,7 @@ class Planner:
         ]
 
     def lengths(self, texts: Seq[str], role: TextRole) -> list[int]:
-        """Tokens of the sequence that each text would be if no length were too long, in its longest wording."""
+        """Return tokens of the sequence that each text would be if no length were too long, in its longest wording."""
         spans = [self._sentences(text)[0] if self.layout.needs_sentences else None for text in texts]
         wordings = [self._worded(layout) for layout in self.layout.wordings]
         return [
@@ -248,7 +248,7 @@ class Planner:
         ]
 
     def cuts(self, text: str) -> bool:
-        """Whether the end of a document would be cut."""
+        """Return whether the end of a document would be cut."""
         return self.overflow == "truncate" and self.lengths([text], "document")[0] > self.max_length
 
     def _plan_wording(
@@ -335,7 +335,7 @@ class Planner:
     def _budget(
         self, text: str, role: TextRole, sequence: TokenSequence | None, whole: TokenOffsets, spans: Ints
     ) -> tuple[int, int]:
-        """Tokens that each copy of the text may take in a window, and the number of copies."""
+        """Return tokens that each copy of the text may take in a window, and the number of copies."""
         if sequence is None:
             # The beginning of the text has the same wording around it.
             begin = text[: max(int(whole.ends[min(SAMPLE, len(whole.ends)) - 1]), int(spans[0, 1]))]
@@ -346,7 +346,7 @@ class Planner:
         return (self.max_length - around) // copies, copies
 
     def _sentences(self, text: str) -> tuple[Ints, Ints]:
-        """Rows (start, end) of the sentences, shape (sentences, 2), and their levels as headings."""
+        """Return rows (start, end) of the sentences, shape (sentences, 2), and their levels as headings."""
         rows = [(sentence.start, sentence.end, sentence.level) for sentence in self.segmenter.sentences(text)]
         columns = np.array(rows, np.int64).reshape(-1, 3)
         return columns[:, :2], columns[:, 2]
@@ -414,7 +414,7 @@ class Planner:
 
 
 def _shared(wordings: list[TextPlan]) -> TextPlan:
-    """One plan out of those of several wordings, each of which has the same weight."""
+    """Return one plan out of those of several wordings, each of which has the same weight."""
     windows = []
     for plan in wordings:
         total = sum(window.count for window in plan.windows) * len(wordings)
@@ -424,5 +424,5 @@ def _shared(wordings: list[TextPlan]) -> TextPlan:
 
 
 def _within(spans: Ints, end: int) -> Ints:
-    """The sentences of the text up to a character, the last perhaps cut."""
+    """Return the sentences of the text up to a character, the last perhaps cut."""
     return np.minimum(spans[spans[:, 0] < end], end)

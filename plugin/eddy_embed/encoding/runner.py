@@ -52,7 +52,7 @@ class PooledSums:
 
     @classmethod
     def zero(cls, width: int, divisions: Seq[Ints]) -> PooledSums:
-        """Sums of nothing, for divisions of shape (spans, 2)."""
+        """Return sums of nothing, for divisions of shape (spans, 2)."""
         return cls(
             document=np.zeros(width),
             parts=[np.zeros((len(spans), width)) for spans in divisions],
@@ -63,7 +63,7 @@ class PooledSums:
 
     @classmethod
     def of_pieces(cls, pieces: Seq[PooledSums], tokens: Ints) -> PooledSums:
-        """Sums of a text out of those of its pieces, which have so many tokens, shape (pieces,).
+        """Return sums of a text out of those of its pieces, which have so many tokens, shape (pieces,).
 
         Its last division are the pieces, the others theirs.
         """
@@ -155,7 +155,7 @@ class Runner:
         return self._readout.half
 
     def at_layers(self, layers: tuple[int, ...]) -> Runner:
-        """The same runner, reading the states of several layers side by side out of each pass.
+        """Return the same runner, reading the states of several layers side by side out of each pass.
 
         Raises:
             InvalidParameter: A layer is above the host's exit, or the method copies states at its exit, or weighs them
@@ -201,7 +201,7 @@ class Runner:
     def _passes(
         self, windows: list[tuple[int, Window | LazyWindow]], divisions: Seq[Seq[Ints]], role: TextRole
     ) -> Iterator[tuple[list[tuple[int, Window]], list[_Read]]]:
-        """The windows of each pass with what they read; an NVIDIA device computes the next pass meanwhile."""
+        """Yield the windows of each pass with what they read; an NVIDIA device computes the next pass meanwhile."""
 
         def run_together(members: list[tuple[int, Window]]) -> list[_Read]:
             return self._pass([window for _, window in members], [divisions[owner] for owner, _ in members], role)
@@ -236,7 +236,7 @@ class Runner:
     def _states(
         self, sequences: list[TokenSequence], reads: list[PoolingIndex], role: TextRole
     ) -> tuple[torch.Tensor, Ints]:
-        """The states that are read, and the index in them of each sequence's position 0."""
+        """Return the states that are read, and the index in them of each sequence's position 0."""
         refiner = self._refiner
         if refiner is None:
             hidden, packed = self.hidden(sequences, role)
@@ -254,7 +254,7 @@ class Runner:
     def hidden(
         self, sequences: list[TokenSequence], role: TextRole, watcher: AttentionRecorder | None = None
     ) -> tuple[torch.Tensor, Packed]:
-        """States of all tokens before any readout, shape (tokens, layers * width), and the packed tokens.
+        """Return states of all tokens before any readout, shape (tokens, layers * width), and the packed tokens.
 
         Layers that are averaged only after they are pooled stand side by side.
         """

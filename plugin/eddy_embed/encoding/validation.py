@@ -74,7 +74,7 @@ def refuse_unknown(
 
 
 def torch_name(value: Any) -> Any:
-    """The name of a torch device or dtype; everything else as it is."""
+    """Return the name of a torch device or dtype; everything else as it is."""
     return str(value).removeprefix("torch.") if type(value).__module__ == "torch" else value
 
 
@@ -109,7 +109,7 @@ def check_kind(name: str, value: Any, kinds: Any, wanted: str) -> None:
 
 
 def checked_role(role: TextRole) -> TextRole:
-    """The role of a text, or InvalidParameter with the choices."""
+    """Return the role of a text, or InvalidParameter with the choices."""
     if role not in get_args(TextRole):
         raise InvalidParameter(f"role={role!r} is unknown; choose one of {', '.join(get_args(TextRole))}")
     return role

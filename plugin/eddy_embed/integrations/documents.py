@@ -26,7 +26,7 @@ _SOURCE_KEYS = ("file_path", "source", "url")
 
 
 def document_identity(document_id: str | None, metadata: Mapping[str, Any]) -> str:
-    """What a document is called between runs: its id, else the place that its metadata say it was read from.
+    """Return what a document is called between runs: its id, else the place that its metadata say it was read from.
 
     Where that is unknown too, nothing: then its text alone tells it from others.
     """
@@ -34,7 +34,7 @@ def document_identity(document_id: str | None, metadata: Mapping[str, Any]) -> s
 
 
 def is_random(document_id: str) -> bool:
-    """Whether an id was drawn at random, as a framework does for a document that was given none."""
+    """Return whether an id was drawn at random, as a framework does for a document that was given none."""
     try:
         return uuid.UUID(document_id).version == 4
     except ValueError:
@@ -44,7 +44,7 @@ def is_random(document_id: str) -> bool:
 def passage_id(
     identity: str, text: str, copy: int, start: int, end: int, fingerprint: str, late: bool, part: str = "passages"
 ) -> str:
-    """Identifier of one passage, in UUID form, which every vector store takes.
+    """Return identifier of one passage, in UUID form, which every vector store takes.
 
     All that decides the vector is in it, the whole document included, since a passage's vector depends on what stands
     around it: a store that keeps the old row of a known id keeps a right one.
@@ -82,7 +82,7 @@ _BETWEEN = "\n"
 
 
 def page_name(metadata: Mapping[str, Any]) -> str:
-    """The file and the page that metadata name, for messages; "" if they name no file."""
+    """Return the file and the page that metadata name, for messages; "" if they name no file."""
     file = _file_of(metadata)
     page = f", page {metadata[LABEL]}" if file and LABEL in metadata else ""
     return file + page
@@ -93,7 +93,7 @@ def _file_of(metadata: Mapping[str, Any]) -> str:
 
 
 def pages_by_file(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
-    """The file of each group of pages, and their numbers; a document that is no page has a group and no file."""
+    """Return the file of each group of pages, and their numbers; a document that is no page has a group and no file."""
     found: dict[str | int, list[int]] = {}
     for number, metadata in enumerate(metadatas):
         file = _file_of(metadata)
@@ -110,7 +110,7 @@ def pages_by_file(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, lis
 
 
 def joined_pages(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
-    """The text of a file, and the metadata that all its pages share, with where each of them begins."""
+    """Return the text of a file, and the metadata that all its pages share, with where each of them begins."""
     texts = [text.lstrip("\r\n\f").rstrip() for text in texts]
     starts = accumulate((len(text) + len(_BETWEEN) for text in texts[:-1]), initial=0)
     first, *others = metadatas
@@ -132,7 +132,7 @@ class Pages:
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> Pages:
-        """Page numbers in a document's metadata."""
+        """Return page numbers in a document's metadata."""
         pages = json.loads(metadata.get(PAGES, "[]"))
         return cls(tuple(start for start, _ in pages), tuple(label for _, label in pages))
 
@@ -185,7 +185,7 @@ def warn_of_blank(names: Sequence[str], total: int, made: str, what: str = "docu
 
 
 def filled(texts: Iterable[str]) -> list[str]:
-    """Texts for a framework that asks for a vector of each: a full stop in place of each that is blank.
+    """Return texts for a framework that asks for a vector of each: a full stop in place of each that is blank.
 
     A blank text has no token that could be read, in a layout without a prompt not even one.
     """

@@ -152,7 +152,7 @@ class HttpGuard:
 
 
 def _hostname(host: str) -> str:
-    """The name in a Host header, which may hold neither user information nor a path; "" for none."""
+    """Return the name in a Host header, which may hold neither user information nor a path; "" for none."""
     with suppress(ValueError):
         parts = urlsplit(f"//{host}")
         return parts.hostname or "" if parts.netloc == host and "@" not in host else ""

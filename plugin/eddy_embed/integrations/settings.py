@@ -62,7 +62,7 @@ class EmbedderSettings(BaseModel):
 
     @classmethod
     def of(cls: type[_S], owner: str, given: Mapping[str, Any], *, without: frozenset[str] = frozenset()) -> _S:
-        """The settings that another class was given under their names; `without`: those that it does not take.
+        """Return the settings that another class was given under their names; `without`: those that it does not take.
 
         Raises:
             InvalidParameter: A name is unknown to that class, or as for the class itself.
@@ -71,17 +71,17 @@ class EmbedderSettings(BaseModel):
         return cls(**_plain_values(owner, given))
 
     def arguments(self) -> dict[str, Any]:
-        """Arguments of `Embedder` beside the model and the bar, without those that are None."""
+        """Return arguments of `Embedder` beside the model and the bar, without those that are None."""
         given = ((name, getattr(self, name)) for name in ENGINE_SETTINGS)
         return {name: value for name, value in given if value is not None}
 
     def stored(self) -> dict[str, Any]:
-        """What is kept beside vectors: settings that are not None, without those of a process."""
+        """Return what is kept beside vectors: settings that are not None, without those of a process."""
         values = {"model_name": self.model_name, **self.arguments()}
         return {name: value for name, value in values.items() if name not in PROCESS_SETTINGS}
 
     def key(self, **changed: Any) -> str:
-        """Text that is equal for settings that ask for the same embedder, with other values for some of them."""
+        """Return text that is equal for settings that ask for the same embedder, with other values for some of them."""
         # Checked or not, it is the same embedder.
         values = {name: value for name, value in {**self.arguments(), **changed}.items() if name != "check"}
         fields = EmbedderSettings.model_fields

@@ -87,7 +87,7 @@ class EmbedderOwner(EmbedderSettings):
 
     @staticmethod
     def _text_of(document: Any) -> str:
-        """The text of one of the framework's documents."""
+        """Return the text of one of the framework's documents."""
         raise NotImplementedError
 
     def _state(self) -> dict[str, Any]:
@@ -266,7 +266,7 @@ async def in_worker(function: Callable[..., _T], *arguments: Any) -> _T:
 
 
 def live_error(owner: str, model_name: str, parameter: str = "model_name") -> str:
-    """The message for a live model where only a configuration will do."""
+    """Return the message for a live model where only a configuration will do."""
     return (
         f"{model_name!r} is a live model: it cannot be copied to another process or rebuilt from a configuration. Name "
         f"the model instead, {owner}({parameter}=...), or call {owner}.from_model in the other process"
@@ -275,7 +275,7 @@ def live_error(owner: str, model_name: str, parameter: str = "model_name") -> st
 
 
 def _version(path: str | None) -> list[Any] | None:
-    """A file's name and state: fitted again under the same name, it makes another embedder."""
+    """Return a file's name and state: fitted again under the same name, it makes another embedder."""
     if path is None or not os.path.exists(path):
         return None if path is None else [path]
     state = os.stat(path)
@@ -289,7 +289,7 @@ _O = TypeVar("_O", bound="RerankerOwner")
 
 
 def open_reranker(model: Any, **settings: Any) -> Reranker:
-    """A reranker as it is, or that of a model and these arguments of `Reranker`.
+    """Return a reranker as it is, or that of a model and these arguments of `Reranker`.
 
     Of a named model, it is the same object as long as somebody holds it.
 
@@ -384,7 +384,7 @@ _known: weakref.WeakKeyDictionary[Embedder, tuple[float, float]] = weakref.WeakK
 
 
 def unrelated_cosines(embedder: Embedder) -> tuple[float, float]:
-    """Mean and standard deviation of the cosines of queries with documents about other things.
+    """Return mean and standard deviation of the cosines of queries with documents about other things.
 
     Of general text, which is read when this is first asked for of a model and method; then kept in the cache.
     """

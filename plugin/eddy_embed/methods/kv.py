@@ -104,7 +104,7 @@ def reroute(
 
 
 def with_layers(method: Method, layers: tuple[int, ...]) -> Method:
-    """A method whose layers were to be found, with those that were."""
+    """Return a method whose layers were to be found, with those that were."""
     assert method.reroute is not None
     named = {"layers": _ranges(layers)}
     terms = [
@@ -156,7 +156,7 @@ class Proposal:
 
 
 def clear_minima(dimensions: Sequence[float]) -> tuple[int, ...]:
-    """States whose dimension is a tenth or more below the neighbouring maxima on both sides.
+    """Return states whose dimension is a tenth or more below the neighbouring maxima on both sides.
 
     A neighbouring maximum is the highest state before the curve falls below the minimum again, so that a small bump
     on the way down divides nothing. States without an estimate (NaN) are passed over.
@@ -177,7 +177,7 @@ def clear_minima(dimensions: Sequence[float]) -> tuple[int, ...]:
 
 
 def propose(dimensions: Sequence[float], width: int | None = None) -> Proposal:
-    """The layers to re-route.
+    """Return the layers to re-route.
 
     One clear minimum h[l]: states l .. min(L, l + floor(0.1 L)) (equation 4). Otherwise: the states behind the first
     floor(0.2 L) layers with a dimension of at most 1.1 times their lowest. Re-routed is the layer whose input is the
@@ -214,12 +214,12 @@ def propose(dimensions: Sequence[float], width: int | None = None) -> Proposal:
 
 
 def _tower(values: list[float], above: float) -> float:
-    """The highest of the values up to the first that is not above; -inf where there is none before it."""
+    """Return the highest of the values up to the first that is not above; -inf where there is none before it."""
     return max(takewhile(lambda value: value > above, values), default=-math.inf)
 
 
 def _ranges(layers: tuple[int, ...]) -> tuple[int, int] | int | str:
-    """Layers as the parameter of `kv`: a number, a range, or a list of both."""
+    """Return layers as the parameter of `kv`: a number, a range, or a list of both."""
     # Layers that follow each other are as far from their places.
     places = groupby(enumerate(layers), lambda pair: pair[1] - pair[0])
     runs = [[layer for _, layer in run] for _, run in places]
@@ -254,7 +254,7 @@ def neighbours(points: Doubles) -> Doubles:
 
 
 def intrinsic_dimension(points: NDArray[Any]) -> float:
-    """Intrinsic dimension of points.
+    """Return intrinsic dimension of points.
 
     The ratios mu = r2/r1 of the distances to the second and the first neighbour follow F(mu) = 1 - mu^-d where the
     density is even (equation 5); d is the slope of -log(1 - F) over log mu, fitted through the origin.

@@ -112,7 +112,7 @@ class Method:
         return Method(**chosen, decides=decides, terms=self.terms + other.terms if self.terms and other.terms else ())
 
     def _laid_out(self, own: Layout, theirs: Layout, other: Method) -> tuple[Layout, list[str]]:
-        """Both layouts in one, and the parts that both choose."""
+        """Return both layouts in one, and the parts that both choose."""
         if type(own) is not Layout or type(theirs) is not Layout:
             return own, ["layout"]
         if both := [part for part in own.chosen if part in theirs.chosen]:
@@ -123,7 +123,7 @@ class Method:
             raise IncompatibleMethods(f"{self} and {other} do not go together: {error}") from error
 
     def __str__(self) -> str:
-        """The text form, `name:key=value+name`, which `eddy_embed.methods.parse` reads back."""
+        """Return the text form, `name:key=value+name`, which `eddy_embed.methods.parse` reads back."""
         return print_terms(self.terms) if self.terms else repr(self)
 
     @property
@@ -169,7 +169,7 @@ def _class_of(part: object) -> dict[str, str]:
 
 
 def print_terms(terms: tuple[MethodTerm, ...]) -> str:
-    """Terms as text."""
+    """Return terms as text."""
     printed = []
     for term in terms:
         parameters = ",".join(f"{key}={_print(value)}" for key, value in term.parameters)

@@ -81,7 +81,7 @@ def truncate(dims: int | None = None) -> Method:
 
 
 def post_method(post: Post) -> Method:
-    """The method that asks for this post-processing."""
+    """Return the method that asks for this post-processing."""
     cut = truncate(post.keep)
     if not post.learns:
         return cut
@@ -95,7 +95,7 @@ def post_method(post: Post) -> Method:
 
 
 def with_post(method: Method, post: Post | None) -> Method:
-    """The same method with other post-processing, or with none."""
+    """Return the same method with other post-processing, or with none."""
     terms = tuple(term for term in method.terms if build_term(term).post is None)
     if post is not None and method.terms:
         terms += post_method(post).terms

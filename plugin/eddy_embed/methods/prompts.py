@@ -119,7 +119,7 @@ def echo(preset: str = "rewrite", exit: int | None = -1, k: int = 2) -> Method:
 
 
 def _repeated(template: str, k: int) -> str:
-    """A wording of two copies with k copies."""
+    """Return a wording of two copies with k copies."""
     before, between, after = template.split("{text}")
     return before + "{text}" + f"{between}{{text}}" * (k - 1) + after
 

@@ -55,7 +55,7 @@ _A_SECOND = 4e11
 
 
 def default_layers(backbone: Backbone) -> tuple[int, ...]:
-    """The layers that KV-Embedding re-routes on a backbone; InvalidParameter if none are published for it."""
+    """Return the layers that KV-Embedding re-routes on a backbone; InvalidParameter if none are published for it."""
     shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
     if shape not in _KV_LAYERS:
         operations = 24 * backbone.layers * backbone.hidden**2 * _TOKENS
@@ -98,7 +98,7 @@ def _keys(methods: list[str], backbone: Backbone) -> list[_KEY]:
 
 
 def resolve(method: Method, backbone: Backbone) -> Method:
-    """The same method with every default that depends on the backbone filled in.
+    """Return the same method with every default that depends on the backbone filled in.
 
     Raises:
         InvalidParameter: The method names layers that the backbone does not have, or has no effect on it.
@@ -134,7 +134,7 @@ def resolve(method: Method, backbone: Backbone) -> Method:
 
 
 def last_layer(method: Method, backbone: Backbone) -> int:
-    """The last layer of a model that runs, also to measure it, for a resolved method."""
+    """Return the last layer of a model that runs, also to measure it, for a resolved method."""
     return backbone.layers if method.measures_model else method.exit_layer
 
 
@@ -144,7 +144,7 @@ def read_as_plain(method: Method) -> Method:
 
 
 def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
-    """The readout with its pooling filled in: what the model was trained with, or the mean.
+    """Return the readout with its pooling filled in: what the model was trained with, or the mean.
 
     An embedding model's mean covers its whole sequence except placeholders, but with a wording of the method's own it
     covers what the method's mean covers.

@@ -138,7 +138,7 @@ def fast() -> Method:
 
 
 def entry_for(backbone: Backbone) -> ModelRecommendation:
-    """What is recommended for a model: its training's pooling, its own entry, or the generic one."""
+    """Return what is recommended for a model: its training's pooling, its own entry, or the generic one."""
     if backbone.pooling is not None:
         return _TRAINED
     shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
@@ -146,7 +146,7 @@ def entry_for(backbone: Backbone) -> ModelRecommendation:
 
 
 def with_recommended(method: Method, use: str, backbone: Backbone) -> Method:
-    """A method with the one recommended for a use of a model in place of the name that stands for it.
+    """Return a method with the one recommended for a use of a model in place of the name that stands for it.
 
     Raises:
         IncompatibleMethods: What that name was joined to does not go with that one.

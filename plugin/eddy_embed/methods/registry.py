@@ -67,7 +67,7 @@ def register(function: _F) -> _F:
 
 
 def names() -> list[str]:
-    """Names of the methods: registered ones, then those that installed packages offer."""
+    """Return names of the methods: registered ones, then those that installed packages offer."""
     return [*_REGISTRY, *(name for name in _offered() if name not in _REGISTRY)]
 
 
@@ -79,7 +79,7 @@ def describe(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def build_term(term: MethodTerm) -> Method:
-    """The method that a term names; UnknownMethod or InvalidParameter if it is wrong."""
+    """Return the method that a term names; UnknownMethod or InvalidParameter if it is wrong."""
     function = _lookup(term.name)
     signature = inspect.signature(function).parameters
     given = dict(term.parameters)
@@ -133,14 +133,14 @@ def _load(point: EntryPoint) -> None:
 
 
 def build(function: Callable[..., Method], given: dict[str, Any], **parts: Any) -> Method:
-    """A method with the term that makes it again: its function's name and what differs from the defaults."""
+    """Return a method with the term that makes it again: its function's name and what differs from the defaults."""
     defaults = inspect.signature(function).parameters
     changed = tuple((key, given[key]) for key in defaults if given[key] != defaults[key].default)
     return Method(**parts, terms=(MethodTerm(function.__name__, changed),))
 
 
 def parse(text: str) -> Method:
-    """A method from its text form, such as `htp:range=1-7,exit=-2`.
+    """Return a method from its text form, such as `htp:range=1-7,exit=-2`.
 
     Raises:
         UnknownMethod: No method has that name.

@@ -68,7 +68,7 @@ def methods_on(family: str) -> str:
 
 
 def is_encoder(family: str) -> bool:
-    """Whether a family is known to read in both directions."""
+    """Return whether a family is known to read in both directions."""
     return _name(family) in ENCODERS
 
 

@@ -22,7 +22,7 @@ def check_numbers(device: str | None, dtype: str) -> None:
 
 
 def usable_device(device: str) -> str:
-    """The device, if torch can use it here; refuse it with InvalidParameter if not."""
+    """Return the device, if torch can use it here; refuse it with InvalidParameter if not."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, ValueError) as error:
@@ -31,7 +31,7 @@ def usable_device(device: str) -> str:
 
 
 def best_device() -> str:
-    """An accelerator if there is one, else the processor."""
+    """Return an accelerator if there is one, else the processor."""
     if torch.cuda.is_available():
         return "cuda"
     return "mps" if torch.backends.mps.is_available() else "cpu"
@@ -60,7 +60,7 @@ def resolve_dtype(name: str, device: str, own: Any) -> Any:
 
 
 def to_device(values: NDArray[Any] | torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Values on a device, without waiting for what an NVIDIA device has in hand."""
+    """Return values on a device, without waiting for what an NVIDIA device has in hand."""
     tensor = torch.from_numpy(values) if isinstance(values, np.ndarray) else values
     if device.type != "cuda" or tensor.device == device:
         return tensor.to(device)
@@ -68,7 +68,7 @@ def to_device(values: NDArray[Any] | torch.Tensor, device: torch.device) -> torc
 
 
 def to_processor(tensor: torch.Tensor) -> tuple[NDArray[Any], torch.Event | None]:
-    """A tensor's values, and the event after which they are there; None: now."""
+    """Return a tensor's values, and the event after which they are there; None: now."""
     if tensor.device.type != "cuda":
         return tensor.cpu().numpy(), None
     values, event = tensor.to("cpu", non_blocking=True), torch.Event(tensor.device)

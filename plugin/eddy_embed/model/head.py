@@ -72,7 +72,7 @@ class LanguageModelHead:
             _given.reset(token)
 
     def log_probabilities(self, states: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-        """Log-probability of a token after each state, float32, shape (rows,); states of shape (rows, width)."""
+        """Return log-probability of a token after each state, float32, shape (rows,); states of shape (rows, width)."""
         found, rows = [], max(VALUES // int(self._view.config.vocab_size), 1)
         for part, following in zip(torch.split(states, rows), torch.split(ids, rows), strict=True):
             scores = self.scores(part).float()

@@ -74,7 +74,7 @@ class PassState:
     ran: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RUNS, 0))
 
     def watches(self, layer: int) -> bool:
-        """Whether the watcher is shown a layer's attention."""
+        """Return whether the watcher is shown a layer's attention."""
         return self.watcher is not None and (not self.watcher.last_layer_only or layer == len(self.specs or ()))
 
     def capture(self, layer: int, states: torch.Tensor) -> None:
@@ -90,7 +90,7 @@ class PassState:
             raise PassEnded
 
     def side_by_side(self, layers: tuple[int, ...]) -> torch.Tensor:
-        """States of some layers, shape (tokens, layers * width)."""
+        """Return states of some layers, shape (tokens, layers * width)."""
         states = [self.captured[layer] for layer in layers]
         return states[0] if len(states) == 1 else torch.cat([h.to(states[0].device) for h in states], dim=-1)
 
@@ -158,7 +158,7 @@ def _attention(
 def _next_layer(
     call: PassState, name: str, spec: AttentionSpec, device: DeviceInfo
 ) -> tuple[int, KernelChoice, ExtraKeyValues | None, Angles | None]:
-    """Number, kernels, extra entries and rotary angles of the layer whose attention comes next in a pass."""
+    """Return number, kernels, extra entries and rotary angles of the layer whose attention comes next in a pass."""
     layer = len(call.declared_specs) + 1
     if call.specs is not None and (layer > len(call.specs) or call.specs[layer - 1] != spec):
         raise InterventionDidNotRun(f"attention {layer} of {name} is not as it was at load")
@@ -178,12 +178,12 @@ def _next_layer(
 
 
 def _longest(groups: list[Group]) -> int:
-    """Tokens of the longest sequence."""
+    """Return tokens of the longest sequence."""
     return max(members.longest for members in groups)
 
 
 def _checked_bias(module: nn.Module, bias: torch.Tensor, groups: list[Group], causal: bool) -> torch.Tensor:
-    """A bias by distance (`by_distance`), shape (heads, 2n - 1) for the n tokens of the longest sequence."""
+    """Return a bias by distance (`by_distance`), shape (heads, 2n - 1) for the n tokens of the longest sequence."""
     longest = _longest(groups)
     if causal or tuple(bias.shape[:1] + bias.shape[2:]) != (1, 1, 2 * longest - 1):
         raise UnsupportedModel(
@@ -194,7 +194,7 @@ def _checked_bias(module: nn.Module, bias: torch.Tensor, groups: list[Group], ca
 
 
 def _rebased_entries() -> int:
-    """How many entries the current pass moves to positions -1, -2 ..."""
+    """Return how many entries the current pass moves to positions -1, -2 ..."""
     call = current.get()
     return 0 if call is None or call.reroute is None or not call.reroute.rebase else call.reroute.entries
 
@@ -252,13 +252,13 @@ def _enter(index: int) -> Any:
 
 
 def hidden_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:
-    """The states that a layer is called with."""
+    """Return the states that a layer is called with."""
     hidden: torch.Tensor = args[0] if args else kwargs["hidden_states"]
     return hidden
 
 
 def _given(call: PassState, embeddings: Any) -> Angles | None:
-    """The angles that a layer was given, among those computed in this pass: a model may have several kinds."""
+    """Return the angles that a layer was given, among those computed in this pass: a model may have several kinds."""
     for angles in call.computed_angles if isinstance(embeddings, tuple) else ():
         if angles.cos is embeddings[0]:
             return Angles(*(x.flatten(0, -2) for x in (angles.cos, angles.sin, angles.back_cos, angles.back_sin)))

@@ -129,11 +129,11 @@ class ModelView:
         return sum(tensor.numel() * tensor.element_size() for _, tensor in self.tensors())
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Names and tensors of the view, each tensor once."""
+        """Yield names and tensors of the view, each tensor once."""
         yield from named_tensors(self._view)
 
     def weights(self) -> Iterator[tuple[str, torch.Tensor | PackedWeight]]:
-        """What decides hidden states, whether it is packed or not: `tensors`, but packed matrices as modules."""
+        """Yield what decides hidden states, whether it is packed or not: `tensors`, but packed matrices as modules."""
         packed = {name: module for name, module in self._view.named_modules() if isinstance(module, PackedWeight)}
         for name, tensor in self.tensors():
             parent, _, last = name.rpartition(".")
@@ -161,7 +161,7 @@ class ModelView:
         watcher: AttentionRecorder | None = None,
         rows: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Hidden states at the exit layer, or at several layers up to it.
+        """Return hidden states at the exit layer, or at several layers up to it.
 
         Args:
             packed: The sequences.
@@ -262,7 +262,7 @@ class ModelView:
             )
 
     def _softmax_found(self) -> bool:
-        """Whether the softmax of every layer's attention is found."""
+        """Return whether the softmax of every layer's attention is found."""
         call = PassState([], factor=1.0)
         self._forward(pack([without_placeholders(self._trial_ids(TRIED))]), call)
         return call.ran["softmax"] == self.kept
@@ -279,13 +279,13 @@ class ModelView:
         return self._kernels[key]
 
     def _trial_ids(self, length: int) -> Ints:
-        """Token ids without that of padding, to which RoBERTa gives no position of its own."""
+        """Return token ids without that of padding, to which RoBERTa gives no position of its own."""
         padding = getattr(self._view.config, "pad_token_id", None)
         ids = np.arange(length, dtype=np.int64) * 7919 % (int(self._view.config.vocab_size) - (padding is not None))
         return ids if padding is None else ids + (ids >= padding)
 
     def _last(self, wanted: tuple[int, ...], watcher: AttentionRecorder | None = None) -> int | None:
-        """The layer behind which a pass may end that reads the states `wanted`, None for a whole pass."""
+        """Return the layer behind which a pass may end that reads the states `wanted`, None for a whole pass."""
         return max(wanted) if watcher is None and max(wanted) < self.kept else None
 
     def _forward(self, packed: Packed, call: PassState, counted: bool = True) -> None:

@@ -28,7 +28,7 @@ class MappedFile:
         self._bytes = mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def tensor(self, start: int, size: int) -> torch.Tensor:
-        """Some of the bytes, uint8, shape (size,); they must not be written to."""
+        """Return some of the bytes, uint8, shape (size,); they must not be written to."""
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="The given buffer is not writable")
             return torch.frombuffer(self._bytes, dtype=torch.uint8, count=size, offset=start)

@@ -32,7 +32,7 @@ class BlockFormat:
     fill: Callable[[Tensor, Tensor], None]
 
     def row_bytes(self, width: int) -> int:
-        """Bytes of a row of so many values.
+        """Return bytes of a row of so many values.
 
         Raises:
             ValueError: The row is no whole number of blocks.
@@ -42,7 +42,7 @@ class BlockFormat:
         return width // self.values * self.bytes
 
     def unpack(self, raw: Tensor, out: Tensor | None = None) -> Tensor:
-        """Values of rows, float32 of shape (rows, width).
+        """Return values of rows, float32 of shape (rows, width).
 
         Args:
             raw: Bytes of the rows, contiguous, shape (rows, bytes of a row).
@@ -58,7 +58,7 @@ class BlockFormat:
 
 
 def _half(blocks: Tensor, at: int) -> Tensor:
-    """A number in float16 at a byte of each block, in float32, shape (blocks, 1)."""
+    """Return a number in float16 at a byte of each block, in float32, shape (blocks, 1)."""
     return blocks[:, at : at + 2].view(torch.float16).float()
 
 
@@ -71,14 +71,14 @@ def _spread(codes: Tensor, bits: int, out: Tensor) -> None:
 
 
 def _fields(codes: Tensor, bits: int) -> Tensor:
-    """The fields of `bits` bits of bytes (blocks, groups, n), in the order of `_spread`, (blocks, values)."""
+    """Return the fields of `bits` bits of bytes (blocks, groups, n), in the order of `_spread`, (blocks, values)."""
     out = codes.new_empty((*codes.shape[:2], 8 // bits, codes.shape[2]))
     _spread(codes, bits, out)
     return out.flatten(1)
 
 
 def _signed(codes: Tensor, offset: int) -> Tensor:
-    """Bytes less an offset, as signed ones, in place."""
+    """Return bytes less an offset, as signed ones, in place."""
     return codes.sub_(offset).view(torch.int8)
 
 
@@ -112,7 +112,7 @@ def _fifth_bits(device: torch.device) -> Tensor:
 
 
 def _five_bits(blocks: Tensor, high: int) -> Tensor:
-    """Codes of 5 bits, the fifth ones in four bytes of a block, (blocks, 32)."""
+    """Return codes of 5 bits, the fifth ones in four bytes of a block, (blocks, 32)."""
     fifth = _fifth_bits(blocks.device).index_select(0, blocks[:, high : high + 4].reshape(-1).int())
     return _fields(blocks[:, None, high + 4 :], 4).bitwise_or_(fifth.view(torch.uint8).view(-1, 32))
 
@@ -167,7 +167,7 @@ def _mxfp4(blocks: Tensor, out: Tensor) -> None:
 
 
 def _six_bits(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Scales and minima of the 8 groups of Q4_K and Q5_K, with the block's own factors, each (blocks, 8)."""
+    """Return scales and minima of the 8 groups of Q4_K and Q5_K, with the block's own factors, each (blocks, 8)."""
     low, lowest, both = blocks[:, 4:16].reshape(-1, 3, 4).unbind(1)
     scales = torch.cat([low & 63, (both & 15) | ((low >> 2) & 48)], 1)
     minima = torch.cat([lowest & 63, (both >> 4) | ((lowest >> 2) & 48)], 1)
@@ -304,11 +304,11 @@ class PackedWeight(nn.Module):
         return self._unpacked(slice(None)).to(self.zero.dtype)
 
     def unpacked_rows(self, ids: Tensor) -> Tensor:
-        """Some rows, shape (ids, width)."""
+        """Return some rows, shape (ids, width)."""
         return self._unpacked(ids).to(self.zero.dtype)
 
     def values_at(self, index: Tensor) -> Tensor:
-        """Values at places of the matrix's rows one behind the other, shape (places,)."""
+        """Return values at places of the matrix's rows one behind the other, shape (places,)."""
         rows, places = index.to(self.raw.device) // self.width, index.to(self.raw.device) % self.width
         size = self.kind.values
         rows = rows if self.order is None else self.order[rows]
@@ -317,7 +317,7 @@ class PackedWeight(nn.Module):
         return values[torch.arange(len(values), device=values.device), places % size].to(self.zero.dtype)
 
     def multiply(self, states: Tensor, begin: int = 0, end: int | None = None) -> Tensor:
-        """Products of states (tokens, width) with the rows from `begin` to `end`, shape (tokens, rows)."""
+        """Return products of states (tokens, width) with the rows from `begin` to `end`, shape (tokens, rows)."""
         end = self.rows if end is None else end
         if self.left_out:
             return states.new_zeros((len(states), end - begin))
@@ -331,13 +331,13 @@ class PackedWeight(nn.Module):
         return out
 
     def _values(self, part: slice, dtype: torch.dtype) -> Tensor:
-        """Some of the rows, unpacked into memory that the next call writes to."""
+        """Return some of the rows, unpacked into memory that the next call writes to."""
         shape, device = (part.stop - part.start, self.width), self.raw.device
         values = self._unpacked(part, _memory.of(shape, torch.float32, device))
         return values if dtype == torch.float32 else _memory.of(shape, dtype, device).copy_(values)
 
     def _unpacked(self, rows: slice | Tensor, out: Tensor | None = None) -> Tensor:
-        """Some of the rows in float32, of a file that is the same before and after they are read."""
+        """Return some of the rows in float32, of a file that is the same before and after they are read."""
         if self.file is not None:  # the system ends a process that reads behind the end of a file that was cut short
             self.file.check()
         chosen = rows if self.order is None else self.order[rows]
@@ -348,7 +348,7 @@ class PackedWeight(nn.Module):
         return values
 
     def extra_repr(self) -> str:
-        """What `print` shows of the module."""
+        """Return what `print` shows of the module."""
         return f"{self.rows}, {self.width}, {self.kind.name}"
 
 
@@ -366,7 +366,7 @@ class PackedLinear(PackedWeight):
         return self.rows
 
     def forward(self, states: Tensor) -> Tensor:
-        """Shape (.., outputs), for states of shape (.., inputs)."""
+        """Return shape (.., outputs), for states of shape (.., inputs)."""
         if torch.is_grad_enabled() and states.requires_grad:  # the values are needed once more on the way back
             bias = None if self.bias is None else self.bias.to(states.dtype)
             return nn.functional.linear(states, self.weight.to(states.dtype), bias)
@@ -389,7 +389,7 @@ class PackedExperts(nn.Module):
         self.experts, self.gating = experts, gating
 
     def forward(self, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
-        """What a token's experts give, times their weights.
+        """Return what a token's experts give, times their weights.
 
         Args:
             hidden_states: Shape (tokens, width).
@@ -443,13 +443,13 @@ class PackedEmbedding(PackedWeight):
         return self.width
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Shape (.., width), for ids of shape (..)."""
+        """Return shape (.., width), for ids of shape (..)."""
         found = self.unpacked_rows(ids.reshape(-1)).view(*ids.shape, self.width)
         return found if self.scale is None else found * self.scale.to(found.dtype)
 
 
 def embeddings_at_distance(embedding: Any, most: int) -> Tensor:
-    """Token embeddings as they are stored, at most so many at equal distances, shape (tokens, width).
+    """Return token embeddings as they are stored, at most so many at equal distances, shape (tokens, width).
 
     A factor that the model multiplies them by is left out.
     """
@@ -462,7 +462,7 @@ def embeddings_at_distance(embedding: Any, most: int) -> Tensor:
 
 
 def _product(states: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The product by the library that multiplies dense weights here."""
+    """Return the product by the library that multiplies dense weights here."""
     fast = (
         slower_in_mkl() if states.dtype == torch.float32 else states.dtype == torch.bfloat16 and multiplies_bfloat16()
     )
@@ -478,7 +478,7 @@ class _Memory(threading.local):
         self.held: dict[tuple[torch.dtype, torch.device], Tensor] = {}
 
     def of(self, shape: tuple[int, int], dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Some of the memory, with whatever it holds."""
+        """Return some of the memory, with whatever it holds."""
         values = shape[0] * shape[1]
         held = self.held.get((dtype, device))
         if held is None or held.numel() < values:

@@ -61,7 +61,7 @@ def prepack(model: nn.Module) -> None:
 
 
 def prepacks() -> bool:
-    """Whether weights are kept in oneDNN's layout, as the variable EDDY_PREPACK says: 1, or 0 for no."""
+    """Return whether weights are kept in oneDNN's layout, as the variable EDDY_PREPACK says: 1, or 0 for no."""
     value = os.environ.get(PREPACK) or "1"
     if value not in ("0", "1"):
         raise InvalidParameter(f"{PREPACK}={value!r} is unknown; choose 1, or 0 for weights as the file has them")
@@ -78,13 +78,13 @@ def unpack(model: nn.Module) -> bool:
 
 
 def packed(model: nn.Module) -> list[nn.Linear]:
-    """The modules whose weights `prepack` rearranged."""
+    """Return the modules whose weights `prepack` rearranged."""
     modules = (module for module in model.modules() if type(module) is _Linear)
     return [module for module in modules if module.weight.is_mkldnn]
 
 
 def _packable(dtype: torch.dtype) -> bool:
-    """Whether oneDNN multiplies in a dtype here, and can say how it lays weights out."""
+    """Return whether oneDNN multiplies in a dtype here, and can say how it lays weights out."""
     if not (available() and hasattr(torch.ops.mkldnn, "_reorder_linear_weight")):
         return False
     if dtype == torch.bfloat16:
@@ -93,12 +93,12 @@ def _packable(dtype: torch.dtype) -> bool:
 
 
 def multiplies_bfloat16() -> bool:
-    """Whether the processor multiplies bfloat16 matrices itself (AVX512_BF16, which every one with AMX has)."""
+    """Return whether the processor multiplies bfloat16 matrices itself (AVX512_BF16, which every one with AMX has)."""
     return bool(torch.cpu._is_avx512_bf16_supported())
 
 
 def pad_rows(rows: int, device: torch.device) -> int:
-    """Rows of a pass, with padding that makes it faster and is not read."""
+    """Return rows of a pass, with padding that makes it faster and is not read."""
     if device.type != "cpu":
         return rows
     step = max(min(ROWS, _power(rows // FEW)), _power(rows // SHARE))
@@ -106,24 +106,24 @@ def pad_rows(rows: int, device: torch.device) -> int:
 
 
 def _power(number: int) -> int:
-    """The largest power of two up to a number, at least 1."""
+    """Return the largest power of two up to a number, at least 1."""
     return 1 << max(number, 1).bit_length() - 1
 
 
 @functools.cache
 def slower_in_mkl() -> bool:
-    """Whether torch would multiply with MKL, Intel's, on an AMD processor, and oneDNN is there."""
+    """Return whether torch would multiply with MKL, Intel's, on an AMD processor, and oneDNN is there."""
     return available() and vendor() == "AuthenticAMD"
 
 
 def available() -> bool:
-    """Whether this build of torch has both libraries."""
+    """Return whether this build of torch has both libraries."""
     both = torch.backends.mkl.is_available() and torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return both and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
 def vendor() -> str:
-    """The maker of the processor, as it names itself; "" if unknown."""
+    """Return the maker of the processor, as it names itself; "" if unknown."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8").splitlines()
         return next(line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id"))
@@ -132,7 +132,7 @@ def vendor() -> str:
 
 
 def _plain(module: nn.Module) -> bool:
-    """Whether a module holds its weight in a plain tensor on the processor, and its forward is not replaced."""
+    """Return whether a module holds its weight in a plain tensor on the processor, and its forward is not replaced."""
     weight = cast("torch.Tensor", module.weight)
     here = type(weight.data) is torch.Tensor and weight.device.type == "cpu" and weight.layout == torch.strided
     return here and weight.is_contiguous() and "forward" not in vars(module)
@@ -192,7 +192,7 @@ def _fused(module: Any, states: torch.Tensor) -> torch.Tensor:
 
 @torch.inference_mode()
 def _alike(module: nn.Module, weight: torch.Tensor) -> bool:
-    """Whether both give the same for a state of usual size, and for one so small that epsilon decides."""
+    """Return whether both give the same for a state of usual size, and for one so small that epsilon decides."""
     states = torch.linspace(-1, 1, weight.shape[-1], dtype=torch.float32).add(0.1).expand(2, -1)
     sizes = torch.tensor([[1.0], [_epsilon(module) ** 0.5]])
     states = (states * sizes).to(weight.device, weight.dtype)

@@ -111,13 +111,13 @@ def check_windows(name: str, specs: tuple[AttentionSpec, ...], kinds: list[str],
 
 
 def looks_ahead(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether states of the same first tokens, shape (tokens, width), depend on the tokens that follow."""
+    """Return whether states of the same first tokens, shape (tokens, width), depend on the tokens that follow."""
     # The passes have one shape and make the same roundings, in any dtype.
     return bool(torch.isfinite(one).all()) and not _difference(one, other) <= AHEAD
 
 
 def by_sdpa(view: Any, run: Callable[[], torch.Tensor], eager: torch.Tensor) -> torch.Tensor:
-    """The model's own states by its sdpa attention, or those by its eager one where it has no other.
+    """Return the model's own states by its sdpa attention, or those by its eager one where it has no other.
 
     Eager attention rounds its logits, sdpa does not: in bfloat16 the two are 0.063 apart on Qwen2.5 0.5B.
     """
@@ -131,7 +131,7 @@ def by_sdpa(view: Any, run: Callable[[], torch.Tensor], eager: torch.Tensor) -> 
 
 
 def depth_of_kinds(layers: nn.ModuleList, config: Any) -> int:
-    """How many layers have to run, two or more, until one of every kind has.
+    """Return how many layers have to run, two or more, until one of every kind has.
 
     Layers are of one kind if they are made of the same modules with the same settings, such as a window, wherever they
     stand.
@@ -193,7 +193,7 @@ def _difference(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 def state_difference(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> float:
-    """Relative difference of states, each shape (tokens, width); the median token's unless they are float32's.
+    """Return relative difference of states, each shape (tokens, width); the median token's unless they are float32's.
 
     Such rounding may choose another of two experts that are all but equally good for a token, or another of two
     neighbouring codes, and that token's state jumps. A fault shows in most tokens.

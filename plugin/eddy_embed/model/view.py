@@ -58,7 +58,7 @@ def trial(model: nn.Module) -> Iterator[None]:
 
 
 def describe(config: Any) -> Backbone:
-    """The shape of a model, from its configuration; refuse what is no causal language model's."""
+    """Return the shape of a model, from its configuration; refuse what is no causal language model's."""
     try:
         return Backbone(
             architecture=str(config.model_type),
@@ -138,7 +138,7 @@ _INCIDENTAL = re.compile(
 
 
 def relevant_config(config: Any, kept: int) -> dict[str, Any]:
-    """The entries of a configuration that decide the states of the `kept` layers that run, as plain values."""
+    """Return the entries of a configuration that decide the states of the `kept` layers that run, as plain values."""
     entries = {key: value for key, value in config.to_dict().items() if not _INCIDENTAL.fullmatch(key)}
     run = {key: value[:kept] if isinstance(value, list) else value for key, value in entries.items()}
     found: dict[str, Any] = json.loads(json.dumps(run, default=str))
@@ -146,7 +146,7 @@ def relevant_config(config: Any, kept: int) -> dict[str, Any]:
 
 
 def _window(config: Any) -> int:
-    """The longest sequence whose states do not depend on the lengths of others in the pass, in tokens.
+    """Return the longest sequence whose states do not depend on the lengths of others in the pass, in tokens.
 
     Models with "longrope" angles switch to others when a pass holds a sequence longer than their original window.
     """
@@ -159,7 +159,7 @@ def _window(config: Any) -> int:
 
 
 def text_model(base: Any) -> Any:
-    """The part of a model that reads text: all of it, or an encoder that shares its word embeddings."""
+    """Return the part of a model that reads text: all of it, or an encoder that shares its word embeddings."""
     encoder: Any = getattr(base, "encoder", None)
     if not hasattr(encoder, "get_input_embeddings"):
         return base
@@ -167,7 +167,7 @@ def text_model(base: Any) -> Any:
 
 
 def find_layers(base: Any) -> nn.ModuleList:
-    """The model's stack of layers: the one ModuleList as long as the configuration says."""
+    """Return the model's stack of layers: the one ModuleList as long as the configuration says."""
     wanted = int(base.config.num_hidden_layers)
     stacks: dict[str, nn.ModuleList] = {}
     for name, module in base.named_modules():
@@ -181,7 +181,7 @@ def find_layers(base: Any) -> nn.ModuleList:
 
 
 def modules_after_layers(parent: nn.Module, layers: nn.ModuleList, run: Callable[[], object]) -> set[str]:
-    """Names of a module's children that run after the last of its `layers` when `run` runs a pass."""
+    """Return names of a module's children that run after the last of its `layers` when `run` runs a pass."""
     ran: list[str] = []
     handles = [layers[-1].register_forward_hook(lambda *_: ran.append(""))]
     for name, child in parent.named_children():
@@ -208,7 +208,7 @@ def rows_of_positions(base: Any) -> Iterator[list[int]]:
 
 
 def spread_of(embedding: nn.Module, rows: int, device: torch.device) -> float:
-    """Standard deviation of a token embedding's output, over a sample of its rows."""
+    """Return standard deviation of a token embedding's output, over a sample of its rows."""
     ids = torch.from_numpy(np.linspace(0, rows - 1, min(rows, VALUES_SAMPLED)).astype(np.int64))
     with torch.inference_mode():
         return float(embedding(ids.to(device)).double().std(correction=0))
@@ -258,30 +258,30 @@ def copies_itself(tensor: torch.Tensor) -> bool:
 
 
 def unpacked(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor in the usual layout, if oneDNN holds it in its own."""
+    """Return a tensor in the usual layout, if oneDNN holds it in its own."""
     return tensor.to_dense() if tensor.is_mkldnn else tensor
 
 
 def quantised(model: nn.Module) -> bool:
-    """Whether some of a model's weights are stored as codes with separate scales."""
+    """Return whether some of a model's weights are stored as codes with separate scales."""
     return getattr(getattr(model, "config", None), "quantization_config", None) is not None or any(
         copies_itself(p) or is_traceable_wrapper_subclass(p) for p in model.parameters()
     )
 
 
 def hooks_of(module: nn.Module) -> list[Any]:
-    """The hooks that accelerate put around a module's forward."""
+    """Return the hooks that accelerate put around a module's forward."""
     hook = getattr(module, "_hf_hook", None)
     return [] if hook is None else list(getattr(hook, "hooks", [hook]))
 
 
 def dispatched(model: nn.Module) -> bool:
-    """Whether parts of a model are on several devices, or are fetched for each pass."""
+    """Return whether parts of a model are on several devices, or are fetched for each pass."""
     return any(hooks_of(module) for module in model.modules())
 
 
 def device_of(module: nn.Module) -> torch.device:
-    """The device on which a module computes, wherever its weights are kept."""
+    """Return the device on which a module computes, wherever its weights are kept."""
     for hook in hooks_of(module):
         if hook.execution_device is not None:
             return torch.empty(0, device=hook.execution_device).device
@@ -289,12 +289,12 @@ def device_of(module: nn.Module) -> torch.device:
 
 
 def layer_of(name: str) -> int:
-    """Index of the layer that a tensor or a module belongs to, -1 outside the layers."""
+    """Return index of the layer that a tensor or a module belongs to, -1 outside the layers."""
     return next((int(part) for part in name.split(".") if part.isdigit()), -1)
 
 
 def named_tensors(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Names and tensors of a model, each once: quantised ones as codes and scales, offloaded ones fetched.
+    """Yield names and tensors of a model, each once: quantised ones as codes and scales, offloaded ones fetched.
 
     Raises:
         ModelNotFound: The file of packed weights has been written to.

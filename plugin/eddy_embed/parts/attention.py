@@ -62,7 +62,7 @@ class Temperature:
             raise InvalidParameter("tempscale: tau is missing; give it, or lengths")
 
     def factor(self, length: int, query: bool) -> float:
-        """The factor on the logits of a sequence of so many tokens."""
+        """Return the factor on the logits of a sequence of so many tokens."""
         if self.rule == "rate":
             return 1 + self.rate * math.log(length)
         return (math.log(length) if self.rule == "log" else 1) / self._tau(length, query)

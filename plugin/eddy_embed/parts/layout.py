@@ -35,7 +35,7 @@ class RewrittenText:
     spans: Ints | None = None
 
     def source(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-        """First character of the text, and the one after the last, that tokens of `string` stand for."""
+        """Return first character of the text, and the one after the last, that tokens of `string` stand for."""
         top = len(self.string) - 1
         first = self.starts[np.clip(starts, 0, top)]
         last = np.where(ends > starts, self.ends[np.clip(ends - 1, 0, top)], first)
@@ -88,7 +88,7 @@ def _by_sentence(text: str, sentences: Ints | None) -> RewrittenText:
 
 
 def block_sources(before: Ints, own: Ints, length: int) -> Ints:
-    """The tokens whose states the placeholders of HTP's blocks get, from the token that each block begins with.
+    """Return the tokens whose states the placeholders of HTP's blocks get, from the token that each block begins with.
 
     It is the one before the next block's placeholders; for the last block the first token after the text's `own`, or
     the last of the sequence of this length.
@@ -164,17 +164,17 @@ class Blocks:
         return not isinstance(self.every, int)
 
     def settled(self, tokens: int, sentences: int) -> Blocks:
-        """The same blocks with "auto" replaced by tokens for each block of such a text."""
+        """Return the same blocks with "auto" replaced by tokens for each block of such a text."""
         return replace(self, every=max(1, tokens // max(sentences, 1))) if self.every == "auto" else self
 
     def count(self, tokens: int, sentences: int) -> int:
-        """Placeholders of a text of so many tokens and sentences."""
+        """Return placeholders of a text of so many tokens and sentences."""
         every = self.settled(tokens, sentences).every
         blocks = -(-tokens // every) if isinstance(every, int) else -(-sentences // self.sentences)
         return blocks * (int(self.local) + int(self.summary))
 
     def room(self, budget: int) -> int:
-        """Most tokens of one sentence that fit in a budget with its placeholders; for settled blocks."""
+        """Return most tokens of one sentence that fit in a budget with its placeholders; for settled blocks."""
         own = self.count(1, 1)
         return (budget - own) * self.every // (self.every + own) if isinstance(self.every, int) else budget - own
 
@@ -198,7 +198,7 @@ class Blocks:
         )
 
     def _by_sentence(self, tokens: Tokens, sentences: Ints) -> tuple[Ints, Ints]:
-        """First and last token of each block."""
+        """Return first and last token of each block."""
         firsts = sentences[:: self.sentences, 0]
         lasts = np.append(sentences[self.sentences - 1 :: self.sentences, 1], sentences[-1:, 1])[: len(firsts)]
         spans = np.stack([firsts, lasts], axis=1)
@@ -251,7 +251,7 @@ class Repetition:
         return self.joiner.replace("{", "{{").replace("}", "}}").join(["{text}"] * self.times)
 
     def apply(self, sequence: TokenSequence) -> TokenSequence:
-        """The sequence with its text's tokens repeated, marked so that the first copy is read."""
+        """Return the sequence with its text's tokens repeated, marked so that the first copy is read."""
         if self.joiner is None and self.piece is None:
             own = sequence.text
             after = np.arange(own[-1] + 1, len(sequence))
@@ -263,7 +263,7 @@ class Repetition:
 
 
 def shortened(sequence: TokenSequence, length: int) -> TokenSequence:
-    """The first `length` tokens of a sequence without edges."""
+    """Return the first `length` tokens of a sequence without edges."""
     return _picked(sequence, np.arange(length), sequence.copies[:length])
 
 
@@ -278,7 +278,7 @@ class RepeatedPiece:
 
 
 def pieces(sequence: TokenSequence, repetition: Repetition) -> list[RepeatedPiece]:
-    """The pieces of a text's own sequence, in order, each after the specials that precede the text."""
+    """Return the pieces of a text's own sequence, in order, each after the specials that precede the text."""
     size = repetition.piece or len(sequence)
     front = np.flatnonzero(sequence.roles == Role.SPECIAL)
     own = sequence.text
@@ -442,7 +442,7 @@ class Layout:
     def arrange(
         self, prompt: PromptLayout, tokens: Tokens, prefix: Ints, end: int | None = None, suffix: Seq[int] = ()
     ) -> TokenSequence:
-        """The sequence of a filled prompt's tokens, specials and placeholders, with offsets in the text.
+        """Return the sequence of a filled prompt's tokens, specials and placeholders, with offsets in the text.
 
         Args:
             prompt: The filled prompt.
@@ -566,7 +566,7 @@ def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
 
 
 def _between(sequence: TokenSequence, before: Ints, after: Ints) -> TokenSequence:
-    """The sequence with specials before and after it."""
+    """Return the sequence with specials before and after it."""
     if not len(before) and not len(after):
         return sequence
 

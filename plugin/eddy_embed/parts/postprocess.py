@@ -194,7 +194,7 @@ class Fitted:
 
 
 def statistics(post: Post, groups: Iterable[Floats]) -> RunningMoments:
-    """What post-processing needs to know of vectors, which come in groups of shape (vectors, width).
+    """Return what post-processing needs to know of vectors, which come in groups of shape (vectors, width).
 
     Raises:
         InvalidParameter: There are none.
@@ -252,7 +252,7 @@ def fit(post: Post, moments: RunningMoments, queries: RunningMoments | None = No
 
 
 def _query_mean(queries: RunningMoments, library: RunningMoments) -> Doubles:
-    """The queries' mean, drawn towards the library's by as much as it may be off (James and Stein 1961).
+    """Return the queries' mean, drawn towards the library's by as much as it may be off (James and Stein 1961).
 
     Its squared error is estimated by the queries' spread around it, the library's counted as one query more: a single
     query, or several that are alike, are then not reduced to nothing by their own mean.
@@ -267,6 +267,6 @@ def _query_mean(queries: RunningMoments, library: RunningMoments) -> Doubles:
 
 
 def _signed(axes: Doubles) -> Doubles:
-    """The same axes with their largest entry positive, so that a fit is the same on every machine."""
+    """Return the same axes with their largest entry positive, so that a fit is the same on every machine."""
     largest = axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])]
     return np.asarray(axes * np.where(largest < 0, -1.0, 1.0))

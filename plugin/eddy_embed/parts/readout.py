@@ -40,7 +40,7 @@ class TokenWeights:
             raise InvalidParameter(f"sif: a={self.a} must be a number above 0, such as 3e-5")
 
     def of(self, ranks: Ints) -> Doubles:
-        """The weight of each token of a vocabulary, from its rank by frequency, shape (tokens,)."""
+        """Return the weight of each token of a vocabulary, from its rank by frequency, shape (tokens,)."""
         return np.asarray(self.a / (self.a + ZIPF / (ranks + OFFSET)))
 
 
@@ -142,7 +142,7 @@ class Readout:
         return exit_layer
 
     def weights(self, sequence: TokenSequence, counted: Ints) -> tuple[Ints, NDArray[np.float64]]:
-        """Positions to read and their weights, which sum to 1.
+        """Return positions to read and their weights, which sum to 1.
 
         Args:
             sequence: The sequence read.
@@ -200,7 +200,7 @@ class LayerMean:
             raise InvalidParameter(f"count={self.count} must be at least 1")
 
     def layers(self, exit_layer: int) -> tuple[int, ...]:
-        """The layers averaged if `exit_layer` is read; InvalidParameter if there are too few."""
+        """Return the layers averaged if `exit_layer` is read; InvalidParameter if there are too few."""
         if self.first:
             if exit_layer < 1:
                 raise InvalidParameter("the exit layer is h[0], the first itself; choose a later exit")

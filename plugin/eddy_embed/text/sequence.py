@@ -51,7 +51,7 @@ class TokenSequence:
     first: bool = False
 
     def __len__(self) -> int:
-        """Number of tokens, placeholders and specials included."""
+        """Return number of tokens, placeholders and specials included."""
         return len(self.ids)
 
     @property
@@ -82,7 +82,7 @@ class Window:
         return len(self.counted)
 
     def materialize(self) -> Window:
-        """The window itself."""
+        """Return the window itself."""
         return self
 
 
@@ -106,7 +106,7 @@ class LazyWindow:
         return self.lay()[1]
 
     def materialize(self) -> Window:
-        """The same with its sequence."""
+        """Return the same with its sequence."""
         return Window(*self.lay(), self.share)
 
 
@@ -158,7 +158,7 @@ def passes(lengths: Seq[int], batch_tokens: int, batch_size: int | None) -> list
 
 
 def without_placeholders(ids: Ints) -> TokenSequence:
-    """A sequence of text tokens alone, shape (tokens,)."""
+    """Return a sequence of text tokens alone, shape (tokens,)."""
     none = np.full(len(ids), -1, np.int64)
     return TokenSequence(ids, np.full(len(ids), int(Role.TEXT), np.int64), none, none, none, np.empty((0, 2), np.int64))
 
@@ -180,7 +180,7 @@ def padded_rows(packed: Packed, rows: Ints) -> Packed:
 
 
 def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
-    """Index of the first span whose characters each token overlaps, -1 for none, shape (tokens,).
+    """Return index of the first span whose characters each token overlaps, -1 for none, shape (tokens,).
 
     Spans are ordered and disjoint, so a token across a border belongs to the left one. A token of no width counts as
     one character.
@@ -210,19 +210,19 @@ class TokenOffsets:
 
     @classmethod
     def of(cls, starts: Ints, ends: Ints) -> TokenOffsets:
-        """Offsets of tokens of which some may have no width."""
+        """Return offsets of tokens of which some may have no width."""
         return cls(starts, np.maximum(ends, starts + 1))
 
     def count_before(self, end: int) -> int:
-        """Tokens that end at a character or before."""
+        """Return tokens that end at a character or before."""
         # By the tokens' ends: one that includes the blank before a sentence is that sentence's.
         return int(np.searchsorted(self.ends, end, side="right"))
 
     def begin(self, token: int) -> int:
-        """The first token of the character at which a token begins."""
+        """Return the first token of the character at which a token begins."""
         return self.count_before(int(self.starts[token]))
 
     def sizes(self, spans: Ints) -> Ints:
-        """Tokens of each span, shape (spans,)."""
+        """Return tokens of each span, shape (spans,)."""
         owner = owners(self.starts, self.ends, spans)
         return np.bincount(owner[owner >= 0], minlength=len(spans)).astype(np.int64)

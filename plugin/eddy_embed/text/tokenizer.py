@@ -98,7 +98,7 @@ class Tokenizer:
         return tokens
 
     def places(self, text: str) -> tuple[Ints, Ints]:
-        """First character of each token of a text, and the one after its last, each of shape (tokens,).
+        """Return first character of each token of a text, and the one after its last, each of shape (tokens,).
 
         A long text is tokenized in stretches with context on both sides; their tokens are those of the whole text as
         long as no more than `MARGIN` characters decide on one.
@@ -117,12 +117,12 @@ class Tokenizer:
         return np.maximum.accumulate(np.concatenate(starts)), np.concatenate(ends)
 
     def first(self, text: str, most: int) -> str:
-        """A text up to so many of its tokens."""
+        """Return a text up to so many of its tokens."""
         ends = self.places(text)[1]
         return text[: int(ends[most - 1])] if len(ends) > most else text
 
     def text(self, ids: Seq[int]) -> str:
-        """The text of token ids, with or without the specials around it.
+        """Return the text of token ids, with or without the specials around it.
 
         Raises:
             InvalidText: No text has these ids: they are another tokenizer's, or hold specials or half of a character.
@@ -143,7 +143,7 @@ class Tokenizer:
         return str(text)
 
     def piece(self, token: int) -> str:
-        """The vocabulary's own spelling of a token."""
+        """Return the vocabulary's own spelling of a token."""
         with self._lock:
             return str(self._tokenizer.convert_ids_to_tokens(token))
 
@@ -153,7 +153,7 @@ class Tokenizer:
             return [token for token in self._tokenizer.all_special_tokens if token in text]
 
     def ranks(self) -> Ints:
-        """The rank by frequency of each token, shape (highest id + 1,): its id, as they are learned in order.
+        """Return the rank by frequency of each token, shape (highest id + 1,): its id, as they are learned in order.
 
         Single characters have their order among themselves, because SentencePiece puts them last; ASCII characters, and
         tokens without a letter or digit, have rank 0.
@@ -170,7 +170,7 @@ class Tokenizer:
         return ranks
 
     def starting(self, start: str | None, auto: bool) -> Ints:
-        """Ids of the specials ahead of a sequence, shape (specials,).
+        """Return ids of the specials ahead of a sequence, shape (specials,).
 
         Args:
             start: A token; None, the tokenizer's own specials alone; or "auto".

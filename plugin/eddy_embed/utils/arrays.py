@@ -9,6 +9,6 @@ Ints = NDArray[np.int64]
 
 
 def unit(vectors: Doubles) -> Doubles:
-    """Vectors of shape (.., width) divided by their length; zeros stay zeros."""
+    """Return vectors of shape (.., width) divided by their length; zeros stay zeros."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(length, np.finfo(np.float64).tiny))

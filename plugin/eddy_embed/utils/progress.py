@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def new_bar() -> Bar:
-    """A bar on standard error that counts, with one task to come."""
+    """Return a bar on standard error that counts, with one task to come."""
     from rich.console import Console
     from rich.progress import MofNCompleteColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar

@@ -21,7 +21,7 @@ def contrast(made: Mapping[str, Any], opened: Mapping[str, Any]) -> str:
 
 
 def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any]]:
-    """Every plain value of nested dictionaries, by the names that lead to it, joined by points."""
+    """Yield every plain value of nested dictionaries, by the names that lead to it, joined by points."""
     for name, value in values.items():
         if isinstance(value, Mapping):
             yield from leaves(value, f"{path}{name}.")
@@ -30,7 +30,7 @@ def leaves(values: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, Any
 
 
 def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Names of the plain values in which two nested dictionaries differ, with both values; None: absent."""
+    """Return names of the plain values in which two nested dictionaries differ, with both values; None: absent."""
     one, other = dict(leaves(there)), dict(leaves(here))
     return [(name, one.get(name), other.get(name)) for name in {**one, **other} if one.get(name) != other.get(name)]
 

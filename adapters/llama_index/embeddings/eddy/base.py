@@ -279,7 +279,7 @@ class EddyEmbedding(EmbedderOwner, BaseEmbedding):
 
     @model_serializer(mode="wrap")
     def custom_model_dump(self, handler: Handler, info: SerializationInfo) -> dict[str, Any]:
-        """The fields and the fingerprint; the ingestion cache hashes them, and a model's folder may change."""
+        """Return the fields and the fingerprint; the ingestion cache hashes them, and a model's folder may change."""
         data: dict[str, Any] = handler(self)
         data.update(class_name=self.class_name(), fingerprint=self.fingerprint)
         if self._live is not None or self._fitted_here:
@@ -328,7 +328,7 @@ def text_digest(text: str) -> str:
 
 
 def has_vector_of(node: BaseNode, fingerprint: str) -> bool:
-    """Whether the embedder of this fingerprint made the node's embedding from the node's current text.
+    """Return whether the embedder of this fingerprint made the node's embedding from the node's current text.
 
     The fingerprint alone proves nothing: a later splitter copies the embedding and metadata of a node to its pieces.
     """
@@ -340,7 +340,7 @@ def has_vector_of(node: BaseNode, fingerprint: str) -> bool:
 
 
 def nodes_with_text(nodes: Sequence[BaseNode]) -> list[BaseNode]:
-    """The nodes that are not blank; a warning names the others, with file and page."""
+    """Return the nodes that are not blank; a warning names the others, with file and page."""
     texts = [node.get_content(metadata_mode=MetadataMode.NONE).strip() for node in nodes]
     blank = compress(nodes, [not text for text in texts])
     warn_of_blank([page_name(node.metadata) or repr(node.node_id) for node in blank], len(nodes), "vector", "nodes")
@@ -348,7 +348,7 @@ def nodes_with_text(nodes: Sequence[BaseNode]) -> list[BaseNode]:
 
 
 def resolve_embed_model(value: EddyEmbedding | Mapping[str, Any] | None, reason: str) -> EddyEmbedding:
-    """The model, or that of its parameters; None for `Settings.embed_model`; `reason` says what needs it."""
+    """Return the model, or that of its parameters; None for `Settings.embed_model`; `reason` says what needs it."""
     if isinstance(value, Mapping):
         return EddyEmbedding.from_dict(value)
     try:

@@ -274,7 +274,7 @@ def _join_files(pages: Sequence[Document]) -> list[Document]:
 
 
 def _without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """A document's metadata without the list of its pages, which every node would repeat."""
+    """Return a document's metadata without the list of its pages, which every node would repeat."""
     return {key: value for key, value in metadata.items() if key != PAGES}
 
 

@@ -64,7 +64,7 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
 
     @model_serializer(mode="wrap")
     def custom_model_dump(self, handler: Handler, info: SerializationInfo) -> dict[str, Any]:
-        """The fields, and whether they are those of a live model."""
+        """Return the fields, and whether they are those of a live model."""
         live = {"live_model": True} if self._live else {}
         return {**handler(self), "class_name": self.class_name(), **live}
 

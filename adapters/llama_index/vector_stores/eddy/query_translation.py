@@ -68,7 +68,7 @@ def translate_query(query: VectorStoreQuery, more: Mapping[str, Any]) -> tuple[d
 
 
 def requested_node_ids(index: Index, node_ids: Sequence[str] | None) -> list[str] | None:
-    """The only nodes to search, or None for all.
+    """Return the only nodes to search, or None for all.
 
     A retriever of `VectorStoreIndex` passes the ids of the nodes that LlamaIndex stores itself; for a store that holds
     texts these are images and indices only. Nobody asked for such a list, so it is ignored.
@@ -81,7 +81,7 @@ def requested_node_ids(index: Index, node_ids: Sequence[str] | None) -> list[str
 
 
 def query_vector(index: Index, query: VectorStoreQuery, fingerprint: str | None) -> tuple[Doubles, str]:
-    """The query's vector, shape (dimension,), and its embedder's fingerprint, which the caller may know."""
+    """Return the query's vector, shape (dimension,), and its embedder's fingerprint, which the caller may know."""
     given = query.query_embedding
     if given is None:
         if query.query_str is None:

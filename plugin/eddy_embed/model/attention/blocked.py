@@ -84,7 +84,7 @@ class Group:
     bounds: torch.Tensor | None = None
 
     def to(self, device: torch.device) -> Group:
-        """The same group with its indices on a device."""
+        """Return the same group with its indices on a device."""
         if self.rows.device == device:
             return self
         return replace(
@@ -97,7 +97,7 @@ class Group:
         )
 
     def take(self, states: torch.Tensor) -> torch.Tensor:
-        """States of shape (1, heads, packed tokens, head width) as (sequences, heads, longest, head width)."""
+        """Return states of shape (1, heads, packed tokens, head width) as (sequences, heads, longest, head width)."""
         if self.run is not None:
             taken = states[0, :, slice(*self.run)]
         else:
@@ -121,7 +121,7 @@ def group(
     device: torch.device | None = None,
     one_row: bool = False,
 ) -> list[Group]:
-    """Groups of sequences whose lengths differ little.
+    """Return groups of sequences whose lengths differ little.
 
     Causality makes a mask needless: the repetitions come after every real token, and no real query sees them.
 
@@ -176,7 +176,7 @@ def group(
 
 
 def _in_one_row(offsets: Ints, factor: float) -> Group:
-    """All packed sequences as one row."""
+    """Return all packed sequences as one row."""
     tokens = torch.arange(int(offsets[-1]))
     return Group(
         rows=tokens[None],
@@ -236,12 +236,12 @@ def unseen(distance: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
 
 
 def capped(scores: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
-    """Scaled logits after the layer's soft cap."""
+    """Return scaled logits after the layer's soft cap."""
     return scores if spec.cap is None else torch.tanh(scores / spec.cap) * spec.cap
 
 
 def between(bias: torch.Tensor, first: int, end: int, seen: int, last: int) -> torch.Tensor:
-    """The bias of queries `first` .. `end` - 1 and keys `seen` .. `last` - 1, shape (heads, queries, keys).
+    """Return the bias of queries `first` .. `end` - 1 and keys `seen` .. `last` - 1, shape (heads, queries, keys).
 
     `bias` is by distance, for keys from n - 1 tokens before their query to n - 1 after it, shape (heads, 2n - 1).
     """

@@ -39,7 +39,7 @@ class Angles:
     back_sin: torch.Tensor
 
     def rebased(self, key: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        """Keys, shape (sequences, key-value heads, entries, head width), turned to positions -1, -2 ..
+        """Return keys, shape (sequences, key-value heads, entries, head width), turned to positions -1, -2 ..
 
         `tokens` are their indices among the packed tokens, shape (sequences, entries). Dividing by cos^2 + sin^2 undoes
         the model's own rotation up to its rounding, whatever it scales by.
@@ -57,7 +57,7 @@ class Angles:
 def entry_keys(
     key: torch.Tensor, members: Group, entries: int, angles: Angles | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Keys of each sequence's last tokens, turned by `angles` if given, and their columns, the last token first.
+    """Return keys of each sequence's last tokens, turned by `angles` if given, and their columns, the last token first.
 
     Shapes (sequences, key-value heads, entries, head width) and (sequences, entries). Columns are negative where a
     sequence is too short.
@@ -156,7 +156,7 @@ def by_products(
 
 @lru_cache(maxsize=16)
 def _hide(queries: int, keys: int, before: int, spec: AttentionSpec) -> torch.Tensor:
-    """What hides keys from queries when it is added to scores, which takes less time than filling them.
+    """Return what hides keys from queries when it is added to scores, which takes less time than filling them.
 
     Shape (queries, keys): 0, or -inf where causality or the window hides a key; the first query has the position of the
     key at `before`.
@@ -191,7 +191,7 @@ class KernelChoice:
     in_one_row: bool = False
 
     def at(self, length: int, sequences: int = 1) -> Kernel:
-        """The kernel for so many sequences of this length in one call."""
+        """Return the kernel for so many sequences of this length in one call."""
         fits = self.window is None or length <= self.window
         kernel = self.within if fits else self.beyond
         if kernel == "products" and (length < LONG or sequences > 1):
@@ -221,7 +221,7 @@ class DeviceInfo:
 
     @classmethod
     def of(cls, query: torch.Tensor, value: torch.Tensor) -> DeviceInfo:
-        """Device and dtype of these states."""
+        """Return device and dtype of these states."""
         nvidia = query.device.type == "cuda" and torch.version.hip is None
         capability = torch.cuda.get_device_capability(query.device) if nvidia else None
         dtype = str(query.dtype).removeprefix("torch.")
@@ -249,13 +249,13 @@ def choose(spec: AttentionSpec, device: DeviceInfo, needs_lse: bool) -> KernelCh
 def group_for(
     kernels: Sequence[KernelChoice], offsets: Ints, factors: Sequence[float] | None, even: bool, device: torch.device
 ) -> list[Group]:
-    """Groups of packed sequences that suit the kernels of all layers; arguments as for `group`."""
+    """Return groups of packed sequences that suit the kernels of all layers; arguments as for `group`."""
     windows = [choice.window for choice in kernels if choice.window is not None]
     return group(offsets, factors, windows, even, device, all(choice.in_one_row for choice in kernels))
 
 
 def _full(device: DeviceInfo, needs_lse: bool) -> Kernel:
-    """The kernel for attention without cap or sliding window."""
+    """Return the kernel for attention without cap or sliding window."""
     if not needs_lse:
         return "fused"
     if device.width != device.value_width:
@@ -297,7 +297,7 @@ def fused(
 def flash(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, members: Group
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention, and the log-sum-exp of each row's logits, shape (batch, heads, tokens)."""
+    """Return attention, and the log-sum-exp of each row's logits, shape (batch, heads, tokens)."""
     aten, cpu = torch.ops.aten, query.device.type == "cpu"
     kernel = aten._scaled_dot_product_flash_attention_for_cpu if cpu else aten._scaled_dot_product_flash_attention
     out, lse, *_ = kernel(query, key, value, 0.0, spec.causal, scale=spec.scale * members.factor)
@@ -359,7 +359,7 @@ def attend(
     bias: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention within each of the packed sequences; 0 in rows after the last of them.
+    """Return attention within each of the packed sequences; 0 in rows after the last of them.
 
     Args:
         query: Shape (1, heads, tokens, head width).

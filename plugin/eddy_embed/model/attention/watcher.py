@@ -62,7 +62,7 @@ class AttentionRecorder:
         self._groups[number].record(query, key, lse, members, spec)
 
     def weights(self, sequence: int, earlier: bool) -> tuple[int, torch.Tensor]:
-        """First row, and A[column, row] of the recorded tokens of a sequence, shape (rows, columns).
+        """Return first row, and A[column, row] of the recorded tokens of a sequence, shape (rows, columns).
 
         With `earlier`, tokens before a recorded one count too.
         """
@@ -157,7 +157,7 @@ class Refiner:
         return self.repetition is not None and self.repetition.piece is not None
 
     def recorder(self, spans: Seq[Span]) -> AttentionRecorder:
-        """The recorder of a pass of which these positions of each sequence are read."""
+        """Return the recorder of a pass of which these positions of each sequence are read."""
         columns = np.array(spans, np.int64)
         rows = columns[:, 0].copy()
         if self.watch.earlier:
@@ -165,7 +165,7 @@ class Refiner:
         return AttentionRecorder(rows, columns, self.watch.last_layer_only)
 
     def recorded(self, recorder: AttentionRecorder, count: int) -> list[list[StateMix]]:
-        """What the tokens of each of so many sequences are made of, after a recorded pass."""
+        """Return what the tokens of each of so many sequences are made of, after a recorded pass."""
         return [[recorder.weights(number, self.watch.earlier)] for number in range(count)]
 
     def piecewise(self, sequences: Seq[TokenSequence], spans: list[Span], run: Run) -> list[list[StateMix]]:
@@ -211,5 +211,5 @@ class Refiner:
         return torch.cat(refined), np.cumsum(sizes) - sizes - bounds[:, 0]
 
     def normalized(self, rows: torch.Tensor, totals: torch.Tensor) -> torch.Tensor:
-        """Sums over refined states; their weights add up to `totals` if the method normalizes them."""
+        """Return sums over refined states; their weights add up to `totals` if the method normalizes them."""
         return rows[:, :-1] / rows[:, -1:] * totals.unsqueeze(1) if self.watch.share else rows

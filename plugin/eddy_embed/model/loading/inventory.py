@@ -53,7 +53,7 @@ class FoundModel:
 
 
 def found() -> list[FoundModel]:
-    """All models, each once: those of the package and of other programs, and fetched ones.
+    """Return all models, each once: those of the package and of other programs, and fetched ones.
 
     A model of the catalogue has its short name where it is the copy that this name opens.
     """
@@ -96,7 +96,7 @@ def _of_ollama(name: str, manifest: Path) -> FoundModel:
 
 
 def _in_file(name: str, program: str, path: Path, licence: str | None = None) -> FoundModel:
-    """A GGUF file; `licence` counts where it names none itself."""
+    """Return a GGUF file; `licence` counts where it names none itself."""
     model, problem = FoundModel(name, program, str(path), path.stat().st_size, licence=licence), None
     try:
         file = GgufFile.read(path)
@@ -120,7 +120,7 @@ def _in_file(name: str, program: str, path: Path, licence: str | None = None) ->
 
 
 def _in_folder(name: str, program: str, folder: Path, files: list[Path]) -> FoundModel:
-    """A folder of transformers, by its configuration."""
+    """Return a folder of transformers, by its configuration."""
     model = FoundModel(name, program, str(folder), sum(each.stat().st_size for each in files if each.is_file()))
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -143,7 +143,7 @@ def _in_folder(name: str, program: str, folder: Path, files: list[Path]) -> Foun
 
 
 def _licence_of(folder: Path) -> str | None:
-    """The licence that a model card names at its top."""
+    """Return the licence that a model card names at its top."""
     try:
         head = (folder / "README.md").read_text(encoding="utf-8", errors="replace").split("\n---", 1)[0]
     except OSError:
@@ -161,6 +161,6 @@ def _first_line(path: Path) -> str | None:
 
 
 def _short(error: Exception, path: Path) -> str:
-    """What is wrong, without the path and the remedy."""
+    """Return what is wrong, without the path and the remedy."""
     said = getattr(error, "strerror", None) or str(error)
     return str(said).removeprefix(str(path)).lstrip(":, ").partition(";")[0]

@@ -35,7 +35,7 @@ def permitted() -> Iterator[None]:
 
 @permitted()
 def locate(name: str | os.PathLike[str]) -> str:
-    """The folder or GGUF file of a model, or the hub id as it is.
+    """Return the folder or GGUF file of a model, or the hub id as it is.
 
     A name is, in this order: a bundled model's, a path, `ollama:NAME` or `lmstudio:NAME`, one of the catalogue, a hub
     id. None of them is looked for outside this machine.
@@ -74,7 +74,7 @@ def locate(name: str | os.PathLike[str]) -> str:
 
 
 def reachable(name: str, where: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of a located model, with `local_files_only` if it is the hub's and the hub does not answer.
+    """Return options of a located model, with `local_files_only` if it is the hub's and the hub does not answer.
 
     Args:
         name: As the user wrote it.
@@ -117,7 +117,7 @@ def _hub_answers(endpoint: str, period: int) -> bool:
 
 
 def not_opened(name: str | os.PathLike[str], reason: str) -> ModelNotFound:
-    """The error for a model that cannot be opened, with the name that may be meant."""
+    """Return the error for a model that cannot be opened, with the name that may be meant."""
     from eddy_embed.model.loading.catalog import CATALOG
 
     near = difflib.get_close_matches(os.fspath(name).casefold(), [*BUNDLED, *CATALOG], n=1)
@@ -126,7 +126,7 @@ def not_opened(name: str | os.PathLike[str], reason: str) -> ModelNotFound:
 
 
 def _named(text: str) -> Path | None:
-    """The model of a program, or of the catalogue; None if the name is of another kind."""
+    """Return the model of a program, or of the catalogue; None if the name is of another kind."""
     # Imported here: calls with a bundled model do without.
     from eddy_embed.model.loading import catalog, on_disk
 
@@ -146,7 +146,7 @@ def _model_in(folder: Path) -> Path:
 
 
 def gguf_in(folder: Path) -> Path:
-    """The one GGUF file of a language model in a folder.
+    """Return the one GGUF file of a language model in a folder.
 
     Raises:
         ModelNotFound: There is none, or more than one.
@@ -174,7 +174,7 @@ def check_fetched(path: Path) -> None:
 
 
 def is_gguf(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is that of a GGUF file: by its name, or by its first bytes, where its name says nothing."""
+    """Return whether a path is that of a GGUF file: by its name, or by its first bytes, where its name says nothing."""
     path = Path(path)
     if path.suffix == ".gguf" or not path.is_file():
         return path.is_file()

@@ -17,7 +17,7 @@ _FURTHER_PART = re.compile(r"-(?!00001)\d{5}-of-\d{5}\.gguf$")
 
 
 def find(program: str, name: str) -> Path:
-    """The file of a model that a program, `ollama` or `lmstudio`, has; nothing is downloaded.
+    """Return the file of a model that a program, `ollama` or `lmstudio`, has; nothing is downloaded.
 
     Raises:
         ModelNotFound: The program has no model of that name, or lacks some of its files.
@@ -47,7 +47,7 @@ def ollama_manifests() -> dict[str, Path]:
 
 
 def ollama_weights(name: str, manifest: Path) -> Path:
-    """The GGUF file that a manifest names.
+    """Return the GGUF file that a manifest names.
 
     Raises:
         ModelNotFound: The manifest is damaged, or the file is gone.
@@ -78,7 +78,7 @@ def ollama_weights(name: str, manifest: Path) -> Path:
 
 
 def ollama_layers(name: str, manifest: Path) -> dict[str, list[Path]]:
-    """The files that a manifest names, by their kind, such as `model` or `license`.
+    """Return the files that a manifest names, by their kind, such as `model` or `license`.
 
     Raises:
         ModelNotFound: The manifest is damaged.
@@ -114,7 +114,7 @@ def _ollama(name: str) -> Path:
 
 
 def _full_name(text: str) -> str:
-    """A name as Ollama shows it: without what it takes for granted, and with a tag."""
+    """Return a name as Ollama shows it: without what it takes for granted, and with a tag."""
     folder, slash, last = text.rpartition("/")
     model, _, tag = last.partition(":")
     name = f"{folder}{slash}{model}".removeprefix("registry.ollama.ai/").removeprefix("library/")
@@ -158,7 +158,7 @@ def _lm_studio_roots() -> list[Path]:
 
 
 def llama_cpp_files() -> list[Path]:
-    """The GGUF files in llama.cpp's cache."""
+    """Return the GGUF files in llama.cpp's cache."""
     if named := os.environ.get("LLAMA_CACHE"):
         return language_models(Path(named).expanduser())
     if sys.platform == "darwin":
@@ -174,7 +174,7 @@ def llama_cpp_files() -> list[Path]:
 
 
 def hub_snapshots() -> Iterator[tuple[str, Path, list[Path]]]:
-    """Each model in Hugging Face's cache: its id, the folder of its current revision, and the files there."""
+    """Yield each model in Hugging Face's cache: its id, the folder of its current revision, and the files there."""
     from huggingface_hub import CacheNotFound, constants, scan_cache_dir
 
     try:
@@ -197,7 +197,7 @@ def _absent(program: str, name: str, there: dict[str, Path], roots: list[Path], 
 
 
 def _listed(folder: Path, pattern: str) -> list[Path]:
-    """The paths in a folder that fit a pattern; none if the folder may not be read."""
+    """Return the paths in a folder that fit a pattern; none if the folder may not be read."""
     try:
         return sorted(folder.glob(pattern))
     except PermissionError:

@@ -21,7 +21,7 @@ _REMEDY = "save the merged model (merge_and_unload), where PEFT can merge, and n
 
 
 def base_of(model: Any) -> nn.Module:
-    """A PeftModel without its head, adapters in place; refuse trained prompts, which stand before the model."""
+    """Return a PeftModel without its head, adapters in place; refuse trained prompts, which stand before the model."""
     prompts = [name for name, each in getattr(model, "peft_config", {}).items() if each.is_prompt_learning]
     if prompts:
         raise UnsupportedModel(
@@ -34,7 +34,7 @@ def base_of(model: Any) -> nn.Module:
 
 
 def adapters(model: nn.Module) -> list[dict[str, Any]]:
-    """What decides vectors in a model's adapters apart from tensors, as plain values for each wrapped module.
+    """Return what decides vectors in a model's adapters apart from tensors, as plain values for each wrapped module.
 
     Raises:
         UnsupportedModel: Adapters may change more than the modules that they wrap, or merged ones were disabled, which
@@ -97,7 +97,7 @@ def _hub(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def file_at(where: str, name: str, options: Mapping[str, Any]) -> str | None:
-    """Path of a file in a folder or of a hub id, None if there is none."""
+    """Return path of a file in a folder or of a hub id, None if there is none."""
     quiet = dict.fromkeys((f"_raise_exceptions_for_{e}" for e in ("missing_entries", "connection_errors")), False)
     return cached_file(where, name, **_hub(options), **quiet)
 

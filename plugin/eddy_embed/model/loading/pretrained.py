@@ -150,7 +150,7 @@ def load_trained(
 
 
 def _device(device: str | None, model_kwargs: dict[str, Any]) -> str:
-    """The device that a model is loaded to; refuse one that cannot be used, or beside a device map."""
+    """Return the device that a model is loaded to; refuse one that cannot be used, or beside a device map."""
     if device is not None and "device_map" in model_kwargs:
         raise InvalidParameter(
             f"device={device!r} and model_kwargs' device_map say the same thing twice; leave one out"
@@ -159,13 +159,13 @@ def _device(device: str | None, model_kwargs: dict[str, Any]) -> str:
 
 
 def _dtype(dtype: str, device: str, config: Any, model_kwargs: dict[str, Any]) -> Any:
-    """The torch dtype, or "auto", in which a model of a configuration is loaded."""
+    """Return the torch dtype, or "auto", in which a model of a configuration is loaded."""
     quantised = "quantization_config" in model_kwargs or getattr(config, "quantization_config", None) is not None
     return resolve_dtype(dtype, device, None if quantised else getattr(config, "dtype", None))
 
 
 def read_backbone(name: str | os.PathLike[str], **options: Any) -> Backbone:
-    """The shape of a model, from its configuration alone: no weights are read, fetched or converted.
+    """Return the shape of a model, from its configuration alone: no weights are read, fetched or converted.
 
     Args:
         name: As for `Embedder`.
@@ -199,7 +199,7 @@ def read_generator(name: str | os.PathLike[str]) -> tuple[bool, int]:
 
 
 def read_config(where: str, options: dict[str, Any]) -> Any:
-    """The configuration in a folder, of a GGUF file, or of a hub id.
+    """Return the configuration in a folder, of a GGUF file, or of a hub id.
 
     Args:
         where: The folder, file or hub id.
@@ -244,14 +244,14 @@ class _Source:
         return collector_paused() if here or self.options.get("local_files_only") else nullcontext()
 
     def tokenizer(self) -> Any:
-        """The adapter's own if it has one."""
+        """Return the adapter's own if it has one."""
         if self.adapter is not None and file_at(self.adapter, "tokenizer_config.json", self.own_options):
             return AutoTokenizer.from_pretrained(self.adapter, **self.own_options)
         return read_tokenizer(self.base, self.options)
 
 
 def read_tokenizer(where: str, options: dict[str, Any]) -> Any:
-    """The tokenizer of a located model."""
+    """Return the tokenizer of a located model."""
     return tokenizer_of(GgufFile.read(where)) if is_gguf(where) else AutoTokenizer.from_pretrained(where, **options)
 
 
@@ -335,7 +335,7 @@ def _quiet(show_progress: bool) -> Iterator[None]:
 
 
 def _of_base(device_map: dict[str, Any], config: Any, kept: int) -> dict[str, Any]:
-    """The part of a device map for the base model's loaded layers, under the names that they have there."""
+    """Return the part of a device map for the base model's loaded layers, under the names that they have there."""
     prefix = f"{getattr(MODEL_MAPPING.get(type(config), None), 'base_model_prefix', '')}."
     if any(name.startswith(prefix) for name in device_map):  # written for the model with its head
         inside = {name: place for name, place in device_map.items() if name == "" or name.startswith(prefix)}

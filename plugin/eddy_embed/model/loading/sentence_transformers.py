@@ -36,7 +36,7 @@ class Head:
         self._description = description
 
     def __call__(self, raw: Doubles) -> Doubles:
-        """Pooled states of shape (.., width) through all modules."""
+        """Return pooled states of shape (.., width) through all modules."""
         features = {"sentence_embedding": torch.from_numpy(np.asarray(raw, np.float64))}
         with torch.inference_mode():
             for module in self._modules:

@@ -200,7 +200,7 @@ class _Reader:
 
 
 def _speakers(texts: list[str]) -> set[int]:
-    """Lines that begin with a speaker's or a field's name: one alone, or a few in much prose, is chance."""
+    """Return lines that begin with a speaker's or a field's name: one alone, or a few in much prose, is chance."""
     labels = {
         i: match.group().strip()
         for i, line in enumerate(texts)
@@ -213,7 +213,7 @@ def _speakers(texts: list[str]) -> set[int]:
 
 
 def _is_paragraph(line: str) -> bool:
-    """Whether a line is too long to be hard-wrapped, so that line breaks next to it have meaning."""
+    """Return whether a line is too long to be hard-wrapped, so that line breaks next to it have meaning."""
     return len(line) > _WRAP_WIDTH and (len(line.split()) >= _WRAP_WORDS or "。" in line)
 
 
@@ -240,7 +240,7 @@ _CAPITALS = 3
 
 
 def level_of(block: str) -> int:
-    """Level of a Markdown heading, 1 to 6: `## Tides`, or a line that is underlined."""
+    """Return level of a Markdown heading, 1 to 6: `## Tides`, or a line that is underlined."""
     line = block.strip()
     marks = _HEADING_MARKS.match(line)
     if marks:
@@ -249,7 +249,7 @@ def level_of(block: str) -> int:
 
 
 def plain_level_of(line: str, in_capitals: bool) -> int:
-    """Level of a stripped line that stands alone, 0 for none: chapters by word and number, 2.1, or capitals."""
+    """Return level of a stripped line that stands alone, 0 for none: chapters by word and number, 2.1, or capitals."""
     if len(line) > _HEADING_WIDTH:
         return 0
     ended = _HEADING_ENDED.search(line)
@@ -266,7 +266,7 @@ def plain_level_of(line: str, in_capitals: bool) -> int:
 
 
 def title_of(heading: str) -> str:
-    """The wording of a heading, without marks or underline, its white space made single."""
+    """Return the wording of a heading, without marks or underline, its white space made single."""
     lines = heading.strip().splitlines()
     if len(lines) > 1 and not lines[-1].strip("=- \t"):
         lines.pop()
@@ -276,7 +276,7 @@ def title_of(heading: str) -> str:
 
 
 def units(levels: Iterable[int]) -> list[tuple[int, int]]:
-    """First and last sentence of what stays together: a sentence with the headings that lead to it.
+    """Return first and last sentence of what stays together: a sentence with the headings that lead to it.
 
     A heading leads to what follows unless that is a heading of its own level or above. `levels` are those of sentences,
     0 for no heading.

@@ -47,7 +47,7 @@ CJK_CHARACTER = re.compile(f"[{CJK}]")
 
 
 def wide_stops(inventory: Iterable[str]) -> str:
-    """The stops that need no space after them: spaCy's of all scripts but Latin."""
+    """Return the stops that need no space after them: spaCy's of all scripts but Latin."""
     return "".join(sorted((set(inventory) | set(_EXTRA_STOPS)) - set(STRONG + ".…")))
 
 
@@ -114,7 +114,7 @@ def _border(text: str, start: int, limit: int) -> int:
 
 
 def _may_part(text: str, at: int) -> bool:
-    """Whether the character at an offset begins a new grapheme, as far as a short look back can tell."""
+    """Return whether the character at an offset begins a new grapheme, as far as a short look back can tell."""
     before, after = text[at - 1], text[at]
     if unicodedata.category(after)[0] == "M" or after in _JOINERS or before in _JOINERS:
         return False
@@ -270,7 +270,7 @@ class Rules:
         return True
 
     def _is_abbreviation(self, stop: _Stop, is_lower: bool) -> bool:
-        """Whether a single stop belongs to the word or number before it and the sentence goes on."""
+        """Return whether a single stop belongs to the word or number before it and the sentence goes on."""
         is_near = stop.start - stop.since < _LOOK_BACK
         if is_near and _ENUMERATOR.match(stop.text[stop.since : stop.start]):
             return True
@@ -336,7 +336,7 @@ def _first_word(text: str, start: int) -> int:
 
 
 def _follows_name(stop: _Stop, word: str) -> bool:
-    """Whether "St." follows a name, as in "Main St.", and is no saint."""
+    """Return whether "St." follows a name, as in "Main St.", and is no saint."""
     said = _LAST_WORD.search(stop.before[: -len(word)])
     return said is not None and said[1][0].isupper()
 

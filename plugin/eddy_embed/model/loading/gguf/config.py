@@ -24,7 +24,7 @@ _NEEDED = (
 
 
 def config_of(file: GgufFile) -> PreTrainedConfig:
-    """The configuration of a file that was checked.
+    """Return the configuration of a file that was checked.
 
     Raises:
         UnsupportedModel: A setting has a value that the architecture in transformers does not have.
@@ -115,7 +115,7 @@ def _mistral(file: GgufFile, head_dim: int) -> dict[str, Any]:
 
 
 def _gemma4(file: GgufFile, head_dim: int) -> dict[str, Any]:
-    """Layers that see all have wider heads, of which a part turns, and may take their keys for values."""
+    """Return layers that see all have wider heads, of which a part turns, and may take their keys for values."""
     if file.get("embedding_length_per_layer_input") or file.get("attention.shared_kv_layers"):
         raise UnsupportedModel(
             f"{file.path}: layers with embeddings of their own, or with the keys of earlier ones, as in Gemma 4 E2B "
@@ -174,7 +174,7 @@ def _window(file: GgufFile, default: int | None = None) -> int | None:
 
 
 def _layer_types(file: GgufFile, layers: int, *, slides: bool) -> list[str]:
-    """Which layers see a window alone: as the file says, else each but the second (gemma2) or sixth (gemma3)."""
+    """Return which layers see a window alone: as the file says, else each but the second (gemma2) or sixth (gemma3)."""
     pattern = file.get("attention.sliding_window_pattern", 2 if file.architecture == "gemma2" else 6)
     if isinstance(pattern, int) and not isinstance(pattern, bool):
         pattern = [not pattern or bool((layer + 1) % pattern) for layer in range(layers)]
@@ -184,7 +184,7 @@ def _layer_types(file: GgufFile, layers: int, *, slides: bool) -> list[str]:
 
 
 def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
-    """Rotary angles: GGUF has settings for some scalings, and factors in tensors for others."""
+    """Return rotary angles: GGUF has settings for some scalings, and factors in tensors for others."""
     rope: dict[str, Any] = {"rope_type": "default", "rope_theta": float(file.get("rope.freq_base", 10_000.0))}
     turned = int(file.get("rope.dimension_count", head_dim))
     if turned != head_dim:
@@ -217,7 +217,7 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
 
 
 def _factors(file: GgufFile, name: str, turned: int) -> list[float] | None:
-    """What the angles are divided by, one for each pair of dimensions; None where the file does not say."""
+    """Return what the angles are divided by, one for each pair of dimensions; None where the file does not say."""
     for each in file.tensors:
         if each.name == f"rope_{name}.weight":
             if each.kind.name != "F32" or each.shape != (turned // 2,):

@@ -219,7 +219,7 @@ class GgufFile:
         return sum(part.stat().st_size for part in {self.path, *(each.path for each in self.tensors)})
 
     def arrays(self, *keys: str) -> dict[str, list[Any]]:
-        """Arrays of the metadata that are too long to be kept, those that are there."""
+        """Return arrays of the metadata that are too long to be kept, those that are there."""
         with self.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             metadata, _ = _Cursor(data, keys).header(self.path)
         return {key: metadata[key] for key in keys if isinstance(metadata.get(key), list)}
@@ -249,7 +249,7 @@ class GgufFile:
         return kinds.most_common(1)[0][0] if kinds else "no tensors"
 
     def get(self, key: str, default: Any = None) -> Any:
-        """A setting of the architecture, such as `block_count`."""
+        """Return a setting of the architecture, such as `block_count`."""
         return self.metadata.get(f"{self.architecture}.{key}", default)
 
     def check(self) -> None:
@@ -301,7 +301,7 @@ class GgufFile:
 
 
 def _parts(path: Path) -> list[Path]:
-    """The parts of a split file, whichever is named, or the file alone.
+    """Return the parts of a split file, whichever is named, or the file alone.
 
     Raises:
         ModelNotFound: A part is missing.
@@ -317,7 +317,7 @@ def _parts(path: Path) -> list[Path]:
 
 
 def _header(path: Path) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
-    """The metadata and the tensors of one file."""
+    """Return the metadata and the tensors of one file."""
     _check_start(path)
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         try:
@@ -427,7 +427,7 @@ class _Cursor:
 
 
 def _type_of(number: int) -> tuple[GGMLQuantizationType, int, int]:
-    """A quantisation type, the values of its blocks and their bytes."""
+    """Return a quantisation type, the values of its blocks and their bytes."""
     kind = GGMLQuantizationType(number)
     if kind.name not in TYPES:
         raise ValueError(kind.name)

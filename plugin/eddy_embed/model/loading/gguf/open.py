@@ -51,7 +51,7 @@ def open_gguf(
 
 
 def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *, head: bool) -> nn.Module:
-    """The model of a file, with the layers that its configuration asks for, in evaluation mode.
+    """Return the model of a file, with the layers that its configuration asks for, in evaluation mode.
 
     Embeddings, and the linear layers of all but small models, read their weights from the mapped file; all else, such
     as norms, is unpacked.
@@ -134,7 +134,7 @@ class _Filling:
                     )
 
     def _experts(self, module: Any, layer: int) -> PackedExperts:
-        """Experts, whose matrices the file stacks by their kind."""
+        """Return experts, whose matrices the file stacks by their kind."""
         parts, count, biased = [], module.num_experts, "down_proj_bias" in module._parameters
         narrow, wide = module.down_proj.shape[1:]
         if biased:  # gpt-oss, whose matrices are on the other side of their product
@@ -155,7 +155,7 @@ class _Filling:
         return PackedExperts(count, _gating(module, biased), *parts)
 
     def _tensor(self, name: str, parameter: Tensor) -> TensorInfo:
-        """The file's tensor for a parameter, or that of the parameter whose weights it shares."""
+        """Return the file's tensor for a parameter, or that of the parameter whose weights it shares."""
         own = self.names.get_name(name, _ENDS) or ""
         if further := next((told for end, told in self.further.items() if name.endswith(f".{end}")), ""):
             own = f"blk.{layer_of(name)}.{further}"
@@ -167,7 +167,7 @@ class _Filling:
         return found
 
     def _checked(self, name: str, tensor: TensorInfo | None, shape: tuple[int, ...]) -> TensorInfo:
-        """A tensor that has a shape."""
+        """Return a tensor that has a shape."""
         if tensor is None or tensor.shape != shape:
             said = f"lacks {name}" if tensor is None else f"has {name} in the shape {tensor.shape}"
             raise UnsupportedModel(f"{self.file.path} {said}, which {self.kind} has in the shape {shape}; {HUB}")
@@ -175,7 +175,7 @@ class _Filling:
         return tensor
 
     def _rows(self, tensor: TensorInfo) -> Tensor:
-        """The bytes of a matrix, shape (rows, bytes of a row): one tensor, however many modules read it."""
+        """Return the bytes of a matrix, shape (rows, bytes of a row): one tensor, however many modules read it."""
         if tensor.name not in self.rows:
             self.rows[tensor.name] = self._bytes(tensor).view(tensor.shape[0], -1)
         return self.rows[tensor.name]
@@ -191,7 +191,7 @@ class _Filling:
         return torch.arange(tensor.shape[0]).view(heads, -1, 2).transpose(1, 2).reshape(-1)
 
     def _values(self, tensor: TensorInfo) -> Tensor:
-        """The values of a tensor that is no matrix, as the model has them, in float32."""
+        """Return the values of a tensor that is no matrix, as the model has them, in float32."""
         values = FORMATS[tensor.kind.name].unpack(self._bytes(tensor).view(1, -1)).view(tensor.shape)
         if self.offset and tensor.name.endswith("norm.weight"):
             values -= self.offset
@@ -207,7 +207,7 @@ class _Filling:
 
 
 def _gating(experts: Any, in_turn: bool) -> Callable[[Tensor, Tensor], Tensor]:
-    """How experts join what two of their matrices give; `in_turn`: they have a row of each in turn."""
+    """Return how experts join what two of their matrices give; `in_turn`: they have a row of each in turn."""
     if in_turn:
         return lambda gate, up: experts._apply_gate(torch.stack([gate, up], -1).flatten(-2))
     return lambda gate, up: experts.act_fn(gate) * up

@@ -54,7 +54,7 @@ _ENDS = frozenset(
 
 
 def tokenizer_of(file: GgufFile) -> PreTrainedTokenizerFast:
-    """The tokenizer of a file, with its start and end tokens and chat template.
+    """Return the tokenizer of a file, with its start and end tokens and chat template.
 
     Raises:
         UnsupportedModel: It is of a kind whose ids would not be llama.cpp's, or damaged.
