@@ -133,19 +133,19 @@ def lines(folder: str) -> int:
 
 
 BUDGET = {
-    "plugin": 0,
-    "adapters/chroma_eddy": 0,
-    "adapters/llama_index": 0,
-    "adapters/langchain_eddy": 0,
-    "adapters/openai_eddy": 0,
-    "adapters/mteb_eddy": 0,
-    "adapters/ray_eddy": 0,
-    "demos/eddy_demo/readers": 0,
-    "demos": 0,
-    "tests": 0,
-    "docs": 0,
-    "README.md": 0,
-    "benchmarks": 0,
+    "plugin": 15_575,
+    "adapters/chroma_eddy": 5806,
+    "adapters/llama_index": 1428,
+    "adapters/langchain_eddy": 1202,
+    "adapters/openai_eddy": 697,
+    "adapters/mteb_eddy": 294,
+    "adapters/ray_eddy": 252,
+    "demos/eddy_demo/readers": 3322,
+    "demos": 7755,
+    "tests": 33_089,
+    "docs": 3582,
+    "README.md": 121,
+    "benchmarks": 4439,
 }
 """Most lines of a folder. The numbers only fall; a rise needs a commit of its own that says who asked for it."""
 
