@@ -62,12 +62,6 @@ def test_clouds_without_a_dimension(cloud: np.ndarray) -> None:
     assert np.isnan(intrinsic_dimension(cloud))
 
 
-def test_what_are_no_points_is_refused() -> None:
-    for bad in (np.ones(5), np.full((9, 2), np.inf)):
-        with pytest.raises(InvalidParameter, match="shape"):
-            intrinsic_dimension(bad)
-
-
 # --- The rules
 
 VALLEY = [nan, 12, 14, 13, 12, 9, 7, 7.5, 8, 9, 10, 11, *range(12, 20)]  # 20 states; the minimum is h[6]

@@ -143,8 +143,6 @@ def test_bad_values_are_refused(tmp_path) -> None:
         fit(Post("whiten", dims=13), seen(cone(30)))
     with pytest.raises(InvalidParameter, match="at least 2 vectors"):
         fit(Post("whiten"), seen(cone(1)))
-    with pytest.raises(InvalidParameter, match="width 3"):
-        fit(Post("centre"), seen(cone(5))).apply(np.ones((2, 3)))
     with pytest.raises(InvalidParameter, match="fit it first"):
         Fitted.load(tmp_path / "absent.npz")
     with pytest.raises(NotFinite):

@@ -152,7 +152,7 @@ def test_what_it_does_not_go_with() -> None:
         embedder("llama", "reba:exit=0")
     with pytest.raises(IncompatibleMethods, match="gives no vectors for parts of a text"):
         embedder("llama", "reba").encode_long(TEXTS[0], late=True)
-    with pytest.raises(InvalidParameter, match="run it once for each exit"):
+    with pytest.raises(InvalidParameter, match="out of one pass"):
         embedder("llama", "reba")._pipeline.open_runner.at_layers((5, 6))
 
 

@@ -205,7 +205,6 @@ def test_mmr_chooses_as_langchain_does(balance, index, query):
 def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
     for wanted in (
         {"k": 0},
-        {"k": True},
         {"fetch_k": 0},
         {"lambda_mult": 2},
         {"unit": "words"},

@@ -44,12 +44,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print everything as JSON."
 
 
 def open_embedder(model: str, method: str, instruction: str | None, **options: Any) -> Embedder:
-    """Return an embedder; a misspelt method, or a device that is not here, is refused before anything is read."""
+    """Return an embedder; a misspelt method is refused before anything is read."""
     with collector_paused():
         from eddy_embed.embedder import Embedder
-        from eddy_embed.model.devices import check_numbers
 
-    check_numbers(options["device"], options["dtype"])
     text = method_in_full(model, method)
     return Embedder(model, method=text, query_instruction=instruction, text_instruction=instruction, **options)
 
@@ -84,8 +82,8 @@ def given_texts(texts: list[str] | None, file: Path | None) -> list[str]:
             "the name, write it to standard input, and use --input -",
             param_hint="TEXTS",
         )
-    given = checked_texts(texts or [])
-    return given if file is None else [*given, *_lines(file)]
+    checked = checked_texts(texts or [])
+    return checked if file is None else [*checked, *_lines(file)]
 
 
 def _lines(file: Path) -> Iterator[str]:

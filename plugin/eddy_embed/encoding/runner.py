@@ -151,12 +151,8 @@ class Runner:
             InvalidParameter: A layer is above the host's exit, or the method copies states at its exit, or weighs them
                 by the attention up to it.
         """
-        if self._refiner is not None:
-            raise InvalidParameter(
-                f"layers {layers}: the method weighs states by the attention up to its exit, another for each layer; "
-                "run it once for each exit"
-            )
-        if self.readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
+        by_exit = self.readout.placeholders or self._refiner is not None
+        if by_exit or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
             raise InvalidParameter(f"layers {layers} cannot be read out of one pass up to layer {self.host.exit_layer}")
         self._average.layers(min(layers))
         other = copy.copy(self)

@@ -264,14 +264,8 @@ def intrinsic_dimension(points: NDArray[Any]) -> float:
 
     Returns:
         The dimension; NaN where three different points or more are not there, or all are equally far apart.
-
-    Raises:
-        InvalidParameter: Not of that shape, or NaN or infinity among them.
     """
-    rows = np.asarray(points)
-    if rows.ndim != 2 or not np.isfinite(rows).all():
-        raise InvalidParameter(f"points of shape {rows.shape} must be finite numbers of shape (points, width)")
-    cloud = distinct(rows)
+    cloud = distinct(points)
     count = len(cloud)
     if count < 3:
         return float("nan")

@@ -146,18 +146,9 @@ class Fitted:
         return sha.hexdigest()
 
     def apply(self, vectors: Floats, role: Literal["document", "query"] = "document") -> Doubles:
-        """Process unit vectors of documents or queries, shape (.., width), without normalising or truncating them.
-
-        Raises:
-            InvalidParameter: They have another width.
-        """
-        x = np.asarray(vectors, np.float64)
-        if x.shape[-1] != len(self.mean):
-            raise InvalidParameter(
-                f"vectors of width {x.shape[-1]} do not go with post-processing fitted on width {len(self.mean)}; "
-                "fit it again with this model"
-            )
-        x = x - (self.query_mean if role == "query" and self.query_mean is not None else self.mean)
+        """Process unit vectors of documents or queries, shape (.., width), without normalising or truncating them."""
+        mean = self.query_mean if role == "query" and self.query_mean is not None else self.mean
+        x = np.asarray(vectors, np.float64) - mean
         if self.matrix is None:
             return x
         return np.asarray(x * self.matrix if self.matrix.ndim == 1 else x @ self.matrix)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eddy_embed.errors import InvalidParameter, NotFinite
+from eddy_embed.errors import NotFinite
 from eddy_embed.utils.arrays import Doubles
 
 Floats = NDArray[np.floating[Any]]
-_M = TypeVar("_M", bound="RunningMoments")
 
 
 class RunningMoments:
@@ -25,13 +24,6 @@ class RunningMoments:
         self.count = 0
         self._origin: Doubles | None = None
         self._sum, self._squares = np.zeros(width), np.zeros(width)
-
-    @classmethod
-    def of(cls: type[_M], vectors: Floats) -> _M:
-        """Return the moments of vectors of shape (vectors, width)."""
-        moments = cls(vectors.shape[1])
-        moments.add(vectors)
-        return moments
 
     def add(self, vectors: Floats) -> None:
         """Add vectors of shape (vectors, width); NotFinite if one holds NaN or infinity."""
@@ -52,19 +44,13 @@ class RunningMoments:
     @property
     def mean(self) -> Doubles:
         """Shape (width,)."""
-        self._require(1)
-        origin = np.zeros(len(self._sum)) if self._origin is None else self._origin
-        return np.asarray(origin + self._sum / self.count)
+        assert self._origin is not None, "there are no vectors yet"
+        return np.asarray(self._origin + self._sum / self.count)
 
     @property
     def variance(self) -> Doubles:
         """Of each dimension, divided by the number of vectors, shape (width,)."""
-        self._require(2)
         return np.maximum(self._squares / self.count - (self._sum / self.count) ** 2, 0)
-
-    def _require(self, count: int) -> None:
-        if self.count < count:
-            raise InvalidParameter(f"post-processing needs at least {count} vectors to fit on, not {self.count}")
 
 
 class RunningCovariance(RunningMoments):
@@ -87,7 +73,6 @@ class RunningCovariance(RunningMoments):
     @property
     def covariance(self) -> Doubles:
         """Divided by the number of vectors, shape (width, width)."""
-        self._require(2)
         shift = self._sum / self.count
         return np.asarray(self._outer / self.count - np.outer(shift, shift))
 
