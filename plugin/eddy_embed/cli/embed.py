@@ -54,19 +54,19 @@ def embed(
     """Embed texts, one vector each; of two, say the cosine too."""
     if output is not None and output.suffix not in (".npy", ".jsonl"):
         raise typer.BadParameter(f"{output} must end in .npy or .jsonl", param_hint="--output")
-    given = options.given_texts(texts, file)
-    if not given:
+    checked = options.given_texts(texts, file)
+    if not checked:
         raise typer.BadParameter("no texts; give some, or a file with --input", param_hint="TEXTS")
     # Open the output first, so that an unwritable path fails before any embedding.
     with nullcontext() if output is None else atomic_write(output) as sink:
         embedder = options.open_embedder(model, method, instruction, max_length=max_length, device=device, dtype=dtype)
         embedder.show_progress = sys.stderr.isatty()
-        vectors = embedder.encode_query(given) if role == "query" else embedder.encode_document(given)
+        vectors = embedder.encode_query(checked) if role == "query" else embedder.encode_document(checked)
         if output is not None and output.suffix == ".npy":
             _write_array(vectors, cast("BinaryIO", sink))
         else:
-            _write_rows(given, vectors, sink)
-    if len(given) == 2:
+            _write_rows(checked, vectors, sink)
+    if len(checked) == 2:
         typer.echo(f"Cosine of the two: {vectors[0] @ vectors[1]:.3f}", err=True)
     if many := embedder.counts.windowed_texts:
         typer.echo(f"{many} of {embedder.counts.texts} texts exceed the window and were read in several", err=True)

@@ -34,9 +34,9 @@ def models(
     from eddy_embed.model.loading import inventory
 
     found = inventory.found()
-    rates = {each.path: _measured(each) for each in found} if measure else {}
+    rates = {model.path: _measured(model) for model in found} if measure else {}
     if as_json:
-        rows = [vars(each) | (_told(rates[each.path]) if measure else {}) for each in found]
+        rows = [vars(model) | (_told(rates[model.path]) if measure else {}) for model in found]
         typer.echo(json.dumps({"models": rows}, ensure_ascii=False))
         return
     _show(found, rates)
@@ -80,7 +80,7 @@ def prune(
     typer.echo(f"{len(removed)} removed, {_size(sum(size for _, size in removed))}")
 
 
-def _measured(found: FoundModel) -> float | str | None:
+def _measured(model: FoundModel) -> float | str | None:
     """Return tokens per second of passages through all layers, in the batch that first takes a second.
 
     Or why it was not measured; None where the model cannot be opened at all.
@@ -88,13 +88,13 @@ def _measured(found: FoundModel) -> float | str | None:
     from eddy_embed.embedder import Embedder
     from eddy_embed.text.calibration import calibration_text
 
-    if found.problem is not None:
+    if model.problem is not None:
         return None
-    if reason := _too_large(found):
+    if reason := _too_large(model):
         return reason
     passages, number = calibration_text().passages, 1
     try:
-        with Embedder(found.name, method="plain:exit=-1", check=False) as embedder:
+        with Embedder(model.name, method="plain:exit=-1", check=False) as embedder:
             embedder.encode_document(passages[0])
             while True:
                 texts = (passages * -(-number // len(passages)))[:number]
@@ -108,14 +108,14 @@ def _measured(found: FoundModel) -> float | str | None:
         return str(error)
 
 
-def _too_large(found: FoundModel) -> str:
+def _too_large(model: FoundModel) -> str:
     """Return why a model does not fit into the memory that is free; nothing if it does, or runs on another device."""
     from eddy_embed.model.devices import best_device
     from eddy_embed.model.products import multiplies_bfloat16
     from eddy_embed.utils.memory import free_memory
 
-    widened = found.dtype in ("bfloat16", "float16") and not multiplies_bfloat16()
-    needed, free = (found.memory or 0) * (2 if widened else 1), free_memory()
+    widened = model.dtype in ("bfloat16", "float16") and not multiplies_bfloat16()
+    needed, free = (model.memory or 0) * (2 if widened else 1), free_memory()
     if free is None or needed <= free or best_device() != "cpu":
         return ""
     return (

@@ -92,7 +92,7 @@ def open_model(
     """
     if not isinstance(trust_remote_code, bool):  # "false" must not run foreign code
         raise TypeError(f"trust_remote_code={trust_remote_code!r:.80} must be True or False")
-    device, dtype = torch_name(device), torch_name(dtype)
+    numbers: dict[str, Any] = {"device": torch_name(device), "dtype": torch_name(dtype)}
     trained: SentenceTransformerSpec | None = None
     if type(model).__module__.startswith(f"{LIBRARY}."):
         model, bundled_tokenizer, trained = unwrapped(model)
@@ -105,8 +105,8 @@ def open_model(
             "revision": revision,
             "cache_folder": cache_folder,
             "model_kwargs": model_kwargs,
-            "device": device is not None and device not in (str(own_device), own_device.type),
-            "dtype": dtype not in ("auto", own_dtype),
+            "device": numbers["device"] not in (None, str(own_device), own_device.type),
+            "dtype": numbers["dtype"] not in ("auto", own_dtype),
         }
         if refused := [name for name, value in changes.items() if value]:
             raise InvalidParameter(
@@ -122,12 +122,12 @@ def open_model(
     named = {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
     # Always said, also where it is False: transformers would ask on stdin, and an answer may wait there.
     options = {"trust_remote_code": trust_remote_code, **{key: value for key, value in named.items() if value}}
-    check_numbers(device, dtype)
+    check_numbers(**numbers)
     where = locate(model)
     options = reachable(name, where, options)
     loading: dict[str, Any] = {
-        **{"device": device, "dtype": dtype, "options": options},
-        **{"model_kwargs": dict(model_kwargs or {}), "show_progress": show_progress},
+        **numbers,
+        **{"options": options, "model_kwargs": dict(model_kwargs or {}), "show_progress": show_progress},
     }
     subfolder = None if name in BUNDLED or is_gguf(where) else transformer_folder(where, options)
     if subfolder is not None:
@@ -204,10 +204,10 @@ def assemble(
     return Encoder(planner, runner, finish)
 
 
-def budget(given: int | None, device: torch.device) -> int:
+def budget(chosen: int | None, device: torch.device) -> int:
     """Return most tokens in a pass on a device: the given number, or the default for None."""
     usual = min(PER_THREAD * torch.get_num_threads(), ON_PROCESSOR) if device.type == "cpu" else ON_ACCELERATOR
-    return given or usual
+    return chosen or usual
 
 
 def host_for(opened: LoadedModel) -> ModelView:

@@ -117,7 +117,7 @@ def joined_pages(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -
     alike = {
         key: value
         for key, value in first.items()
-        if key not in _OF_A_PAGE and all(key in other and other[key] == value for other in others)
+        if key not in _OF_A_PAGE and all(key in page and page[key] == value for page in others)
     }
     labels = [str(metadata[LABEL]) for metadata in metadatas]
     return _BETWEEN.join(texts), {**alike, PAGES: json.dumps(list(zip(starts, labels, strict=True)))}

@@ -49,7 +49,7 @@ def htp(
     Raises:
         InvalidParameter: A value is outside its range.
     """
-    given = dict(locals())
+    parameters = dict(locals())
     if pool is not None:
         check_choice("htp: pool", pool, ("mean", "all"))
     blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
@@ -57,4 +57,4 @@ def htp(
     if released_text:
         layout = replace(layout, revision="sentences", start=None)
     readout = Readout(exit=exit, pool=None if pool is None else "mean", placeholders=pool == "all")
-    return build(htp, given, layout=layout, rewire=CopyEdges(range, seed), readout=readout)
+    return build(htp, parameters, layout=layout, rewire=CopyEdges(range, seed), readout=readout)

@@ -71,14 +71,14 @@ def kv(
     Raises:
         InvalidParameter: A value is outside its range.
     """
-    given = dict(locals())
+    parameters = dict(locals())
     if not verb.strip() or "{" in verb or "}" in verb:
         raise InvalidParameter(f"kv: verb={verb!r} must be a word or a phrase")
     asked = verb if " " in verb.strip() else f"{verb} the {{kind}} in one word"
     document, query = (f'"{kind}: {{text}}" {asked.format(kind=kind)}:' for kind in ("Context", "Query"))
     return build(
         kv,
-        given,
+        parameters,
         layout=Layout(document, query),
         reroute=ExtraKeyValues(_layers(layers), float(bias), n, rebase),
         readout=Readout(exit=exit, pool=pool, prompt=True),

@@ -26,10 +26,10 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
     Raises:
         InvalidParameter: The pooling or the preset is unknown.
     """
-    given = dict(locals())
+    parameters = dict(locals())
     check_choice("plain: preset", preset, INSTRUCTED)
     layout = Layout(instructed=INSTRUCTED[preset])
-    return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
+    return build(plain, parameters, layout=layout, readout=Readout(exit=exit, pool=pool))
 
 
 @register

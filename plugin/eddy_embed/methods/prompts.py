@@ -85,12 +85,12 @@ def metaeol(prompts: str | None = None, exit: int | None = -1, released_text: bo
     Raises:
         InvalidParameter: There is no wording, or one without `{text}`.
     """
-    given = dict(locals())
+    parameters = dict(locals())
     wordings = TASKS if prompts is None else [line for line in prompts.split("\n") if line.strip()]
     if not wordings:
         raise InvalidParameter(f"metaeol: prompts={prompts!r} holds no wording; give one or more, one a line")
     first, *others = wordings
-    return _last(metaeol, given, Layout(first, others=tuple(others)))
+    return _last(metaeol, parameters, Layout(first, others=tuple(others)))
 
 
 @register
@@ -123,7 +123,7 @@ def _repeated(template: str, k: int) -> str:
     return before + "{text}" + f"{between}{{text}}" * (k - 1) + after
 
 
-def _last(function: Callable[..., Method], given: dict[str, Any], layout: Layout) -> Method:
-    if given["released_text"]:
+def _last(function: Callable[..., Method], parameters: dict[str, Any], layout: Layout) -> Method:
+    if parameters["released_text"]:
         layout = replace(layout, revision="quoted", start=None)
-    return build(function, given, layout=layout, readout=Readout(exit=given["exit"], pool="last"))
+    return build(function, parameters, layout=layout, readout=Readout(exit=parameters["exit"], pool="last"))

@@ -42,7 +42,7 @@ def reba(
     Raises:
         InvalidParameter: A value is outside its range, or two do not go together.
     """
-    given = dict(locals())
+    parameters = dict(locals())
     check_choice("reba: pool", pool, ("last", "mean"))
     check_choice("reba: variant", variant, ("paper", "released"))
     released = variant == "released"
@@ -51,7 +51,7 @@ def reba(
     read = cast("Literal['last', 'mean']", pool)
     return build(
         reba,
-        given,
+        parameters,
         layout=Layout(repetition=Repetition(k, joiner, piece, cut=released), start=None if released else "auto"),
         watch=BackwardAttention(released and pool == "last", released, last_layer_only),
         readout=Readout(exit=exit, pool=read, text_end=not released, half=released and pool == "mean"),

@@ -132,10 +132,10 @@ def _load(point: EntryPoint) -> None:
     register(function)
 
 
-def build(function: Callable[..., Method], given: dict[str, Any], **parts: Any) -> Method:
+def build(function: Callable[..., Method], parameters: dict[str, Any], **parts: Any) -> Method:
     """Return a method with the term that makes it again: its function's name and what differs from the defaults."""
     defaults = inspect.signature(function).parameters
-    changed = tuple((key, given[key]) for key in defaults if given[key] != defaults[key].default)
+    changed = tuple((key, parameters[key]) for key in defaults if parameters[key] != defaults[key].default)
     return Method(**parts, terms=(MethodTerm(function.__name__, changed),))
 
 

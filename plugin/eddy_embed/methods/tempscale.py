@@ -37,11 +37,11 @@ def tempscale(
     Raises:
         InvalidParameter: A value is outside its range, or would have no effect.
     """
-    given = dict(locals())
+    parameters = dict(locals())
     table = () if lengths is None else _table(lengths)
     if tau is None and not table and rule == "fixed":
         tau = TAU
-    return build(tempscale, given, temperature=Temperature(tau, query_tau, table, rule, rate))  # type: ignore[arg-type]
+    return build(tempscale, parameters, temperature=Temperature(tau, query_tau, table, rule, rate))  # type: ignore[arg-type]
 
 
 def _table(lengths: str) -> tuple[tuple[int, float], ...]:

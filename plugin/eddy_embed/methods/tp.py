@@ -51,7 +51,7 @@ def tp(
     Raises:
         InvalidParameter: The prompt, the source or the values are unknown, or there is no placeholder.
     """
-    given = dict(locals())
+    parameters = dict(locals())
     if prompt not in PROMPTS and "{" not in prompt:
         raise InvalidParameter(
             f"tp: prompt={prompt!r} is unknown; choose one of {', '.join(PROMPTS)}, or write a wording with {{text}}"
@@ -64,4 +64,4 @@ def tp(
         layout = replace(layout, revision="quoted", start=None)
     layout = replace(layout, placeholders=placeholders, source=source, **worded)  # type: ignore[arg-type]
     rewire = CopyEdges(range, seed, init)  # type: ignore[arg-type]
-    return build(tp, given, layout=layout, rewire=rewire, readout=base.readout)
+    return build(tp, parameters, layout=layout, rewire=rewire, readout=base.readout)

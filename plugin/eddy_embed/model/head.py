@@ -46,15 +46,15 @@ class LanguageModelHead:
             self._view = view_of(whole).eval()
             ids = np.arange(TRIED) * 7919 % int(self._view.config.vocab_size)
             with torch.inference_mode():
-                own = self._view(input_ids=torch.from_numpy(ids)[None].to(host.device), use_cache=False).logits[0]
+                expected = self._view(input_ids=torch.from_numpy(ids)[None].to(host.device), use_cache=False).logits[0]
             base = self._view.base_model
             stack = find_layers(base)
             for module in list(base.modules()):
                 if any(part is stack for part in module.modules()) and module is not stack:
                     module.forward = _states_given  # whichever of these the model's forward calls
             ours = self.scores(host.run(pack([without_placeholders(ids)]), range(0), None))
-        difference = state_difference(ours, own, host.tolerance)
-        if ours.shape != own.shape or not difference <= host.tolerance:
+        difference = state_difference(ours, expected, host.tolerance)
+        if ours.shape != expected.shape or not difference <= host.tolerance:
             raise UnsupportedModel(
                 f"{self._name}: its head, run by itself, differs from the model by {difference:.2g} (allowed "
                 f"{host.tolerance:.0e}); it is not supported"

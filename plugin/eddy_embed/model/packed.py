@@ -329,8 +329,8 @@ class PackedWeight(nn.Module):
         out = states.new_empty((len(states), end - begin))
         for start in range(begin, end, step):
             part = slice(start, min(start + step, end))
-            own = None if bias is None else bias[part]
-            out[:, start - begin : part.stop - begin] = _product(states, self._values(part, states.dtype), own)
+            part_bias = None if bias is None else bias[part]
+            out[:, start - begin : part.stop - begin] = _product(states, self._values(part, states.dtype), part_bias)
         return out
 
     def _values(self, part: slice, dtype: torch.dtype) -> Tensor:

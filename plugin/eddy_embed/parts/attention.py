@@ -49,7 +49,7 @@ class Temperature:
         if self.rate and self.rule != "rate":
             raise InvalidParameter(f"tempscale: rate={self.rate} has no effect with rule={self.rule}; add rule=rate")
         firsts = [first for first, _ in self.lengths]
-        if firsts and (firsts[0] != 1 or any(one >= other for one, other in pairwise(firsts))):
+        if firsts and (firsts[0] != 1 or any(low >= high for low, high in pairwise(firsts))):
             raise InvalidParameter(
                 f"tempscale: lengths begin at {firsts} tokens; they must rise, from 1 on, so that every length has one"
             )

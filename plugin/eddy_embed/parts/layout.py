@@ -88,13 +88,13 @@ def _by_sentence(text: str, sentences: Ints | None) -> RewrittenText:
     )
 
 
-def block_sources(before: Ints, own: Ints, length: int) -> Ints:
+def block_sources(before: Ints, text: Ints, length: int) -> Ints:
     """Return the tokens whose states the placeholders of HTP's blocks get, from the token that each block begins with.
 
-    It is the one before the next block's placeholders; for the last block the first token after the text's `own`, or
-    the last of the sequence of this length.
+    It is the one before the next block's placeholders; for the last block the first token after those of the `text`,
+    or the last of the sequence of this length.
     """
-    after = int(own[-1]) + 1 if len(own) else 0
+    after = int(text[-1]) + 1 if len(text) else 0
     return np.append(before[1:] - 1, min(after, length - 1))
 
 
@@ -175,17 +175,17 @@ class Blocks:
         added = self.count(1, 1)
         return (budget - added) * self.every // (self.every + added) if isinstance(self.every, int) else budget - added
 
-    def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> PlaceholderPositions:
-        """Return the placeholders of a sequence, by the text's `own` tokens and its sentences in the prompt."""
+    def inserts(self, tokens: Tokens, text: Ints, sentences: Ints | None, length: int) -> PlaceholderPositions:
+        """Return the placeholders of a sequence, by the positions of the `text` and its sentences."""
         assert sentences is not None or not self.needs_sentences
-        every = self.settled(len(own), 0 if sentences is None else len(sentences)).every
+        every = self.settled(len(text), 0 if sentences is None else len(sentences)).every
         if isinstance(every, int):
-            before, sources = own[::every], np.append(own[every - 1 :: every], own[-1:])[: -(-len(own) // every)]
+            before, sources = text[::every], np.append(text[every - 1 :: every], text[-1:])[: -(-len(text) // every)]
         else:
             before, sources = self._by_sentence(tokens, np.zeros((0, 2), np.int64) if sentences is None else sentences)
         if self.source == "released" and len(before):
-            sources = block_sources(before, own, length)
-        first = np.full(len(before), own[0] if len(own) else len(tokens.ids), np.int64)
+            sources = block_sources(before, text, length)
+        first = np.full(len(before), text[0] if len(text) else len(tokens.ids), np.int64)
         kinds = [(first, Role.BPST)] * self.summary + [(before, Role.PST)] * self.local
         return PlaceholderPositions(
             before=np.concatenate([index for index, _ in kinds]),
@@ -469,13 +469,13 @@ class Layout:
         sequence = _insert(plain, self._placeholders(prompt, tokens, text, len(plain)), prefix)
         return self.repetition.apply(sequence) if self.repetition is not None and len(text) else sequence
 
-    def _placeholders(self, prompt: PromptLayout, tokens: Tokens, own: Ints, length: int) -> PlaceholderPositions:
+    def _placeholders(self, prompt: PromptLayout, tokens: Tokens, text: Ints, length: int) -> PlaceholderPositions:
         if self.blocks is not None:
             moved = None if prompt.sentences is None else prompt.sentences + prompt.slots[0, 0]
-            return self.blocks.inserts(tokens, own, moved, length)
+            return self.blocks.inserts(tokens, text, moved, length)
         if not self.placeholders:
             return PlaceholderPositions.none()
-        before = int(own[0]) if len(own) else len(tokens.ids)
+        before = int(text[0]) if len(text) else len(tokens.ids)
         if prompt.introduced is not None:
             before = int(np.searchsorted(tokens.starts, prompt.introduced, side="left"))
             # A token across the place stands before it, unless it brings only a blank from there.

@@ -73,17 +73,17 @@ class AttentionRecorder:
         first, bottom, left, right = recorded.bounds[index].tolist()
         rows, columns = bottom - first, right - left
         weights = recorded.largest[index, :rows, :columns]
-        own = torch.arange(max(first, left), min(first + rows, left + columns), device=weights.device)
+        diagonal = torch.arange(max(first, left), min(first + rows, left + columns), device=weights.device)
         # Symmetrised, an entry off the diagonal is half of one attention: the other half is what no token may see.
         weights /= 2
-        weights[own - first, own - left] *= 2
+        weights[diagonal - first, diagonal - left] *= 2
         if not earlier:
             return first, weights
         count = columns - (first - left)
         both = weights.new_zeros(first + rows, count)
         both[first:] = weights[:, first - left :]
         before = weights[:count].clone()
-        before[own - first, own - left] = 0
+        before[diagonal - first, diagonal - left] = 0
         both[left : left + columns] += before.T
         return 0, both
 

@@ -181,10 +181,10 @@ def hub_snapshots() -> Iterator[tuple[str, Path, list[Path]]]:
         repositories = scan_cache_dir(constants.HF_HUB_CACHE).repos
     except (CacheNotFound, ValueError, OSError):  # ValueError: the cache's place is a file; OSError: it may not be read
         return
-    for repository in sorted(repositories, key=lambda each: each.repo_id):
+    for repository in sorted(repositories, key=lambda entry: entry.repo_id):
         if repository.repo_type == "model" and repository.revisions:
-            current = max(repository.revisions, key=lambda each: ("main" in each.refs, each.last_modified))
-            yield repository.repo_id, current.snapshot_path, sorted(each.file_path for each in current.files)
+            current = max(repository.revisions, key=lambda entry: ("main" in entry.refs, entry.last_modified))
+            yield repository.repo_id, current.snapshot_path, sorted(entry.file_path for entry in current.files)
 
 
 PROGRAMS = {"ollama": _ollama, "lmstudio": _lm_studio}

@@ -124,15 +124,15 @@ def _gemma4(file: GgufFile, head_dim: int) -> dict[str, Any]:
     layers = int(file.get("block_count"))
     types, heads = _layer_types(file, layers, slides=True), file.get("attention.head_count_kv")
     heads = heads if isinstance(heads, list) else [heads] * layers
-    of_kind = {kind: {each for each, own in zip(heads, types, strict=False) if own == kind} for kind in set(types)}
+    of_kind = {kind: {count for count, name in zip(heads, types, strict=False) if name == kind} for kind in set(types)}
     local = int(file.get("attention.key_length_swa", head_dim))
     angles, local_base = _factors(file, "freqs", head_dim) or [1.0], float(file.get("rope.freq_base_swa", 10_000.0))
-    turned = sum(each == 1.0 for each in angles)
+    turned = sum(angle == 1.0 for angle in angles)
     widths = {"attention.value_length_swa": local, "rope.dimension_count": head_dim, "rope.dimension_count_swa": local}
     odd = [f"{key}={file.get(key)}" for key, width in widths.items() if file.get(key, width) != width]
-    if len(heads) != layers or any(len(each) > 1 for each in of_kind.values()):
+    if len(heads) != layers or any(len(counts) > 1 for counts in of_kind.values()):
         odd.append(f"attention.head_count_kv={heads}")
-    if odd or any(each < 1e20 for each in angles[turned:]):
+    if odd or any(angle < 1e20 for angle in angles[turned:]):
         raise UnsupportedModel(f"{file.path}: {odd[0] if odd else 'rope_freqs'} is none of Gemma 4's; name its hub id")
     full = [f"blk.{layer}.attn_v.weight" for layer, kind in enumerate(types) if kind == "full_attention"]
     few = of_kind.get("full_attention", set()) | of_kind.get("sliding_attention", set())
@@ -141,7 +141,7 @@ def _gemma4(file: GgufFile, head_dim: int) -> dict[str, Any]:
         "global_head_dim": head_dim,
         "num_key_value_heads": next(iter(of_kind.get("sliding_attention", few))),
         "num_global_key_value_heads": next(iter(of_kind.get("full_attention", few))),
-        "attention_k_eq_v": not {each.name for each in file.tensors} & set(full),
+        "attention_k_eq_v": not {tensor.name for tensor in file.tensors} & set(full),
         "hidden_size_per_layer_input": 0,
         "enable_moe_block": bool(file.get("expert_count")),
         "layer_types": types,
@@ -208,7 +208,7 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
         rope |= {"rope_type": "linear", "factor": float(factor)}
     elif scaling == "yarn" and factor and original:
         rope |= {"rope_type": "yarn", "factor": float(factor), "original_max_position_embeddings": int(original)}
-        rope |= {name: float(told) for key, name in YARN.items() if (told := file.get(f"rope.scaling.{key}"))}
+        rope |= {name: float(value) for key, name in YARN.items() if (value := file.get(f"rope.scaling.{key}"))}
     elif scaling not in ("none", "longrope"):
         raise UnsupportedModel(
             f"{file.path}: rope.scaling.type={scaling!r}, factor {factor}; name the model's Hugging Face id or folder"

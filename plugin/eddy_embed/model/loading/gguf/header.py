@@ -284,8 +284,8 @@ class GgufFile:
         return ""
 
     def _unknown(self) -> str:
-        own = ARCHITECTURES[self.architecture].known
-        known = _SETTINGS | own
+        specific = ARCHITECTURES[self.architecture].known
+        known = _SETTINGS | specific
         for key, value in self.metadata.items():
             if not key.startswith(f"{self.architecture}."):
                 continue
@@ -296,7 +296,7 @@ class GgufFile:
                 return f"{key} differs between layers; {HUB}"
             if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
                 return f"{key}={value!r:.60} has a type that the setting cannot have; fetch the file again, or {HUB}"
-        if self.get("expert_count", 0) and "expert_count" not in own:
+        if self.get("expert_count", 0) and "expert_count" not in specific:
             return f"a mixture of {self.get('expert_count')} experts; {HUB}"
         return ""
 

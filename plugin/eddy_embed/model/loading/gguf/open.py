@@ -44,9 +44,9 @@ def open_gguf(
     backbone = describe(config)
     kept = backbone.layers if head else max(exit_of(backbone), 1)
     keep_layers(config, backbone.layers, kept)
-    own = torch.float32 if file.quantisation == "F32" else torch.bfloat16
-    chosen = resolve_dtype(dtype, device, own)
-    model = packed_model(file, config, own if chosen == "auto" else chosen, head=head)
+    stored = torch.float32 if file.quantisation == "F32" else torch.bfloat16
+    chosen = resolve_dtype(dtype, device, stored)
+    model = packed_model(file, config, stored if chosen == "auto" else chosen, head=head)
     return model.to(device), tokenizer_of(file) if tokenizer is None else tokenizer, backbone
 
 

@@ -89,8 +89,8 @@ def _read(file: GgufFile) -> PreTrainedTokenizerFast:
             f"GGUF; {HUB}"
         )
     kinds = dict(zip(tokens, listed.get("token_type", ()), strict=False))
-    control = [token for token, own in kinds.items() if own in (_UNKNOWN, _CONTROL) or token in _ENDS]
-    whole = [token for token, own in kinds.items() if own == _USER_DEFINED and token not in _ENDS]
+    control = [token for token, kind in kinds.items() if kind in (_UNKNOWN, _CONTROL) or token in _ENDS]
+    whole = [token for token, kind in kinds.items() if kind == _USER_DEFINED and token not in _ENDS]
     backend.add_special_tokens([AddedToken(token, normalized=False) for token in control])
     backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
     start = said.get("add_bos_token", kind in ("llama", "gemma4") or split in _WHOLE_WORDS)
