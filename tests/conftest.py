@@ -82,10 +82,13 @@ COLLECTION.enter_context(collector_paused())
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker one thread: several share the cores, where more threads only take turns.
+    """Have slow cases generated where -m does not leave them out, and give each worker one thread.
 
-    Set here because a worker imports numpy before its own conftest runs.
+    Several workers share the cores, where more threads only take turns. Set here because a worker imports numpy before
+    its own conftest runs.
     """
+    if "not slow" not in config.getoption("markexpr"):
+        os.environ["EDDY_ALL"] = "1"
     if config.getoption("numprocesses", None):
         os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
