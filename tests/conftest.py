@@ -93,6 +93,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
 
 
+OF_ONE_MARKER = {
+    "test_device.py": "device",
+    "test_llama_cpp.py": "slow",
+    "test_ray_faults.py": "slow",
+    "test_web_browser.py": "browser",
+    "test_endpoint_browser.py": "browser",
+}
+"""Files whose every test carries a marker, which are not even imported where -m leaves that out."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    marker = OF_ONE_MARKER.get(collection_path.name)
+    return True if marker and f"not {marker}" in config.getoption("markexpr") else None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
     COLLECTION.close()
