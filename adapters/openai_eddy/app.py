@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -18,12 +18,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from eddy_embed import Embedder, Reranker, __version__
+from eddy_embed import __version__
 from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard, RequestRefused
 from eddy_embed.utils.arrays import Floats
 from openai_eddy.batcher import Batcher
 from openai_eddy.engine import Engine, refusal_of
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, parse_request
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder, Reranker
 
 RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
 """Where clients ask for re-ranking: Jina's and most others', Cohere's, and LiteLLM's of a vLLM server."""

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pyarrow as pa
 from ray.data.block import BlockAccessor
 
-from eddy_embed import Embedder, LongDocument, Span
+from eddy_embed import LongDocument, Span
 from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.documents import isolate_failures
@@ -52,6 +52,8 @@ class EddyEmbed:
     ) -> None:
         if errors not in ("raise", "column"):
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
+        from eddy_embed import Embedder
+
         self.embedder = Embedder(model_name, **settings)
         self._encode = partial(self.embedder.encode_long, passage_size=passage_size, late=late, parts=parts)
         self._encode([])  # refuses what is wrong among them
