@@ -27,7 +27,7 @@ from eddy_embed.model.host import ModelView
 
 FILE = Path(__file__).parent / "caught.json"
 OWN = "test_mutations.py::test_mutation_is_noticed"
-TESTS = ("methods", "layout", "readout", "recorded_vectors", "equalities", "kv", "postprocess", "contract", "windows")
+TESTS = ("methods", "layout", "readout", "equalities", "windows")
 SECONDS = 600
 """Most that the tests may take with one fault."""
 
@@ -56,7 +56,10 @@ def caught(session: pytest.Session, name: str) -> dict[str, int]:
         tolerated_at_load(mutation)
     e = comparison.embedder(mutation.family, method, exactly=True, query_instruction=INSTRUCTION)
     found = Counter({OWN: 1} if fails(e, mutation.family, method) else {})
-    for item, after in zip(session.items, [*session.items[1:], session.items[0]], strict=True):
+    concerned = [
+        item for item in session.items if "test_methods" not in item.nodeid or item.nodeid.endswith(f"-{method}]")
+    ]
+    for item, after in zip(concerned, [*concerned[1:], concerned[0]], strict=True):
         reports = runtestprotocol(item, log=False, nextitem=after)
         found[item.nodeid.partition("[")[0].removeprefix("tests/")] += any(report.failed for report in reports)
     return {test: count for test, count in sorted(found.items()) if count}
