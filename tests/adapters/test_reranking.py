@@ -85,7 +85,7 @@ def test_sentences_are_marked_and_several_questions_are_judged(index: Index, jud
     told = list[tuple[int, int, str]]()
     (hit,) = index.query(QUESTION, 1, rerank=judge, sentences=True, progress=lambda *given: told.append(given))
     assert hit.best is not None and hit.best.text in hit.text and hit.matches
-    assert told and told[-1][0] == told[-1][1] and told[-1][2] == "judge"
+    assert told and told[-1][0] == told[-1][1] and told[-1][2] == "rerank"
     questions = [QUESTION, "When does the ferry leave?"]
     vectors = index.embedder.encode_query(questions)
     found = index.search(vectors, 2, questions=questions, hybrid=True, rerank=judge)

@@ -22,7 +22,7 @@ _REMEDY = "save the merged model (merge_and_unload), where PEFT can merge, and n
 
 def base_of(model: Any) -> nn.Module:
     """Return a PeftModel without its head, adapters in place; refuse trained prompts, which stand before the model."""
-    prompts = [name for name, each in getattr(model, "peft_config", {}).items() if each.is_prompt_learning]
+    prompts = [name for name, config in getattr(model, "peft_config", {}).items() if config.is_prompt_learning]
     if prompts:
         raise UnsupportedModel(
             f"{type(model).__name__}: the adapter {prompts[0]!r} is a trained prompt in front of the model, which "
@@ -92,7 +92,7 @@ def adapter_at(where: str, options: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _hub(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of functions that fetch single files."""
+    """Return the keyword arguments of functions that fetch single files."""
     return {key: value for key, value in options.items() if key != "trust_remote_code"}
 
 
