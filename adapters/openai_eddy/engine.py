@@ -93,7 +93,7 @@ class Engine:
         return Job(method, role == "query"), texts, embedder.count_tokens(texts)
 
     def run(self, job: Job, texts: list[str]) -> Sequence[Any]:
-        """Return for each text its vector, shape (dimension,), or its score from 0 to 1; its error if it fails alone."""
+        """Return for each text its vector, shape (dimension,), or its score from 0 to 1; or its error."""
         return isolate_failures(lambda some: self._run(job, some), texts)
 
     def _run(self, job: Job, texts: list[str]) -> Sequence[Any]:
