@@ -125,10 +125,10 @@ def attach(model: Any, where: str, options: dict[str, Any]) -> Any:
     try:
         config.inference_mode = True
         adapted = PeftModel(model, config, autocast_adapter_dtype=False)
-        unexpected = set_peft_model_state_dict(adapted, tensors).unexpected_keys
+        loaded: Any = set_peft_model_state_dict(adapted, tensors)
         # Embeddings are saved whole where tokens were added, and they are not missed where they were not.
         missing = set(get_peft_model_state_dict(adapted, save_embedding_layers=False)) - set(tensors)
-        if wrong := sorted({*missing, *unexpected}):
+        if wrong := sorted({*missing, *loaded.unexpected_keys}):
             raise ValueError(f"{len(wrong)} of its tensors do not fit, such as {wrong[0]}")
     except (RuntimeError, ValueError) as error:
         raise UnsupportedModel(

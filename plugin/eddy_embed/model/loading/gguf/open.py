@@ -70,7 +70,7 @@ def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *
     with _WithoutMemory():
         whole = make.from_config(config, dtype=dtype, trust_remote_code=False)
     model = cast("nn.Module", whole if head else whole.base_model)
-    linear = sum(module.weight.numel() for module in model.modules() if type(module) is nn.Linear)
+    linear = sum(module.weight.numel() for module in whole.base_model.modules() if type(module) is nn.Linear)
     filling = _Filling(file, whole, dtype, small=linear <= header.UNPACKED)
     prefix = "" if head else f"{whole.base_model_prefix}."
     for name, module in list(model.named_modules()):
