@@ -133,7 +133,7 @@ def lines(folder: str) -> int:
 
 
 BUDGET = {
-    "plugin": 15_410,
+    "plugin": 15_374,
     "adapters/chroma_eddy": 5806,
     "adapters/llama_index": 1428,
     "adapters/langchain_eddy": 1202,
