@@ -9,7 +9,7 @@ from typing import Any, get_args
 from eddy_embed.encoding.document import Part
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.utils.checks import check_count as check_count
-from eddy_embed.utils.checks import raise_on_surrogates
+from eddy_embed.utils.checks import raise_on_surrogates as raise_on_surrogates
 
 PARTS: tuple[Part, ...] = get_args(Part)
 """The parts of a document that have vectors."""
