@@ -72,7 +72,7 @@ class VectorFinalizer:
     def for_post(self, states: Doubles) -> Doubles:
         """Return what post-processing takes of `states`: unit vectors, a vector's layers side by side if it asks so."""
         if self.post is not None and self.post.by_layer:
-            return unit(states).reshape(*states.shape[:-2], -1)
+            return unit(states).reshape(*states.shape[:-2], states.shape[-2] * states.shape[-1])  # also of no vectors
         return unit(_averaged(states))
 
     def states(self, raw: Doubles) -> Doubles:
