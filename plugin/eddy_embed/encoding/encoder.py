@@ -51,17 +51,17 @@ class VectorFinalizer:
         """Return vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
         _check_finite(raw, text)  # a head's activation may make infinity finite
         states = self.states(raw)
+        _check_finite(states, text)
         if self.post is None or not self.post.learns:
             vectors = _averaged(states)
-        elif self.fitted is None:
-            raise AssertionError(f"{self.post.kind} is applied before it is fitted")
         else:
+            assert self.fitted is not None, f"{self.post.kind} is applied before it is fitted"
             vectors = self.fitted.apply(self.for_post(states), role)
+            _check_finite(vectors, text)
             if self.post.by_layer:
                 vectors = _averaged(vectors.reshape(states.shape))
         if self.post is not None:
             vectors = vectors[..., : self.post.keep]
-        _check_finite(vectors, text)
         if not vectors.any(axis=-1).all():
             raise ZeroVector(
                 f"text {text}: the model, or the post-processing, gave a vector of zeros, which is similar to nothing; "
