@@ -82,12 +82,30 @@ COLLECTION.enter_context(collector_paused())
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give each worker one thread: several share the cores, where more threads only take turns.
+    """Have slow cases generated where -m does not leave them out, and give each worker one thread.
 
-    Set here because a worker imports numpy before its own conftest runs.
+    Several workers share the cores, where more threads only take turns. Set here because a worker imports numpy before
+    its own conftest runs.
     """
+    if "not slow" not in config.getoption("markexpr"):
+        os.environ["EDDY_ALL"] = "1"
     if config.getoption("numprocesses", None):
         os.environ.update(OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+
+OF_ONE_MARKER = {
+    "test_device.py": "device",
+    "test_llama_cpp.py": "slow",
+    "test_ray_faults.py": "slow",
+    "test_web_browser.py": "browser",
+    "test_endpoint_browser.py": "browser",
+}
+"""Files whose every test carries a marker, which are not even imported where -m leaves that out."""
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    marker = OF_ONE_MARKER.get(collection_path.name)
+    return True if marker and f"not {marker}" in config.getoption("markexpr") else None
 
 
 @pytest.hookimpl(tryfirst=True)

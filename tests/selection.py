@@ -1,7 +1,12 @@
-"""Which cases of a parametrised test run by default; the others carry the marker `slow`."""
+"""Which cases of a parametrised test run by default.
+
+The others carry the marker `slow`, and are generated only where EDDY_ALL is set: `conftest` sets it where `-m` selects
+them.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterable
 from itertools import combinations, product
 from typing import Any
@@ -15,7 +20,7 @@ def slow(*case: Any) -> Any:
 
 
 def mostly_slow(cases: Iterable[Any], usual: Container[Any]) -> list[Any]:
-    """All cases; those that are not `usual` are slow. A case of several parameters is a tuple.
+    """Return the cases that are `usual`, and with EDDY_ALL the others as slow. A case of several parameters is a tuple.
 
     Raises:
         ValueError: No case is usual.
@@ -23,7 +28,11 @@ def mostly_slow(cases: Iterable[Any], usual: Container[Any]) -> list[Any]:
     cases = list(cases)
     if not any(case in usual for case in cases):
         raise ValueError(f"none of {cases} is usual")
-    return [case if case in usual else slow(*(case if isinstance(case, tuple) else (case,))) for case in cases]
+    others = [case for case in cases if case not in usual] if os.environ.get("EDDY_ALL") else []
+    return [
+        *(case for case in cases if case in usual),
+        *(slow(*(case if isinstance(case, tuple) else (case,))) for case in others),
+    ]
 
 
 def turns(*values: Iterable[Any]) -> list[tuple[Any, ...]]:
@@ -33,20 +42,20 @@ def turns(*values: Iterable[Any]) -> list[tuple[Any, ...]]:
 
 
 def each_once(*values: Iterable[Any]) -> list[Any]:
-    """All combinations; slow are all but `turns`."""
+    """Return `turns`, and with EDDY_ALL all other combinations as slow."""
     lists = [list(one) for one in values]
     return mostly_slow(product(*lists), turns(*lists))
 
 
 def each_pair(*values: Iterable[Any]) -> list[Any]:
-    """All combinations; those that run by default have every two values of two parameters together at least once."""
-    lists = [list(each) for each in values]
-    numbers = list(product(*(range(len(each)) for each in lists)))
-    two = {case: set(combinations(enumerate(case), 2)) for case in numbers}
-    missing, usual = set().union(*two.values()), set()
+    """Return combinations with every two values of two parameters together; with EDDY_ALL all others as slow."""
+    lists = [list(one) for one in values]
+    numbers = list(product(*(range(len(one)) for one in lists)))
+    pairs = {case: set(combinations(enumerate(case), 2)) for case in numbers}
+    missing, usual = set().union(*pairs.values()), []
     while missing:
-        best = max(numbers, key=lambda case: len(two[case] & missing))
-        missing -= two[best]
-        usual.add(best)
-    cases = [(case, tuple(one[at] for one, at in zip(lists, case, strict=True))) for case in numbers]
-    return [given if case in usual else slow(*given) for case, given in cases]
+        usual.append(max(numbers, key=lambda case: len(pairs[case] & missing)))
+        missing -= pairs[usual[-1]]
+    values_of = {case: tuple(one[at] for one, at in zip(lists, case, strict=True)) for case in numbers}
+    others = [slow(*values_of[case]) for case in numbers if case not in usual] if os.environ.get("EDDY_ALL") else []
+    return [*(values_of[case] for case in usual), *others]

@@ -133,13 +133,13 @@ def lines(folder: str) -> int:
 
 
 BUDGET = {
-    "plugin": 15_575,
+    "plugin": 15_410,
     "adapters/chroma_eddy": 5806,
     "adapters/llama_index": 1428,
     "adapters/langchain_eddy": 1202,
-    "adapters/openai_eddy": 697,
-    "adapters/mteb_eddy": 294,
-    "adapters/ray_eddy": 252,
+    "adapters/openai_eddy": 700,
+    "adapters/mteb_eddy": 298,
+    "adapters/ray_eddy": 253,
     "demos/eddy_demo/readers": 3322,
     "demos": 7755,
     "tests": 33_089,

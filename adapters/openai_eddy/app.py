@@ -141,8 +141,7 @@ class _Service:
         if name not in self._names:
             message = f"The model `{name[:80]}` does not exist or you do not have access to it. Served here: "
             raise RequestRefused(404, f"{message}{', '.join(self._names)}.", param="model", code="model_not_found")
-        engine = self._engine
-        default = engine.embedders[engine.default]
+        engine, default = self._engine, self._engine.embedders[self._engine.default]
         about = {"id": name, "object": "model", "created": self._created, "owned_by": "eddy"}
         about |= {"dimension": default.dimension, "max_length": default.max_length, "method": engine.default}
         return {**about, "methods": engine.fingerprints, "rerank": engine.reranker is not None}
@@ -174,9 +173,8 @@ def _rerank_json(scores: list[float], request: RerankRequest, head: dict[str, An
 
 def _error_body(refused: RequestRefused) -> dict[str, Any]:
     """An error as clients read it: OpenAI's `error` with message, type, param and code; Jina's and vLLM's `detail`."""
-    kind = "server_error" if refused.status >= 500 else "invalid_request_error"
-    error = {"message": str(refused), "type": kind, "param": None, "code": None, **refused.more}
-    return {"error": error, "detail": str(refused)}
+    error = {"type": "server_error" if refused.status >= 500 else "invalid_request_error", "param": None, "code": None}
+    return {"error": {"message": str(refused), **error, **refused.more}, "detail": str(refused)}
 
 
 async def _handle_error(http: Request, error: Exception) -> Response:

@@ -93,10 +93,7 @@ class Engine:
         return Job(method, role == "query"), texts, embedder.count_tokens(texts)
 
     def run(self, job: Job, texts: list[str]) -> Sequence[Any]:
-        """Embed or judge texts of several requests; a text that fails gets its error, the others their results.
-
-        The result of a text is its vector, shape (dimension,), or the probability of the question, from 0 to 1.
-        """
+        """Return for each text its vector, shape (dimension,), or its score from 0 to 1; or its error."""
         return isolate_failures(lambda some: self._run(job, some), texts)
 
     def _run(self, job: Job, texts: list[str]) -> Sequence[Any]:
