@@ -110,7 +110,7 @@ def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytes
 
     def mutated(wordings: list[planner.TextPlan]) -> planner.TextPlan:
         planned = shared(wordings)
-        return replace(planned, planner=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
+        return replace(planned, windows=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
 
     right = worded(e, "llama", method) if method in WORDED else document_vector(passes_of(e, "llama", method, TEXT))
     monkeypatch.setattr(planner, "_shared", mutated)
