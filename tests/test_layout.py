@@ -10,7 +10,6 @@ from tests.reference import methods as reference
 from tests.test_windows import planner
 
 from eddy_embed import methods
-from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.layout import Blocks, Layout
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, TokenSequence
 from eddy_embed.text.tokenizer import Tokens
@@ -118,9 +117,3 @@ def test_a_sentence_without_tokens_has_no_placeholders() -> None:
     laid = arranged([(0, 1), (1, 2), (4, 5)], [(0, 2), (2, 4), (4, 5)], "a.??c")
     assert laid.roles.tolist() == [S, BPST, BPST, PST, T, T, PST, T]
     assert edges(laid) == {(1, 5), (2, 7), (3, 5), (6, 7)}
-
-
-def test_blocks_need_sentences() -> None:
-    layout, none = Layout(blocks=Blocks()), np.empty(0, np.int64)
-    with pytest.raises(InvalidParameter, match="needs the text's sentences"):
-        layout.arrange(layout.fill("A b.", "document", None), Tokens(none, none, none), BOS)

@@ -325,7 +325,7 @@ def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) 
 def _layers_side_by_side(patch: Patch) -> None:
     """One length for all layers of a vector together, ahead of what is fitted."""
     patch.setattr(
-        VectorFinalizer, "_for_post", lambda self, states: encoder.unit(states.reshape(*states.shape[:-2], -1))
+        VectorFinalizer, "for_post", lambda self, states: encoder.unit(states.reshape(*states.shape[:-2], -1))
     )
 
 

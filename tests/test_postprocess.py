@@ -252,7 +252,7 @@ def test_cosines_of_unrelated_texts_are_computed_once_for_what_makes_vectors(tmp
         assert unrelated_cosines(one) == pytest.approx((cosines.mean(), cosines.std()), abs=1e-5)
         assert one.counts == counted
         with monkeypatch.context() as patch:
-            patch.setattr("eddy_embed.encoding.calibration.general_text", lambda: text._replace(questions=[]))
+            patch.setattr("eddy_embed.encoding.calibration.calibration_text", lambda: text._replace(questions=[]))
             assert unrelated_cosines(again) == unrelated_cosines(one)
         files.append(len(list(tmp_path.glob("unrelated/*.json"))))
     assert files == [1, 2, 3]

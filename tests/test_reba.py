@@ -117,30 +117,16 @@ def test_words_beyond_the_window_are_read_where_they_stand() -> None:
     assert np.abs(e.encode_words(LONG, [(sentence.start, sentence.end)])[0] - sentence.vector).max() <= 1e-5
 
 
-@pytest.mark.parametrize(
-    ("spans", "message"),
-    [
-        ([(3, 3)], r"span 0 is \(3, 3\) in a text of 5 characters"),
-        ([(0, 2), (-1, 2)], r"span 1 is \(-1, 2\)"),
-        ([(4, 6)], r"span 0 is \(4, 6\) in a text of 5"),
-        ([(1, 2, 3)], "give a pair"),
-        ([(True, 2)], "give a pair"),
-        ([(2, 3)], "only white space"),
-        ("Sa", "must be a list of pairs"),
-        (None, "must be a list of pairs"),
-    ],
-)
-def test_bad_spans_are_refused(spans: Any, message: str) -> None:
-    with pytest.raises(InvalidParameter, match=message):
-        embedder("llama", "plain").encode_words("Ab cd", spans)
+@pytest.mark.parametrize("bad", [(3, 3), (-1, 2), (4, 6), (2, 3)])
+def test_bad_spans_are_refused(bad: tuple[int, int]) -> None:
+    with pytest.raises(InvalidParameter, match=rf"span 1, \({bad[0]}, {bad[1]}\), holds no word of a text of 5"):
+        embedder("llama", "plain").encode_words("Ab cd", [(0, 2), bad])
 
 
 def test_words_of_several_texts_are_those_of_each() -> None:
     e, texts, spans = embedder("llama", "plain"), TEXTS[:3], [[(0, 3)], [], [(0, 2), (1, 4)]]
     for text, own, vectors in zip(texts, spans, e.encode_words(texts, spans), strict=True):
         np.testing.assert_allclose(vectors, e.encode_words(text, own), atol=1e-6)
-    with pytest.raises(InvalidParameter, match="there are 3 texts and 1 lists of spans"):
-        e.encode_words(texts, spans[:1])
 
 
 def test_words_that_nothing_reads_are_refused() -> None:
@@ -150,9 +136,8 @@ def test_words_that_nothing_reads_are_refused() -> None:
     for method in ("prompteol", "plain:pool=hybrid"):
         with pytest.raises(IncompatibleMethods, match="no vectors for words"):
             embedder("llama", method).encode_words("Ab cd", [(0, 2)])
-    for text in (None, " "):
-        with pytest.raises(InvalidText):
-            embedder("llama", "plain").encode_words(text, [(0, 1)])
+    with pytest.raises(InvalidText):
+        embedder("llama", "plain").encode_words(" ", [(0, 1)])
 
 
 # --- what is refused

@@ -162,7 +162,7 @@ def test_adapters_without_a_method_hold_the_full_text(kind: type, monkeypatch) -
     assert kind.from_model(model, tokenizer).method == BEST
     # Another table changes what is new, and nothing that is there.
     packed, copied = pickle.dumps(own), own.__copy__()
-    entry = table.Entry("for this test", *[Recommendation("plain")] * 3)
+    entry = table.ModelRecommendation("for this test", *[Recommendation("plain")] * 3)
     monkeypatch.setitem(table._OWN, ("llama", 8, 320, 8192), entry)
     again = pickle.loads(packed)
     assert again.method == copied.method == TINY and again.fingerprint == copied.fingerprint == own.fingerprint

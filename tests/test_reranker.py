@@ -118,7 +118,7 @@ def test_progress_is_told_and_ends_the_work() -> None:
     told = list[tuple[int, int, str]]()
     own = reranker("llama", batch_tokens=1)
     own.scores(QUESTION, TEXTS, progress=lambda *given: told.append(given))
-    assert told == [(1, 3, "judge"), (2, 3, "judge"), (3, 3, "judge")]
+    assert told == [(1, 3, "rerank"), (2, 3, "rerank"), (3, 3, "rerank")]
 
     def leave(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -148,10 +148,9 @@ def test_a_prompt_may_hold_braces() -> None:
         ({"prompt": "{passage}"}, "must name {passage} and then"),
         ({"prompt": "{question} {passage}"}, "must name {passage} and then"),
         ({"prompt": "{passage} {question}?"}, "must name {passage} and then"),
-        ({"prompt": "{passage} {"}, "cannot be read"),
+        ({"prompt": "{passage} {"}, "is malformed"),
         ({"max_length": 10**6}, "max_length=1000000"),
         ({"batch_tokens": 0}, "batch_tokens=0"),
-        ({"promt": "x"}, "did you mean prompt="),
     ],
 )
 def test_settings_that_are_none_are_refused(settings: dict[str, Any], reason: str) -> None:
@@ -170,8 +169,6 @@ def test_settings_that_are_none_are_refused(settings: dict[str, Any], reason: st
         ("half \ud800", TEXTS, {}, InvalidText),
         ("word " * 3000, TEXTS, {}, TextTooLong),
         (QUESTION, TEXTS, {"seconds": 0}, InvalidParameter),
-        (QUESTION, TEXTS, {"seconds": "2"}, InvalidParameter),
-        (QUESTION, TEXTS, {"progress": 1}, InvalidParameter),
     ],
 )
 def test_what_cannot_be_judged_is_refused(question: Any, texts: Any, options: Any, kind: type[Exception]) -> None:

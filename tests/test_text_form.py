@@ -175,16 +175,16 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ("htp:k=true", InvalidParameter, "htp: k=True must be a whole number"),
         ("htp:k=0", InvalidParameter, "k=0 must be at least 1"),
         ("htp:every=0", InvalidParameter, "every=0 must be at least 1"),
-        ("htp:every=often", InvalidParameter, "every='often' must be a number of tokens, or auto"),
+        ("htp:every=often", InvalidParameter, "every='often' is unknown; choose one of auto"),
         ("htp:every=1.5", InvalidParameter, "every=1.5 must be a whole number, or a name"),
         ("htp:every=4,k=2", InvalidParameter, "k=2 and every=4: blocks are of sentences or of tokens"),
         ("htp:source=last", InvalidParameter, "source='last' is unknown; choose one of end, released"),
         ("tp:source=end", InvalidParameter, "source='end' is unknown; choose one of last, text"),
-        ("htp:seed=-1", InvalidParameter, "seed=-1 must not be negative"),
+        ("htp:seed=-1", InvalidParameter, "seed=-1 must be at least 0"),
         ("htp:range=7", InvalidParameter, "range=7 must be a range such as 1-7"),
         ("htp:range=7-1", InvalidParameter, "range=7-1 must satisfy 1 <= start <= end"),
         ("htp:range=-1-3", InvalidParameter, "must be a range"),
-        ("htp:pool=median", InvalidParameter, "pool='median' is unknown; choose mean or all"),
+        ("htp:pool=median", InvalidParameter, "pool='median' is unknown; choose one of mean, all"),
         ("htp:local_only=1", InvalidParameter, "local_only=1 must be true or false"),
         ("htp:local_only=true,global_only=true", InvalidParameter, "local_only and global_only exclude each other"),
         ("plain:pool=max", InvalidParameter, "pool='max' is unknown; choose one of mean, last"),
@@ -207,11 +207,11 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
         ('tempscale:lengths="1,9"', InvalidParameter, "must be pairs of a number of tokens and a temperature"),
         ("plain+readout:pool=last,prompt=true", InvalidParameter, "prompt=true has no effect with pool=last"),
         ("htp+readout:pool=last,placeholders=true", InvalidParameter, "placeholders=true has no effect"),
-        ("echo:k=1", InvalidParameter, "k=1 must be at least 2 copies"),
+        ("echo:k=1", InvalidParameter, "k=1 must be at least 2"),
         ("echo:preset=twice", InvalidParameter, "preset='twice' is unknown; choose one of rewrite"),
         ("reba:k=0", InvalidParameter, "k=0 must be at least 1"),
-        ("reba:pool=hybrid", InvalidParameter, "pool='hybrid' is unknown; choose last or mean"),
-        ("reba:variant=ours", InvalidParameter, "variant='ours' is unknown; choose paper or released"),
+        ("reba:pool=hybrid", InvalidParameter, "pool='hybrid' is unknown; choose one of last, mean"),
+        ("reba:variant=ours", InvalidParameter, "variant='ours' is unknown; choose one of paper, released"),
         ('reba:piece=8,joiner=" "', InvalidParameter, "piece=8 repeats the ids of a piece, which joiner=' '"),
         ("reba:piece=8,variant=released", InvalidParameter, "piece=8 is not in the released code"),
         ("tp:placeholders=0", InvalidParameter, "placeholders=0 must be at least 1"),
@@ -219,12 +219,6 @@ def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
 )
 def test_malformed_texts_name_what_is_wrong(text: str, error: type[EddyError], message: str) -> None:
     with pytest.raises(error, match=message):
-        methods.parse(text)
-
-
-@pytest.mark.parametrize("text", [None, 3, b"htp", ["htp"], Method])
-def test_things_that_are_no_text(text: Any) -> None:
-    with pytest.raises(InvalidParameter, match="method must be a text"):
         methods.parse(text)
 
 
@@ -240,7 +234,7 @@ def test_templates_need_their_slot(template: str) -> None:
 def test_layouts_have_one_kind_of_placeholder() -> None:
     with pytest.raises(InvalidParameter, match="one kind of placeholder"):
         Layout(placeholders=1, blocks=Blocks())
-    with pytest.raises(InvalidParameter, match="must not be negative"):
+    with pytest.raises(InvalidParameter, match="placeholders=-1 must be at least 0"):
         Layout(placeholders=-1)
     with pytest.raises(InvalidParameter, match="once each"):
         Layout(instructed="{prompt}")

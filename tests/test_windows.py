@@ -97,8 +97,6 @@ def test_plan_by_hand() -> None:
     assert [(w.first, w.last) for w in plan_windows([5] * 12, 40)] == [(0, 7), (7, 11)]
     # unit 2 fills its window alone, so nothing is shared
     assert [(w.first, w.last) for w in plan_windows([4, 4, 40, 4], 40)] == [(0, 1), (2, 2), (3, 3)]
-    with pytest.raises(TextTooLong, match="unit 1 takes 41"):
-        plan_windows([1, 41], 40)
 
 
 # --- every token counted once

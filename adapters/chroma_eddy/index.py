@@ -139,7 +139,7 @@ class Index(IndexCore):
                 each, and sort by both: True for the model whose vectors are in the index, or a `Reranker`.
             rerank_from: How many of the best passages it judges; None: 20.
             rerank_seconds: Judge the best of them for so long; None: all.
-            progress: Called with windows judged, their total, and "judge"; what it raises ends the query.
+            progress: Called with windows read, their total, and "rerank"; what it raises ends the query.
 
         Raises:
             UnsupportedModel: The model of the index cannot judge, such as an encoder's.

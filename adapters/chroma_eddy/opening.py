@@ -12,7 +12,7 @@ from chroma_eddy.storage.client import Place, connect
 from chroma_eddy.storage.names import check_index_name
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write.writer import WriteReport
-from eddy_embed.encoding.validation import check_kind, check_options
+from eddy_embed.encoding.validation import check_count, check_kind
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
@@ -59,7 +59,7 @@ def open_index(
     check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
     check_kind("timeout", timeout, int | float, "a number of seconds")
     if passage_size is not None:
-        check_options({"passage_size": passage_size})
+        check_count("passage_size", passage_size)
     check_index_name(name)
     connection = connect(place, create=embedder is not None, timeout=timeout)
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter, InvalidText
 from eddy_embed.integrations.documents import END, HEADINGS, START, Pages
-from eddy_embed.text.tokenizer import raise_on_surrogates
+from eddy_embed.utils.checks import raise_on_surrogates
 
 PREFIX = "eddy_"
 """Prefix of the index's own metadata names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from mteb.abstasks.task_metadata import TaskMetadata
@@ -14,9 +14,11 @@ from mteb.models.model_meta import ModelMeta, ScoringFunction
 from mteb.types import PromptType
 from numpy.typing import NDArray
 
-from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.settings import digest
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder
 
 logger = logging.getLogger(__name__)
 
@@ -48,6 +50,8 @@ class EddyEncoder(AbsEncoder):
         Raises:
             InvalidParameter: An embedder with settings.
         """
+        from eddy_embed import Embedder
+
         if isinstance(model, Embedder) and settings:
             raise InvalidParameter(f"{', '.join(settings)}: an embedder has its own; leave this out")
         self.embedder = model if isinstance(model, Embedder) else Embedder(model, **settings)

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
@@ -18,12 +18,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from eddy_embed import Embedder, Reranker, __version__
+from eddy_embed import __version__
 from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard, RequestRefused
 from eddy_embed.utils.arrays import Floats
 from openai_eddy.batcher import Batcher
 from openai_eddy.engine import Engine, refusal_of
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, parse_request
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder, Reranker
 
 RERANK_PATHS = ("/v1/rerank", "/v2/rerank", "/rerank")
 """Where clients ask for re-ranking: Jina's and most others', Cohere's, and LiteLLM's of a vLLM server."""
@@ -138,8 +141,7 @@ class _Service:
         if name not in self._names:
             message = f"The model `{name[:80]}` does not exist or you do not have access to it. Served here: "
             raise RequestRefused(404, f"{message}{', '.join(self._names)}.", param="model", code="model_not_found")
-        engine = self._engine
-        default = engine.embedders[engine.default]
+        engine, default = self._engine, self._engine.embedders[self._engine.default]
         about = {"id": name, "object": "model", "created": self._created, "owned_by": "eddy"}
         about |= {"dimension": default.dimension, "max_length": default.max_length, "method": engine.default}
         return {**about, "methods": engine.fingerprints, "rerank": engine.reranker is not None}
@@ -171,9 +173,8 @@ def _rerank_json(scores: list[float], request: RerankRequest, head: dict[str, An
 
 def _error_body(refused: RequestRefused) -> dict[str, Any]:
     """An error as clients read it: OpenAI's `error` with message, type, param and code; Jina's and vLLM's `detail`."""
-    kind = "server_error" if refused.status >= 500 else "invalid_request_error"
-    error = {"message": str(refused), "type": kind, "param": None, "code": None, **refused.more}
-    return {"error": error, "detail": str(refused)}
+    error = {"type": "server_error" if refused.status >= 500 else "invalid_request_error", "param": None, "code": None}
+    return {"error": {"message": str(refused), **error, **refused.more}, "detail": str(refused)}
 
 
 async def _handle_error(http: Request, error: Exception) -> Response:

@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from eddy_embed import Embedder, Reranker, errors, methods
-from eddy_embed.encoding.build import open_model
+from eddy_embed import errors, methods
 from eddy_embed.integrations.documents import filled, first_tokens, isolate_failures
 from eddy_embed.integrations.http_guard import RequestRefused
 from eddy_embed.integrations.settings import EmbedderSettings
 from eddy_embed.integrations.shared import open_embedder, scores_with_blank
 from eddy_embed.parts.layout import TextRole
 from openai_eddy.request import EmbeddingRequest, Limits, RerankRequest, check_size, invalid
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder, Reranker
 
 LOADING = ("device", "dtype", "revision", "cache_folder", "trust_remote_code", "local_files_only", "model_kwargs")
 """Settings of loading a model, which several methods and the reranker share."""
@@ -91,10 +93,7 @@ class Engine:
         return Job(method, role == "query"), texts, embedder.count_tokens(texts)
 
     def run(self, job: Job, texts: list[str]) -> Sequence[Any]:
-        """Embed or judge texts of several requests; a text that fails gets its error, the others their results.
-
-        The result of a text is its vector, shape (dimension,), or the probability of the question, from 0 to 1.
-        """
+        """Return for each text its vector, shape (dimension,), or its score from 0 to 1; or its error."""
         return isolate_failures(lambda some: self._run(job, some), texts)
 
     def _run(self, job: Job, texts: list[str]) -> Sequence[Any]:
@@ -113,6 +112,9 @@ def open_models(
     model: str, method_texts: Sequence[str], *, rerank: bool = False, **options: Any
 ) -> tuple[dict[str, Embedder], Reranker | None]:
     """Open an embedder for each method, with arguments of `Embedder`, and a reranker, which share one loaded model."""
+    from eddy_embed import Reranker
+    from eddy_embed.encoding.build import open_model
+
     for text in method_texts:
         methods.parse(text)  # misspelt: fails before loading
     live = reranker = None

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
-from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
 from ray.data.block import BlockAccessor
 
-from eddy_embed import Embedder, LongDocument, Span
+from eddy_embed import LongDocument, Span
 from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import EddyError, InvalidParameter
 from eddy_embed.integrations.documents import isolate_failures
@@ -52,8 +51,11 @@ class EddyEmbed:
     ) -> None:
         if errors not in ("raise", "column"):
             raise InvalidParameter(f"errors={errors!r} is unknown; choose one of raise, column")
+        from eddy_embed import Embedder
+
         self.embedder = Embedder(model_name, **settings)
-        self._encode = partial(self.embedder.encode_long, passage_size=passage_size, late=late, parts=parts)
+        options: Any = {"passage_size": passage_size, "late": late, "parts": parts}
+        self._encode = lambda texts: self.embedder.encode_long(texts, **options)
         self._encode([])  # refuses what is wrong among them
         self._parts, self._text, self._raises = parts, text_column, errors == "raise"
         self._types = {text_column: pa.string(), **_TYPES, "vector": pa.list_(pa.float32(), self.embedder.dimension)}

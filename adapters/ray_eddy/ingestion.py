@@ -6,7 +6,6 @@ import os
 import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -108,8 +107,8 @@ class _EmbedNew(EddyEmbed):
     def _embed(self, documents: list[Document]) -> list[LongDocument | None]:
         checked = [check_document(each, at) for at, each in enumerate(documents)]
         new = [self._known.get(each.id) != each.text_digest for each in checked]
-        results = iter(self._encode([each.text for each in compress(checked, new)]))
-        return [next(results) if own else None for own in new]
+        results = iter(self._encode([each.text for each, is_new in zip(checked, new, strict=True) if is_new]))
+        return [next(results) if is_new else None for is_new in new]
 
 
 def _deliveries(embedded: ray.data.Dataset, fingerprint: str, refused: list[tuple[str, str]]) -> Iterator[_Delivery]:
@@ -134,5 +133,5 @@ def _deliveries(embedded: ray.data.Dataset, fingerprint: str, refused: list[tupl
 def _to_document(row: dict[str, Any]) -> Document:
     id_, text, pages = (row.pop(name, None) for name in ("id", "text", "page_starts"))
     metadata = {name: value for name, value in row.items() if value is not None}
-    starts = tuple(map(int, () if pages is None else pages))
+    starts = () if pages is None else tuple(map(int, pages))
     return Document(id_ if id_ is None else str(id_), text, metadata, starts)  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from types import TracebackType
-from typing import Any, NoReturn, cast, overload
+from typing import Any, cast, get_args, overload
 
 import numpy as np
 import torch
@@ -24,16 +24,10 @@ from eddy_embed.encoding.planner import Overflow
 from eddy_embed.encoding.validation import (
     PARTS,
     PASSAGE_SIZE,
-    check_kind,
-    check_one,
-    check_options,
     check_parts,
-    checked_role,
-    checked_span_lists,
+    checked_spans,
     checked_texts,
     chunks,
-    refuse_unknown,
-    torch_name,
 )
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.methods.method import Method
@@ -41,6 +35,7 @@ from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.text.calibration import calibration_text
 from eddy_embed.utils.arrays import Floats
+from eddy_embed.utils.checks import check_choice, check_count, raise_on_surrogates
 from eddy_embed.utils.progress import Progress
 from eddy_embed.utils.settings import digest
 
@@ -81,7 +76,6 @@ class Embedder:
         model_kwargs: dict[str, Any] | None = None,
         show_progress: bool = False,
         check: bool = True,
-        **_unknown: NoReturn,
     ) -> None:
         """Load a model up to the method's exit layer, or share a loaded one.
 
@@ -117,23 +111,26 @@ class Embedder:
             ModelNotFound: No usable model there.
             UnsupportedModel: The model cannot be run exactly.
             UnknownMethod: No method of that name.
-            InvalidParameter: A value is outside its range, or there is no such parameter.
+            InvalidParameter: A value is outside its range.
+            InvalidText: An instruction is not valid Unicode.
             FingerprintMismatch: `fitted` was fitted with another model, method or setting.
         """
-        refuse_unknown("Embedder", _unknown, locals().keys() - {"self", "_unknown"})
-        named = {"device": torch_name(device), "dtype": torch_name(dtype)}
-        check_options({**locals(), **named})
+        check_choice("overflow", overflow, get_args(Overflow))
+        _check_instructions(query_instruction, text_instruction)
+        check_count("batch_size", batch_size)
+        check_count("batch_tokens", batch_tokens)
         asked = method if isinstance(method, Method) else methods.parse("recommended" if method is None else method)
         opened = open_model(
             model,
             asked,
             tokenizer,
-            **named,
+            device=device,
+            dtype=dtype,
             revision=revision,
             cache_folder=cache_folder,
             trust_remote_code=trust_remote_code,
             local_files_only=local_files_only,
-            model_kwargs=dict(model_kwargs or {}),
+            model_kwargs=model_kwargs,
             show_progress=show_progress,
         )
         self.model_name, self.backbone, self.method = opened.name, opened.backbone, opened.method
@@ -235,7 +232,8 @@ class Embedder:
             TextTooLong: A text exceeds the window and overflow is "error".
             NotFinite, ZeroVector: The model gave NaN or infinity, or zeros.
         """
-        check_options({"passage_size": passage_size, "passage_unit": passage_unit, "late": late, "progress": progress})
+        check_count("passage_size", passage_size)
+        check_choice("passage_unit", passage_unit, get_args(PassageUnit))
         check_parts(parts)
         late = self.reads_late if late is None else late
         if late and not self.can_embed_spans:
@@ -265,7 +263,7 @@ class Embedder:
 
         Raises:
             IncompatibleMethods: The method does not average.
-            InvalidParameter: A span is no pair of numbers, lies outside the text, or holds no token.
+            InvalidParameter: A span lies outside the text, or holds no token.
             InvalidText: The text is blank, no string, or not valid Unicode.
             TextTooLong: The text exceeds the window and overflow is "error".
         """
@@ -275,7 +273,8 @@ class Embedder:
         if isinstance(text, str):
             return self.encode_words([text], [spans])[0]
         texts = checked_texts(text)
-        return self._calibrated.words(texts, checked_span_lists(texts, spans))
+        pairs = zip(texts, spans, strict=True)
+        return self._calibrated.words(texts, [checked_spans(text, some) for text, some in pairs])
 
     def fit(
         self,
@@ -319,10 +318,8 @@ class Embedder:
             fitted: What was learned, None for no post-processing.
 
         Raises:
-            InvalidParameter: It is something else.
             FingerprintMismatch: It was learned with another model, method or setting.
         """
-        check_kind("fitted", fitted, Fitted | None, "what fit() returned, or None; Fitted.load reads it from a file")
         if fitted is not None:
             fitted.check_made_by(self.made_by)
         method = methods.with_post(self.method, None if fitted is None else fitted.post)
@@ -338,10 +335,10 @@ class Embedder:
             text: Before documents; likewise.
 
         Raises:
-            InvalidParameter: One is no string.
+            InvalidText: One is not valid Unicode.
             FingerprintMismatch: There is post-processing that was fitted with the old ones.
         """
-        check_options({"query_instruction": query, "text_instruction": text})
+        _check_instructions(query, text)
         roles: dict[TextRole, str | None] = {"query": query, "document": text}
         new = {role: instruction for role, instruction in roles.items() if instruction is not None}
         planner = self._pipeline.planner
@@ -376,7 +373,8 @@ class Embedder:
         if role is None:
             sizes = [len(planner.tokenizer.places(text)[0]) for text in checked]
         else:
-            sizes = [size for _, chunk in chunks(checked) for size in planner.lengths(chunk, checked_role(role))]
+            check_choice("role", role, get_args(TextRole))
+            sizes = [size for _, chunk in chunks(checked) for size in planner.lengths(chunk, role)]
         return sizes[0] if isinstance(texts, str) else sizes
 
     def text_of(self, ids: Iterable[int]) -> str:
@@ -391,23 +389,15 @@ class Embedder:
         return self._pipeline.planner.tokenizer.text(list(ids))
 
     def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
-        """How a text becomes a vector: its tokens, placeholders, copies, layers, pooled positions, kernels and cost.
+        """Explain how a text becomes a vector: tokens, placeholders, copies, layers, pooling, kernels and cost.
 
         Raises:
             InvalidParameter: No such role.
             InvalidText: The text is blank, no string, or not valid Unicode.
         """
-        check_one(text)
-        planner, host = self._pipeline.planner, self._pipeline.open_runner.host
-        (plan,) = planner.plan(checked_texts(text), checked_role(role))
-        return explain(
-            plan,
-            method=self.method,
-            host=host,
-            tokenizer=planner.tokenizer,
-            role=role,
-            token_weights=self._pipeline.open_runner.token_weights,
-        )
+        check_choice("role", role, get_args(TextRole))
+        (plan,) = self._pipeline.planner.plan(checked_texts([text]), role)
+        return explain(self._pipeline, plan, self.method, role)
 
     @property
     def width(self) -> int:
@@ -544,3 +534,8 @@ class Embedder:
             for index, vector in self._calibrated.vectors(checked, role, bar):
                 vectors[index] = vector
         return cast("Floats", vectors[0]) if isinstance(texts, str) else vectors
+
+
+def _check_instructions(query: str | None, text: str | None) -> None:
+    for name, instruction in (("query_instruction", query), ("text_instruction", text)):
+        raise_on_surrogates(instruction or "", name)

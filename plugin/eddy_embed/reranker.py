@@ -9,8 +9,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
-from string import Formatter
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,20 +18,17 @@ from eddy_embed import methods
 from eddy_embed.encoding.build import budget, host_for, open_model
 from eddy_embed.encoding.runner import run_halving
 from eddy_embed.encoding.validation import (
-    check_count,
-    check_one,
-    check_options,
     check_seconds,
     checked_texts,
-    refuse_unknown,
-    torch_name,
 )
 from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, UnsupportedModel
 from eddy_embed.model.head import LanguageModelHead
 from eddy_embed.model.host import ModelView
+from eddy_embed.parts.layout import template_fields
 from eddy_embed.text.sequence import pack, without_placeholders
 from eddy_embed.text.tokenizer import Tokenizer
 from eddy_embed.utils.arrays import Doubles, Floats, Ints
+from eddy_embed.utils.checks import check_count
 from eddy_embed.utils.progress import Progress
 
 FEWEST = 16
@@ -75,7 +71,7 @@ class Likelihood:
         """
         laid = [(owner, *window) for owner, text in enumerate(texts) for window in self.windows(question, text)]
         bar.expect(len(laid))
-        found = np.full(len(texts), np.nan, np.float32)
+        scores = np.full(len(texts), np.nan, np.float32)
         began, read, first = time.monotonic(), 0, 0
         while first < len(laid):
             last, total = first, 0
@@ -92,25 +88,25 @@ class Likelihood:
                     raise NotFinite(
                         f"text {owner}: the model gave NaN or infinity; load it with dtype='float32' or 'bfloat16'"
                     )
-                found[owner] = np.fmax(found[owner], mean)
+                scores[owner] = np.fmax(scores[owner], mean)
             bar.advance(last - first)
             read, first = read + total, last
-        return found
+        return scores
 
     def windows(self, question: str, text: str) -> list[tuple[Ints, int]]:
         """Return ids of each window of a text, and the number of the question's tokens at its end."""
         ids, count = self._laid(question, text)
         if len(ids) <= self.max_length:
             return [(ids, count)]
-        (own,) = self.tokenizer([text])
-        half, lap = len(own.ids) // 2, len(own.ids) // SHARED // 2
+        (tokens,) = self.tokenizer([text])
+        half, lap = len(tokens.ids) // 2, len(tokens.ids) // SHARED // 2
         if half < FEWEST:
-            raise _no_room(question, len(ids) - len(own.ids), self.max_length)
-        first, second = text[: own.starts[half + lap]], text[own.starts[half - lap] :]
+            raise _no_room(question, len(ids) - len(tokens.ids), self.max_length)
+        first, second = text[: tokens.starts[half + lap]], text[tokens.starts[half - lap] :]
         return [*self.windows(question, first), *self.windows(question, second)]
 
     def first(self, question: str, text: str, most: int | None) -> str:
-        """The beginning of a text that has so many tokens with the question; None: that one pass takes beside it.
+        """Return the beginning of a text that has so many tokens with the question; None: as one pass takes.
 
         Raises:
             TextTooLong: The question leaves no room for it.
@@ -145,8 +141,8 @@ class Likelihood:
         )
         with torch.inference_mode():
             states = self.host.run(packed, range(0), None, rows=torch.from_numpy(rows - 1))
-            told = self.head.log_probabilities(states, torch.from_numpy(packed.ids[rows])).double().cpu().numpy()
-        return [float(part.mean()) for part in np.split(told, np.cumsum([count for _, count in laid])[:-1])]
+            logs = self.head.log_probabilities(states, torch.from_numpy(packed.ids[rows])).double().cpu().numpy()
+        return [float(part.mean()) for part in np.split(logs, np.cumsum([count for _, count in laid])[:-1])]
 
 
 def _no_room(question: str, taken: int, most: int) -> TextTooLong:
@@ -159,12 +155,14 @@ def _no_room(question: str, taken: int, most: int) -> TextTooLong:
 PROMPT = "Passage: {passage}\nPlease write a question based on this passage.\nQuestion: {question}"
 """The wording of UPR (Sachan et al. 2022, section 2.2)."""
 LIKELIHOOD = 0.75
-"""Weight of the likelihood beside a search's score, both in standard deviations over the texts that are judged; chosen
-on manuals and two sets of abstracts."""
+"""Weight of the likelihood beside a search's score, both in standard deviations over the texts that are reranked.
+
+Chosen on manuals and two sets of abstracts.
+"""
 
 
 class Reranker:
-    """Judges which texts answer a question, with a causal language model as it is.
+    """Scores which texts answer a question, with a causal language model as it is.
 
     The score of a text is the mean log-probability of the question's tokens after the text and a request to write a
     question about it (UPR, Sachan et al. 2022, arXiv 2204.07496). Thread-safe. A score does not depend on other texts,
@@ -192,7 +190,6 @@ class Reranker:
         local_files_only: bool = False,
         model_kwargs: dict[str, Any] | None = None,
         show_progress: bool = False,
-        **_unknown: NoReturn,
     ) -> None:
         """Load a model with its language-model head, or share a loaded one.
 
@@ -216,22 +213,22 @@ class Reranker:
         Raises:
             ModelNotFound: No usable model there.
             UnsupportedModel: The model has no head, is no causal language model, or cannot be run exactly.
-            InvalidParameter: A value is outside its range, or there is no such parameter.
+            InvalidParameter: A value is outside its range.
         """
-        refuse_unknown("Reranker", _unknown, locals().keys() - {"self", "_unknown"})
-        named = {"device": torch_name(device), "dtype": torch_name(dtype)}
-        check_options({**locals(), **named})
+        check_count("max_length", max_length)
+        check_count("batch_tokens", batch_tokens)
         wording = _wording(prompt)
         opened = open_model(
             model,
-            methods.parse("plain:exit=-1"),
+            methods.plain(exit=-1),
             tokenizer,
-            **named,
+            device=device,
+            dtype=dtype,
             revision=revision,
             cache_folder=cache_folder,
             trust_remote_code=trust_remote_code,
             local_files_only=local_files_only,
-            model_kwargs=dict(model_kwargs or {}),
+            model_kwargs=model_kwargs,
             show_progress=show_progress,
             head=True,
         )
@@ -242,14 +239,14 @@ class Reranker:
                 "a causal language model, such as smollm2"
             )
         head = LanguageModelHead(opened.model, host)
-        own = Tokenizer(opened.tokenizer, private=opened.private)
-        window = min(opened.backbone.window - host.first_position, own.max_length)
+        reading = Tokenizer(opened.tokenizer, private=opened.private)
+        window = min(opened.backbone.window - host.first_position, reading.max_length)
         if max_length is not None and max_length > window:
             raise InvalidParameter(f"max_length={max_length} exceeds the model's window of {window} tokens")
         self.model_name, self.prompt, self.show_progress = opened.name, prompt, show_progress
         self.max_length = max_length or window
         self._likelihood = Likelihood(
-            *(host, head, own, own.starting("auto", auto=True), wording, self.max_length),
+            *(host, head, reading, reading.starting("auto", auto=True), wording, self.max_length),
             batch_tokens=budget(batch_tokens, host.device),
         )
 
@@ -269,7 +266,7 @@ class Reranker:
             texts: The texts, the most promising first: passes take them in this order.
             seconds: Begin no pass that would likely end later than this; the first pass always runs.
             show_progress: Show a bar; None: as the reranker was set.
-            progress: Called with the number of windows done, their total, and "judge"; what it raises ends the work.
+            progress: Called with the number of windows done, their total, and "rerank"; what it raises ends the work.
 
         Returns:
             Mean log-probability of the question's tokens after each text, in nats: float32, shape (texts,), negative;
@@ -281,11 +278,10 @@ class Reranker:
             TextTooLong: The question leaves no room for a text in the model's window.
             NotFinite: The model gives NaN or infinity.
         """
-        question, given = _checked(query, texts)
-        check_options({"progress": progress})
+        question, checked = _checked(query, texts)
         check_seconds("seconds", seconds)
-        with Progress(self.show_progress if show_progress is None else show_progress, progress, "judge") as bar:
-            return self._likelihood.of(question, given, seconds, bar)
+        with Progress(self.show_progress if show_progress is None else show_progress, progress, "rerank") as bar:
+            return self._likelihood.of(question, checked, seconds, bar)
 
     def rank(
         self, query: str, documents: Iterable[str], top_k: int | None = None, *, return_documents: bool = False
@@ -301,7 +297,7 @@ class Reranker:
         Returns:
             The best first: "corpus_id", the document's position, and "score", from 0 to 1.
         """
-        check_count("top_k", top_k, optional=True)
+        check_count("top_k", top_k)
         texts = checked_texts(documents)
         scores = self.scores(query, texts)
         order = np.argsort(-scores, kind="stable")[:top_k].tolist()
@@ -316,20 +312,20 @@ class Reranker:
 
     @staticmethod
     def joined(scores: Doubles, likelihoods: Floats) -> Doubles:
-        """Sort by a search and by the model: add both, in standard deviations over the texts that were to be judged.
+        """Sort by a search and by the model: add both, in standard deviations over the texts that were to be reranked.
 
         Args:
             scores: Of the search, best first, shape (texts,).
-            likelihoods: Of the first of these texts, as `Reranker.scores` gives them, shape (judged,). NaN counts as
-                the mean, and so does what was not to be judged.
+            likelihoods: Of the first of these texts, as `Reranker.scores` gives them, shape (reranked,). NaN counts as
+                the mean, and so does what was not to be reranked.
 
         Returns:
             Scores by both, shape (texts,).
         """
-        found = np.full(len(scores), np.nan)
-        found[: len(likelihoods)] = likelihoods
-        told = np.nan_to_num(_standardised(found, found))
-        return _standardised(scores, scores[: len(likelihoods)]) + LIKELIHOOD * told
+        judged = np.full(len(scores), np.nan)
+        judged[: len(likelihoods)] = likelihoods
+        standardised = np.nan_to_num(_standardised(judged, judged))
+        return _standardised(scores, scores[: len(likelihoods)]) + LIKELIHOOD * standardised
 
     def count_tokens(self, query: str, texts: str | Iterable[str]) -> list[int]:
         """Count the tokens that the model reads to score each text: text, question and wording, in all windows.
@@ -337,8 +333,8 @@ class Reranker:
         Raises:
             InvalidText, TextTooLong: As for `scores`.
         """
-        question, given = _checked(query, texts)
-        return [sum(len(ids) for ids, _ in self._likelihood.windows(question, text)) for text in given]
+        question, checked = _checked(query, texts)
+        return [sum(len(ids) for ids, _ in self._likelihood.windows(question, text)) for text in checked]
 
     def truncate(
         self, texts: str | Iterable[str], max_tokens: int | None = None, *, query: str | None = None
@@ -355,11 +351,13 @@ class Reranker:
             InvalidParameter: `max_tokens` is no positive integer, or None without a question.
             TextTooLong: The question leaves no room for a text.
         """
-        check_count("max_tokens", max_tokens, optional=query is not None)
+        check_count("max_tokens", max_tokens)
         if query is None:
-            return [self._likelihood.tokenizer.first(text, max_tokens or 0) for text in checked_texts(texts)]
-        question, given = _checked(query, texts)
-        return [self._likelihood.first(question, text, max_tokens) for text in given]
+            if max_tokens is None:
+                raise InvalidParameter("truncate needs max_tokens, or the question to leave room for")
+            return [self._likelihood.tokenizer.first(text, max_tokens) for text in checked_texts(texts)]
+        question, checked = _checked(query, texts)
+        return [self._likelihood.first(question, text, max_tokens) for text in checked]
 
     def __repr__(self) -> str:
         host = self._likelihood.host
@@ -367,26 +365,19 @@ class Reranker:
 
 
 def _checked(query: str, texts: str | Iterable[str]) -> tuple[str, list[str]]:
-    check_one(query)
-    if not query.strip():
-        raise InvalidText(f"the question is blank ({query!r:.20}); ask something")
     (question,) = checked_texts([query])
     return question, checked_texts(texts)
 
 
 def _wording(prompt: str) -> LikelihoodPrompt:
     """Return the parts of a wording around the text and ahead of the question."""
-    try:
-        parts = [(before, field) for before, field, *_ in Formatter().parse(prompt)]
-    except ValueError as error:
-        raise InvalidParameter(f"prompt={prompt!r} cannot be read: {error}; write a brace as {{{{ or }}}}") from None
-    literals, fields = "", list[tuple[str, str]]()
-    for before, name in parts:
-        literals += before
-        if name is not None:
-            fields.append((name, literals))
-            literals = ""
-    if [name for name, _ in fields] != ["passage", "question"] or literals or not fields[1][1]:
+    wording, fields = "", list[tuple[str, str]]()
+    for before, name in template_fields(prompt):
+        wording += before
+        if name:
+            fields.append((name, wording))
+            wording = ""
+    if [name for name, _ in fields] != ["passage", "question"] or wording or not fields[1][1]:
         raise InvalidParameter(
             f"prompt={prompt!r} must name {{passage}} and then, after some wording, {{question}}, once each, and end "
             "with the latter"
@@ -395,6 +386,6 @@ def _wording(prompt: str) -> LikelihoodPrompt:
 
 
 def _standardised(values: Doubles, sample: Doubles) -> Doubles:
-    """Values in standard deviations of a sample from its mean, zeros if that is all alike; NaN where they are."""
+    """Return values in standard deviations of a sample from its mean; zeros if it is all alike."""
     deviation = float(np.nanstd(sample))
     return (values - np.nanmean(sample)) / deviation if deviation > 0 else values - values

@@ -78,8 +78,6 @@ def test_fitted_saved_and_reopened(kind, tmp_path, expected):
 def test_what_cannot_be_fitted_saved_or_loaded_is_refused(kind, tmp_path):
     with pytest.raises(InvalidParameter, match="no post-processing"):
         made(kind, method="plain:exit=2").fit(TEXTS)
-    with pytest.raises(InvalidParameter, match=r"library=3"):
-        made(kind).fit([3])
     wrapped = kind.from_embedder(Embedder("eddy-tiny", method=METHOD, check=False))
     with pytest.raises(InvalidParameter, match="where it was made"):
         wrapped.fit(TEXTS)

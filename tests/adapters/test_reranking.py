@@ -85,7 +85,7 @@ def test_sentences_are_marked_and_several_questions_are_judged(index: Index, jud
     told = list[tuple[int, int, str]]()
     (hit,) = index.query(QUESTION, 1, rerank=judge, sentences=True, progress=lambda *given: told.append(given))
     assert hit.best is not None and hit.best.text in hit.text and hit.matches
-    assert told and told[-1][0] == told[-1][1] and told[-1][2] == "judge"
+    assert told and told[-1][0] == told[-1][1] and told[-1][2] == "rerank"
     questions = [QUESTION, "When does the ferry leave?"]
     vectors = index.embedder.encode_query(questions)
     found = index.search(vectors, 2, questions=questions, hybrid=True, rerank=judge)
@@ -240,8 +240,8 @@ def test_a_blank_text_comes_last(seconds: float | None) -> None:
     texts = [" \n", *TEXTS[:3]]
     nodes = [NodeWithScore(node=TextNode(text=text, id_=text), score=0.1) for text in texts]
     ranked = EddyRerank(small, **options).postprocess_nodes(nodes, query_str=QUESTION)
-    assert (ranked[-1].node.node_id, ranked[-1].score, len(ranked)) == (" \n", -np.inf, 4)
+    assert (ranked[-1].node.node_id, ranked[-1].score, len(ranked)) == (" \n", 0.0, 4)
     documents = [LangChainDocument(text) for text in texts]
     kept = EddyReranker(model=small, **options).compress_documents(documents, QUESTION)
-    assert (kept[-1].page_content, kept[-1].metadata["relevance_score"], len(kept)) == (" \n", -np.inf, 4)
+    assert (kept[-1].page_content, kept[-1].metadata["relevance_score"], len(kept)) == (" \n", 0.0, 4)
     assert EddyReranker(model=small).compress_documents(documents[:1], QUESTION)[0].page_content == " \n"

@@ -29,7 +29,7 @@ def test_two_frameworks_load_one_model():
 
 def test_settings_are_the_parameters_of_the_embedder():
     parameters = dict(inspect.signature(Embedder.__init__).parameters)
-    for name in ("self", "tokenizer", "_unknown", "model"):
+    for name in ("self", "tokenizer", "model"):
         del parameters[name]
     fields = {name: field for name, field in EmbedderSettings.model_fields.items() if name != "model_name"}
     assert list(fields) == list(parameters)

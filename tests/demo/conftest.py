@@ -81,7 +81,7 @@ def handbook_table(page: str) -> dict[str, str]:
 def recommend(patch: pytest.MonkeyPatch, best: Recommendation, fast: str = "plain:exit=0") -> None:
     """Put an entry of the bundled model into the table of what is recommended."""
     table = importlib.import_module("eddy_embed.methods.recommended")  # the package's attribute is the method
-    entry = table.Entry("for this test", best, Recommendation(fast), Recommendation("plain"))
+    entry = table.ModelRecommendation("for this test", best, Recommendation(fast), Recommendation("plain"))
     patch.setitem(table._OWN, ("llama", 8, 320, 8192), entry)
 
 

@@ -20,8 +20,8 @@ from chroma_eddy.types import check_key, check_value
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, START
-from eddy_embed.text.tokenizer import raise_on_surrogates
 from eddy_embed.utils.arrays import Floats
+from eddy_embed.utils.checks import raise_on_surrogates
 
 GROUP_PIECES = 5_000
 """Pieces that are looked up and written at a time."""

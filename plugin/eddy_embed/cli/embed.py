@@ -91,7 +91,7 @@ def explain(
 
 
 def _show_recommended(model: str) -> None:
-    """The method recommended for each use on a model, with the scores that it was chosen by."""
+    """Print the method recommended for each use on a model, with the scores that it was chosen by."""
     from eddy_embed.methods import entry_for
     from eddy_embed.model.loading.pretrained import read_backbone
 
@@ -99,8 +99,8 @@ def _show_recommended(model: str) -> None:
     for use, chosen in entry.uses.items():
         typer.echo(f"{use}: {typer.style(chosen.method, bold=True)} ({entry.grounds})")
         baseline = f"{chosen.baseline}+{chosen.post}" if chosen.post else chosen.baseline
-        for measured, (own, other) in chosen.scores.items():
-            typer.echo(f"  {measured}: {chosen.fitted} {own:.3f}, {baseline} {other:.3f}")
+        for measured, (score, baseline_score) in chosen.scores.items():
+            typer.echo(f"  {measured}: {chosen.fitted} {score:.3f}, {baseline} {baseline_score:.3f}")
         if not chosen.scores:
             typer.echo("  no scores recorded")
         if chosen.post:

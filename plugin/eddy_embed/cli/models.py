@@ -129,7 +129,7 @@ def _told(rate: float | str | None) -> dict[str, float | str | None]:
     return {"tokens_per_s": None, "not_measured": rate} if isinstance(rate, str) else {"tokens_per_s": rate}
 
 
-def _show(found: list[FoundModel], rates: dict[str, float | str | None]) -> None:
+def _show(models: list[FoundModel], rates: dict[str, float | str | None]) -> None:
     from rich.box import SIMPLE
     from rich.console import Console
     from rich.table import Table
@@ -139,22 +139,22 @@ def _show(found: list[FoundModel], rates: dict[str, float | str | None]) -> None
     numbers = ["size", "memory", *(["tokens/s"] if rates else []), "window"]
     for head in ("name", "kept by", *numbers, "family", "type", "licence", "methods"):
         table.add_column(head, justify="right" if head in numbers else "left", no_wrap=True)
-    for each in found:
-        sizes = [_size(each.bytes), each.memory and _size(each.memory)]
-        told = rates.get(each.path)
-        rate = [f"{told:,.0f}" if isinstance(told, float) else told and "not measured"] if rates else []
-        window = each.window and f"{each.window:,}"
-        said = [each.program, *sizes, *rate, window, each.family, each.dtype, each.licence, each.methods]
-        table.add_row(Text(_typed(each.name), style="bold"), *(Text(str(cell or "–")) for cell in said))
+    for model in models:
+        sizes = [_size(model.bytes), model.memory and _size(model.memory)]
+        measured = rates.get(model.path)
+        rate = [f"{measured:,.0f}" if isinstance(measured, float) else measured and "not measured"] if rates else []
+        window = model.window and f"{model.window:,}"
+        said = [model.program, *sizes, *rate, window, model.family, model.dtype, model.licence, model.methods]
+        table.add_row(Text(_typed(model.name), style="bold"), *(Text(str(cell or "–")) for cell in said))
     console = Console(highlight=False)
     # Wider than the terminal rather than cut: a name is there to be copied.
     wanted = console.measure(table, options=console.options.update(width=1000)).maximum
     Console(highlight=False, width=max(console.width, wanted)).print(table)
-    for each in found:
-        if each.problem is not None:
-            typer.echo(f"{_typed(each.name)} cannot be opened: {each.problem}")
-        if isinstance(told := rates.get(each.path), str):
-            typer.echo(f"{_typed(each.name)} was not measured: {told}")
+    for model in models:
+        if model.problem is not None:
+            typer.echo(f"{_typed(model.name)} cannot be opened: {model.problem}")
+        if isinstance(measured := rates.get(model.path), str):
+            typer.echo(f"{_typed(model.name)} was not measured: {measured}")
 
 
 def _typed(name: str) -> str:

@@ -20,24 +20,24 @@ class Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return names in the order of the help."""
-        own = super().list_commands(ctx)
-        return [*own, *sorted(_offered().keys() - own)]
+        names = super().list_commands(ctx)
+        return [*names, *sorted(_offered().keys() - names)]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return the command of that name, None where there is none; the engine's own before one that is offered."""
-        own = super().get_command(ctx, cmd_name)
+        built_in = super().get_command(ctx, cmd_name)
         point = _offered().get(cmd_name)
-        if own is not None or point is None:
-            return own
+        if built_in is not None or point is None:
+            return built_in
         try:
-            found = point.load()
+            offered = point.load()
         except (ImportError, AttributeError) as error:
-            found = _broken(point, error)
-        if not isinstance(found, typer.Typer):
+            offered = _broken(point, error)
+        if not isinstance(offered, typer.Typer):
             alone = typer.Typer(add_completion=False)
-            alone.command(cmd_name)(found)
-            found = alone
-        command = typer.main.get_command(found)
+            alone.command(cmd_name)(offered)
+            offered = alone
+        command = typer.main.get_command(offered)
         command.name = cmd_name
         return command
 

@@ -16,13 +16,13 @@ from eddy_embed.encoding.calibration import MEASURED, general_layers
 from eddy_embed.encoding.encoder import Encoder, VectorFinalizer
 from eddy_embed.encoding.planner import Overflow, Planner
 from eddy_embed.encoding.runner import Runner
+from eddy_embed.encoding.validation import torch_name
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.methods.kv import with_layers
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.published import last_layer
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.devices import check_numbers
-from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.host import ModelView
 from eddy_embed.model.loading.names import BUNDLED, is_gguf, locate, reachable
 from eddy_embed.model.loading.pretrained import load, load_trained
@@ -32,7 +32,7 @@ from eddy_embed.model.loading.sentence_transformers import (
     transformer_folder,
     unwrapped,
 )
-from eddy_embed.model.packed import embeddings_at_distance
+from eddy_embed.model.packed import embeddings_at_distance, weights_digest
 from eddy_embed.model.products import unpack
 from eddy_embed.model.view import describe, device_of
 from eddy_embed.parts.layout import Layout, TextRole
@@ -74,26 +74,29 @@ class LoadedModel:
 def open_model(
     model: str | os.PathLike[str] | torch.nn.Module,
     method: Method,
-    tokenizer: Any | None,
+    tokenizer: Any | None = None,
     *,
-    device: str | None,
-    dtype: str,
-    revision: str | None,
-    cache_folder: str | os.PathLike[str] | None,
-    trust_remote_code: bool,
-    local_files_only: bool,
-    model_kwargs: dict[str, Any],
-    show_progress: bool,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype = "auto",
+    revision: str | None = None,
+    cache_folder: str | os.PathLike[str] | None = None,
+    trust_remote_code: bool = False,
+    local_files_only: bool = False,
+    model_kwargs: dict[str, Any] | None = None,
+    show_progress: bool = False,
     head: bool = False,
 ) -> LoadedModel:
     """Share a loaded model, or load one up to the method's exit layer; see `Embedder` for the arguments.
 
     With `head`, a named model is loaded whole, with its language-model head.
     """
+    if not isinstance(trust_remote_code, bool):  # "false" must not run foreign code
+        raise TypeError(f"trust_remote_code={trust_remote_code!r:.80} must be True or False")
+    device, dtype = torch_name(device), torch_name(dtype)
     trained: SentenceTransformerSpec | None = None
     if type(model).__module__.startswith(f"{LIBRARY}."):
-        model, own, trained = unwrapped(model)
-        tokenizer = own if tokenizer is None else tokenizer
+        model, bundled_tokenizer, trained = unwrapped(model)
+        tokenizer = bundled_tokenizer if tokenizer is None else tokenizer
     if isinstance(model, torch.nn.Module):
         if tokenizer is None:
             raise InvalidParameter("a loaded model needs tokenizer=, the one it was trained with")
@@ -114,19 +117,17 @@ def open_model(
         name = str(getattr(model, "name_or_path", "") or type(model).__name__)
         resolved = methods.resolve(method, backbone)
         return _measured(LoadedModel(name, model, tokenizer, backbone, resolved, trained), show_progress)
-    if not isinstance(model, str | os.PathLike):
-        raise InvalidParameter(f"model={model!r:.80} must be a name, a folder, or a loaded model")
     name = os.fspath(model)
     cache_dir = None if cache_folder is None else os.fspath(cache_folder)
-    given = {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
+    named = {"revision": revision, "cache_dir": cache_dir, "local_files_only": local_files_only}
     # Always said, also where it is False: transformers would ask on stdin, and an answer may wait there.
-    options = {"trust_remote_code": trust_remote_code, **{key: value for key, value in given.items() if value}}
+    options = {"trust_remote_code": trust_remote_code, **{key: value for key, value in named.items() if value}}
     check_numbers(device, dtype)
     where = locate(model)
     options = reachable(name, where, options)
     loading: dict[str, Any] = {
         **{"device": device, "dtype": dtype, "options": options},
-        **{"model_kwargs": model_kwargs, "show_progress": show_progress},
+        **{"model_kwargs": dict(model_kwargs or {}), "show_progress": show_progress},
     }
     subfolder = None if name in BUNDLED or is_gguf(where) else transformer_folder(where, options)
     if subfolder is not None:
@@ -158,10 +159,7 @@ def open_generator(name: str | os.PathLike[str], device: str | None = None) -> t
         UnsupportedModel: The model has no head, or is an embedding model.
         InvalidParameter: There is no such device.
     """
-    where: dict[str, Any] = {"revision": None, "cache_folder": None, "local_files_only": False}
-    options = {**where, "trust_remote_code": False, "model_kwargs": {}, "show_progress": False}
-    method = methods.parse("plain:exit=-1")
-    opened = open_model(name, method, None, device=device, dtype="auto", **options, head=True)
+    opened = open_model(name, methods.plain(exit=-1), device=device, head=True)
     return opened.model, opened.tokenizer
 
 
@@ -172,13 +170,10 @@ def _measured(opened: LoadedModel, show_progress: bool) -> LoadedModel:
     shape = replace(opened.backbone, pooling=None)
     pipeline = assemble(
         replace(opened, method=methods.resolve(MEASURED, shape), backbone=shape, trained=None, private=False),
-        max_length=None,
         overflow="truncate",
         instructions={"query": None, "document": None},
         language="xx",
         finish=VectorFinalizer(normalize=False),
-        batch_tokens=None,
-        batch_size=None,
     )
     with Progress(show_progress) as bar:
         layers = general_layers(pipeline, bar)
@@ -189,24 +184,22 @@ def _measured(opened: LoadedModel, show_progress: bool) -> LoadedModel:
 def assemble(
     opened: LoadedModel,
     *,
-    max_length: int | None,
     overflow: Overflow,
     instructions: dict[TextRole, str | None],
     language: str,
     finish: VectorFinalizer,
-    batch_tokens: int | None,
-    batch_size: int | None,
+    max_length: int | None = None,
+    batch_tokens: int | None = None,
+    batch_size: int | None = None,
 ) -> Encoder:
     """Return the pipeline of a loaded model; see `Embedder` for the arguments."""
     host = host_for(opened)
-    planner = planner_for(
-        opened, host, max_length=max_length, overflow=overflow, instructions=instructions, language=language
-    )
-    batch_tokens = budget(batch_tokens, host.device)
+    planner = _planner(opened, host, overflow, instructions, language, max_length)
     weights = opened.method.weights
     table = None if weights is None else weights.of(planner.tokenizer.ranks())
     rewire = opened.method.rewire
     space = planner.tokenizer.space if rewire is not None and rewire.init == "space" else None
+    batch_tokens = budget(batch_tokens, host.device)
     runner = Runner(host, opened.method, table, batch_tokens=batch_tokens, batch_size=batch_size, space=space)
     return Encoder(planner, runner, finish)
 
@@ -228,39 +221,37 @@ def host_for(opened: LoadedModel) -> ModelView:
     return make()  # a few models, such as Mamba, read weights without calling their modules
 
 
-def planner_for(
+def _planner(
     opened: LoadedModel,
     host: ModelView,
-    *,
-    max_length: int | None,
     overflow: Overflow,
     instructions: dict[TextRole, str | None],
     language: str,
+    max_length: int | None,
 ) -> Planner:
-    """Return the planner for a loaded model; see `Embedder` for the arguments."""
-    own, layout = opened.trained, cast("Layout", opened.method.layout)
+    spec, layout = opened.trained, cast("Layout", opened.method.layout)
     tokenizer = Tokenizer(opened.tokenizer, private=opened.private)
     positions = opened.backbone.window - host.first_position  # of tokens
     usual = min(positions, tokenizer.max_length)  # of an embedding model: what it was trained with
-    window = usual if own is None else positions
+    window = usual if spec is None else positions
     if max_length is not None and not 1 <= max_length <= window:
         raise InvalidParameter(
             f"max_length={max_length} must lie between 1 and the model's window of {window} tokens; longer texts are "
             "read in windows"
         )
-    attached = frozenset(role for role, given in instructions.items() if own and given is None and own.prompts[role])
-    if own is not None:
-        instructions = {role: own.prompts[role] if role in attached else given for role, given in instructions.items()}
+    attached = frozenset(role for role, text in instructions.items() if spec and text is None and spec.prompts[role])
+    if spec is not None:
+        instructions = {role: spec.prompts[role] if role in attached else text for role, text in instructions.items()}
         _check_prompts(opened.name, tokenizer, [instructions[role] for role in attached])
     return Planner(
         layout=layout,
         tokenizer=tokenizer,
-        prefix=tokenizer.starting(layout.start, auto=not host.bidirectional and own is None),
+        prefix=tokenizer.starting(layout.start, auto=not host.bidirectional and spec is None),
         segmenter=Segmenter(language),
         max_length=usual if max_length is None else int(max_length),
         overflow=overflow,
         instructions=instructions,
-        closed=host.bidirectional or own is not None,
+        closed=host.bidirectional or spec is not None,
         attached=attached,
     )
 
@@ -269,11 +260,11 @@ def first_finish(
     opened: LoadedModel, fitted: Fitted | str | os.PathLike[str] | None, normalize: bool
 ) -> VectorFinalizer:
     """Return the last stage for a loaded model; see `Embedder` for the arguments."""
-    own, width = opened.trained, opened.backbone.hidden
-    head = None if own is None else own.head
-    if own is not None and normalize and own.similarity != "cosine" and not own.unit:
+    spec, width = opened.trained, opened.backbone.hidden
+    head = None if spec is None else spec.head
+    if spec is not None and normalize and spec.similarity != "cosine" and not spec.unit:
         raise InvalidParameter(
-            f"{opened.name} was trained for similarity_fn_name={own.similarity!r}, where the lengths of vectors count; "
+            f"{opened.name} was trained for similarity_fn_name={spec.similarity!r}, where vectors' lengths count; "
             "pass normalize=False to keep them, and search by that, or by cosine"
         )
     chosen = opened.method.filter
@@ -312,7 +303,7 @@ def finish_for(
 
 
 def settings_of(pipeline: Encoder, backbone: Backbone, method: Method) -> dict[str, Any]:
-    """Everything that decides a vector, as plain values."""
+    """Return everything that decides a vector, as plain values."""
     planner, host, finish = pipeline.planner, pipeline.open_runner.host, pipeline.finish
     post = None
     if finish.post is not None and finish.post.learns:
@@ -343,7 +334,7 @@ def settings_of(pipeline: Encoder, backbone: Backbone, method: Method) -> dict[s
 
 
 def made_by(settings: dict[str, Any]) -> dict[str, Any]:
-    """Of all settings, those that decide the vectors that post-processing is fitted on and applied to."""
+    """Return the settings that decide the vectors that post-processing is fitted on and applied to."""
     method = {part: value for part, value in settings["method"].items() if part != "post"}
     others = {name: settings[name] for name in _MADE_BY if name in settings}
     return cast("dict[str, Any]", json.loads(json.dumps({**others, "method": method})))

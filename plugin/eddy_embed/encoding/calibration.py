@@ -19,8 +19,8 @@ from eddy_embed.encoding.encoder import Counts, Encoder, VectorFinalizer
 from eddy_embed.encoding.validation import chunks
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.kv import distinct, intrinsic_dimension, propose
-from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.loading.catalog import cache_folder
+from eddy_embed.model.packed import weights_digest
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.postprocess import Fitted, Post, fit, statistics
 from eddy_embed.text.calibration import calibration_text
@@ -44,7 +44,7 @@ MEASURED = methods.kv(layers="", exit=-2, pool="last")
 
 
 def calibrated(pipeline: Encoder, post: Post, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> Fitted:
-    """Post-processing fitted on general text: read from the cache, else fitted and kept there.
+    """Return post-processing fitted on general text: read from the cache, else fitted and kept there.
 
     Args:
         pipeline: Of the model and method.
@@ -69,22 +69,23 @@ def calibrated(pipeline: Encoder, post: Post, made_by: dict[str, Any], dtype: st
 def fitted_on(
     pipeline: Encoder, post: Post, passages: Iterable[str], questions: Iterable[str], bar: Progress | None
 ) -> Fitted:
-    """Post-processing fitted on passages and questions, whose reading the pipeline does not count."""
+    """Fit post-processing on passages and questions, whose reading the pipeline does not count."""
     pipeline = replace(pipeline, counts=Counts())
     moments = _moments(pipeline, post, list(passages), "document", bar)
     return fit(post, moments, _moments(pipeline, post, list(questions), "query", bar))
 
 
 def _moments(pipeline: Encoder, post: Post, texts: list[str], role: TextRole, bar: Progress | None) -> RunningMoments:
+    finish = pipeline.finish
     parts = (
-        pipeline.finish.for_post(np.stack([sums.document for sums in pipeline.sums(chunk, role, bar)]))
+        finish.for_post(finish.states(np.stack([sums.document for sums in pipeline.sums(chunk, role, bar)])))
         for _, chunk in chunks(texts)
     )
     return statistics(post, parts)
 
 
 def unrelated(pipeline: Encoder, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> tuple[float, float]:
-    """Mean and standard deviation of cosines of questions with passages about other things, all of them general text.
+    """Return the mean and standard deviation of cosines of general questions with passages about other things.
 
     Read from the cache, else computed and kept there. Arguments are those of `calibrated`, `made_by` with the
     post-processing, which `pipeline` has.
@@ -101,12 +102,12 @@ def unrelated(pipeline: Encoder, made_by: dict[str, Any], dtype: str, bar: Progr
         return unit(np.stack([vector for _, vector in pipeline.vectors(texts[::EVERY], role, bar)]))
 
     cosines = vectors(text.questions, "query") @ vectors(text.passages, "document").T
-    found = float(cosines.mean()), float(cosines.std())
+    moments = float(cosines.mean()), float(cosines.std())
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(file) as out:
-            out.write(json.dumps(found).encode())
-    return found
+            out.write(json.dumps(moments).encode())
+    return moments
 
 
 # --- Layers for kv
@@ -125,7 +126,7 @@ def general_layers(pipeline: Encoder, bar: Progress | None) -> tuple[int, ...]:
     file = cache_folder() / "layers" / f"{digest(about)}.json"
     with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew
         return tuple(map(int, json.loads(file.read_text(encoding="utf-8"))))
-    sentences = {each.text: None for passage in text.passages for each in Segmenter("xx").sentences(passage)}
+    sentences = {sentence.text: None for passage in text.passages for sentence in Segmenter("xx").sentences(passage)}
     proposal = propose(dimensions_of(last_states(pipeline, [*sentences, *text.questions], bar)))
     minima = ", ".join(f"h[{state}]" for state in proposal.minima) or "none"
     logger.info("layers=auto: %s, by the rule %r; clear minima: %s", proposal.method, proposal.rule, minima)
@@ -144,7 +145,7 @@ def dimensions_of(states: NDArray[Any]) -> list[float]:
 
 
 def different_states(rows: NDArray[Any]) -> Doubles:
-    """The different states; one where no text reaches the last token, which behind the embedding is always so."""
+    """Return the different states: one where no text reaches the last token, as always behind the embedding."""
     points = distinct(rows)
     mean = points.mean(axis=0)
     apart = np.linalg.norm(points - mean, axis=1).max()
@@ -152,7 +153,7 @@ def different_states(rows: NDArray[Any]) -> Doubles:
 
 
 def last_states(pipeline: Encoder, texts: list[str], bar: Progress | None) -> NDArray[Any]:
-    """Every text's last state behind the embedding and each of M layers that run, shape (M + 1, texts, width)."""
+    """Return each text's last state behind the embedding and each of M layers, shape (M + 1, texts, width)."""
     runner = pipeline.open_runner
     levels = range(runner.host.exit_layer + 1)
     runner = runner.at_layers(tuple(levels))
@@ -162,5 +163,5 @@ def last_states(pipeline: Encoder, texts: list[str], bar: Progress | None) -> ND
     rows = np.empty((len(texts), runner.width), dtype)
     for at, states in pipeline.vectors(texts, "document", bar):
         rows[at] = states
-    found: NDArray[Any] = rows.reshape(len(texts), len(levels), -1).swapaxes(0, 1)
-    return found
+    states_by_layer: NDArray[Any] = rows.reshape(len(texts), len(levels), -1).swapaxes(0, 1)
+    return states_by_layer

@@ -100,18 +100,18 @@ def warn_of_collapse(pipeline: Encoder, method: Method, model: str) -> None:
     if (method.post is not None and method.post.learns) or not _reads_english(pipeline.planner):
         return
     try:
-        found = measure(pipeline, method)
+        collapse = measure(pipeline, method)
     except (EddyError, MemoryError):
         return  # embedding a text raises it again, and names that text
-    if found.cosine > SAME:
+    if collapse.cosine > SAME:
         raise UnsupportedModel(
             f"{method} gives every text the same vector on {model}: the weights are damaged, or the position that it "
             "reads sees no text; fetch the model again, or name another method"
         )
-    if found.fault is not None:
+    if collapse.fault is not None:
         warnings.warn(
-            f"{method} collapses on {model}: {found.fault}, so its vectors hardly tell texts apart; "
-            f"{_remedy(pipeline, found)}, or method='recommended'; check=False skips this",
+            f"{method} collapses on {model}: {collapse.fault}, so its vectors hardly tell texts apart; "
+            f"{_remedy(pipeline, collapse)}, or method='recommended'; check=False skips this",
             MethodCollapse,
             stacklevel=3,
         )
@@ -128,41 +128,41 @@ def measure(pipeline: Encoder, method: Method) -> Collapse:
     vectors, tokens = read(replace(pipeline, planner=planner), method, [text for pair in PAIRS for text in pair])
     cosines = vectors @ vectors.T
     pair = np.arange(len(vectors)) // 2
-    places = [int(each.shares.argmax()) for each in tokens]
-    pieces = [each.pieces[at] for each, at in zip(tokens, places, strict=True)]
+    places = [int(shares.shares.argmax()) for shares in tokens]
+    pieces = [shares.pieces[at] for shares, at in zip(tokens, places, strict=True)]
     first = 2 * places.count(0) >= len(places)
     return Collapse(
         cosine=float(cosines[pair[:, None] != pair].mean()),
         dimension=dimension_share(vectors),
-        token=float(np.mean([each.shares.max() for each in tokens])) if tokens else math.nan,
+        token=float(np.mean([shares.shares.max() for shares in tokens])) if tokens else math.nan,
         place="the first token" if first else f"a token such as {max(set(pieces), key=pieces.count)!r}",
         nearest=nearest_share(vectors[::2], vectors[1::2]),
     )
 
 
 def read(pipeline: Encoder, method: Method, texts: Seq[str]) -> tuple[Doubles, list[TokenShares]]:
-    """Vectors of length 1, shape (texts, dimension), and the tokens in their means; no tokens if one alone is read."""
+    """Return unit vectors, shape (texts, dimension), and the tokens in their means, none if one token is read."""
     # One by one: tokenizing several starts the tokenizer's threads, about which it complains in a later fork.
     planned = [plan for text in texts for plan in pipeline.planner.plan([text], "document")]
     spans = [_token_spans(pipeline.planner, text) for text in texts] if method.can_embed_spans else []
-    sums = pipeline.open_runner.run(planned, [[own] for own in spans] or [[] for _ in texts])
-    vectors = replace(pipeline.finish, normalize=True)(np.stack([each.document for each in sums]), 0)
+    sums = pipeline.open_runner.run(planned, [[rows] for rows in spans] or [[] for _ in texts])
+    vectors = replace(pipeline.finish, normalize=True)(np.stack([pooled.document for pooled in sums]), 0)
     tokens = []
-    for text, own, each in zip(texts, spans, sums, strict=False):
-        norms = np.linalg.norm(each.parts[0], axis=1)
-        tokens.append(TokenShares([text[a:b] for a, b in own.tolist()], norms / norms.sum()))
+    for text, rows, pooled in zip(texts, spans, sums, strict=False):
+        norms = np.linalg.norm(pooled.parts[0], axis=1)
+        tokens.append(TokenShares([text[a:b] for a, b in rows.tolist()], norms / norms.sum()))
     return vectors, tokens
 
 
 def dimension_share(vectors: Doubles) -> float:
-    """Largest share of one dimension in the variance of vectors, shape (vectors, width); NaN where nothing varies."""
+    """Return the largest share of one dimension in the variance of vectors, of shape (vectors, width), or NaN."""
     variances = vectors.var(axis=0)
     total = float(variances.sum())
     return float(variances.max()) / total if total > np.finfo(np.float64).eps else math.nan
 
 
 def nearest_share(first: Doubles, second: Doubles) -> float:
-    """Share of texts nearer to their partner than to every other text, of vectors of length 1, shape (pairs, width)."""
+    """Return the share of texts nearest to their partner, by unit vectors of shape (pairs, width)."""
     vectors = np.concatenate([first, second])
     cosines = vectors @ vectors.T
     row, partner = np.arange(len(vectors)), np.roll(np.arange(len(vectors)), len(first))
@@ -172,7 +172,7 @@ def nearest_share(first: Doubles, second: Doubles) -> float:
 
 
 def _token_spans(planner: Planner, text: str) -> Ints:
-    """Characters of each token, shape (tokens, 2); several tokens of one character count as one."""
+    """Return the characters of each token, shape (tokens, 2); several tokens of one character count as one."""
     starts = np.unique(planner.tokenizer.places(text)[0])
     return np.stack([starts, np.append(starts[1:], len(text))], axis=1)
 
@@ -184,12 +184,12 @@ def _reads_english(planner: Planner) -> bool:
     return planner.segmenter.language == "en" and known and len(tokens) <= TOKENS_A_WORD * words
 
 
-def _remedy(pipeline: Encoder, found: Collapse) -> str:
+def _remedy(pipeline: Encoder, collapse: Collapse) -> str:
     """Return what helps most, in words."""
     if not len(pipeline.planner.prefix) and not pipeline.open_runner.host.bidirectional:
         return "put a start token ahead of texts (start:token=auto, or one of the vocabulary)"
-    if found.token > MOST_TOKEN:
+    if collapse.token > MOST_TOKEN:
         return "name an exit where no token dominates, such as exit=0, with +sif"
-    if found.dimension > MOST_DIMENSION:
+    if collapse.dimension > MOST_DIMENSION:
         return "name another exit, or add +whiten and fit it on your texts"
     return "name another exit, or a method that suits the model"

@@ -102,7 +102,7 @@ class LongDocument:
 
 
 def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[int, int]]:
-    """First and last sentence of passages of at most `most` tokens, or one sentence with the headings before it."""
+    """Return first and last sentence of passages of at most `most` tokens, or of one sentence and its headings."""
     groups: list[tuple[int, int]] = []
     total = 0
     for first, last in units(levels):
@@ -140,18 +140,18 @@ def paths(text: str, plan: TextPlan, groups: Seq[tuple[int, int]]) -> list[tuple
 
 
 def heading_path(headings: Seq[str]) -> str:
-    """Headings as one line of metadata, such as "Part One > Chapter 2 > The boat"."""
+    """Return headings as one line of metadata, such as "Part One > Chapter 2 > The boat"."""
     return " > ".join(headings)
 
 
 def front(headings: Seq[str]) -> str:
-    """The headings above a passage as they are read ahead of it: the last of them that fit into `FRONT` characters."""
-    kept: list[str] = []
+    """Return the headings that are read ahead of a passage: the last that fit into `FRONT` characters."""
+    last: list[str] = []
     for heading in reversed(headings):
-        if sum(map(len, kept)) + len(heading) > FRONT:
+        if sum(map(len, last)) + len(heading) > FRONT:
             break
-        kept.insert(0, heading)
-    return f"{heading_path(kept)}\n" if kept else ""
+        last.insert(0, heading)
+    return f"{heading_path(last)}\n" if last else ""
 
 
 def positions_by_span(window: Window, spans: Ints) -> tuple[Ints, list[Ints]]:
@@ -193,12 +193,12 @@ def assemble(
         passage_of[first : last + 1] = index
         if passages is not None:
             size = int(passages[1][index])
-            own = passages[0][index] if size else whole
-            made.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, own, first, last, headings[index]))
+            vector = passages[0][index] if size else whole
+            made.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, vector, first, last, headings[index]))
     lines: list[Span] = []
     if sentences is not None and "sentences" in parts:
         rows = zip(spans.tolist(), sentences[1].tolist(), sentences[0], passage_of.tolist(), strict=True)
-        lines = [Span(a, b, size, own if size else made[passage].vector) for (a, b), size, own, passage in rows]
+        lines = [Span(a, b, size, vector if size else made[passage].vector) for (a, b), size, vector, passage in rows]
     return LongDocument(
         text=text,
         vector=whole if "document" in parts else np.zeros(0, np.float32),

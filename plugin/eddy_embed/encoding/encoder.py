@@ -50,19 +50,18 @@ class VectorFinalizer:
     def __call__(self, raw: Doubles, text: int, role: TextRole = "document") -> Doubles:
         """Return vectors of pooled states, shape (width,) or (vectors, width); messages give the index of the text."""
         _check_finite(raw, text)  # a head's activation may make infinity finite
-        states = self._states(raw)
-        _check_finite(states, text)
+        states = self.states(raw)
         if self.post is None or not self.post.learns:
             vectors = _averaged(states)
         elif self.fitted is None:
             raise AssertionError(f"{self.post.kind} is applied before it is fitted")
         else:
-            vectors = self.fitted.apply(self._for_post(states), role)
-            _check_finite(vectors, text)
+            vectors = self.fitted.apply(self.for_post(states), role)
             if self.post.by_layer:
                 vectors = _averaged(vectors.reshape(states.shape))
         if self.post is not None:
             vectors = vectors[..., : self.post.keep]
+        _check_finite(vectors, text)
         if not vectors.any(axis=-1).all():
             raise ZeroVector(
                 f"text {text}: the model, or the post-processing, gave a vector of zeros, which is similar to nothing; "
@@ -70,23 +69,13 @@ class VectorFinalizer:
             )
         return unit(vectors) if self.normalize else vectors
 
-    def for_post(self, raw: Doubles) -> Doubles:
-        """What post-processing is fitted on and applied to: unit vectors, the layers of one side by side if it asks so.
+    def for_post(self, states: Doubles) -> Doubles:
+        """Return what post-processing takes of `states`: unit vectors, a vector's layers side by side if it asks so."""
+        if self.post is not None and self.post.by_layer:
+            return unit(states).reshape(*states.shape[:-2], -1)
+        return unit(_averaged(states))
 
-        Args:
-            raw: Pooled states, shape (.., layers * width).
-        """
-        return self._for_post(self._states(raw))
-
-    def _for_post(self, states: Doubles) -> Doubles:
-        by_layer = self.post is not None and self.post.by_layer
-        return (
-            unit(states).reshape(*states.shape[:-2], states.shape[-2] * states.shape[-1])
-            if by_layer
-            else unit(_averaged(states))
-        )
-
-    def _states(self, raw: Doubles) -> Doubles:
+    def states(self, raw: Doubles) -> Doubles:
         """Return pooled states through filter and head, shape (.., layers, width)."""
         raw = raw.reshape(*raw.shape[:-1], self.layers, raw.shape[-1] // self.layers)
         if self.filtered is not None:
@@ -95,7 +84,7 @@ class VectorFinalizer:
 
 
 def _averaged(states: Doubles) -> Doubles:
-    """The mean over layers of unit vectors, or the only layer as it is; of states of shape (.., layers, width)."""
+    """Return the mean of layers' unit vectors, or the only layer as it is, of states (.., layers, width)."""
     return np.asarray(states[..., 0, :] if states.shape[-2] == 1 else unit(states).mean(axis=-2))
 
 
@@ -214,7 +203,7 @@ class Encoder:
             # Passages are read in any case: a sentence without tokens has its passage's vector.
             kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts or not late else ()
             divisions = [_divisions(plan, passages, kinds) for plan, passages in zip(planned, groups, strict=True)]
-            above = [paths(*each) if kinds else [] for each in zip(chunk, planned, groups, strict=True)]
+            above = [paths(*planned_text) if kinds else [] for planned_text in zip(chunk, planned, groups, strict=True)]
             if late:
                 read: Iterable[PooledSums] = self._run(planned, divisions, bar)
             else:
@@ -244,8 +233,8 @@ class Encoder:
         """Return vectors of spans of each text's characters, which may overlap, each of shape (spans, width)."""
         planned = self.planner.plan(texts, "document")
         self.counts.add(planned)
-        divisions = [_divided(own) for own in spans]
-        found = []
+        divisions = [_divided(pairs) for pairs in spans]
+        vectors = []
         for number, sums in enumerate(self._run(planned, divisions, bar)):
             for index in np.flatnonzero(np.concatenate([*sums.sizes, [1]]) == 0).tolist():
                 tokens = planned[number].truncated
@@ -256,8 +245,8 @@ class Encoder:
                 )
             means = [part / weights[:, None] for part, weights in zip(sums.parts, sums.weights, strict=True)]
             raw = np.concatenate([np.zeros((0, len(sums.document))), *means])
-            found.append(self.finish(raw, number).astype(np.float32))
-        return found
+            vectors.append(self.finish(raw, number).astype(np.float32))
+        return vectors
 
     def _means(self, total: Doubles, weights: Doubles, text: int) -> Floats:
         # In groups: several copies in double precision of all sentences of a long text would take more than the text.
@@ -282,21 +271,21 @@ class Encoder:
         to embed, the method reads half of whatever stands there, or they would cut the passage. Sentences, the first of
         two divisions, are read out of their passages, or embedded by themselves if the method reads one token.
         """
-        inside = self.open_runner.reads_spans
+        inside = self.open_runner.readout.spans
         for begin, group in chunks(texts, ALONE_CHARACTERS):
             rows = slice(begin, begin + len(group))
             sizes = [cast("Ints", plan.sizes) for plan in planned[rows]]
             firsts = [[first for first, _ in passages] for passages in groups[rows]]
-            tokens = [np.add.reduceat(own, first) for own, first in zip(sizes, firsts, strict=True)]
-            wholes = [own[-1] for own in divisions[rows]]
-            sentences = [own[0] for own in divisions[rows] if len(own) > 1]
-            within = [np.split(own, first[1:]) for own, first in zip(sentences, firsts, strict=False)] if inside else []
-            plain = self.planner.closed or self.open_runner.reads_half
-            fronts = [] if plain else [[front(path) for path in own] for own in above[rows]]
+            tokens = [np.add.reduceat(size, first) for size, first in zip(sizes, firsts, strict=True)]
+            wholes = [spans[-1] for spans in divisions[rows]]
+            sentences = [spans[0] for spans in divisions[rows] if len(spans) > 1]
+            within = [np.split(spans, at[1:]) for spans, at in zip(sentences, firsts, strict=False)] if inside else []
+            plain = self.planner.closed or self.open_runner.readout.half
+            fronts = [] if plain else [[front(path) for path in headings] for headings in above[rows]]
             sums = self._each(group, wholes, tokens, within, fronts, bar)
             if sentences and not inside:
-                for own, apart in zip(sums, self._each(group, sentences, sizes, [], [], bar), strict=True):
-                    own.put_first(apart)
+                for together, apart in zip(sums, self._each(group, sentences, sizes, [], [], bar), strict=True):
+                    together.put_first(apart)
             yield from sums
 
     def _each(
@@ -308,7 +297,7 @@ class Encoder:
         fronts: list[list[str]],
         bar: Progress | None,
     ) -> list[PooledSums]:
-        """Sums of texts whose spans, of these sizes in tokens, are embedded by themselves; a size of 0 is left out.
+        """Return sums of texts whose spans, of so many tokens, are embedded by themselves, without those of none.
 
         `within` holds the spans of the text that are wanted of each span's own pass, and `fronts` what is read ahead of
         each span; empty for none.
@@ -327,13 +316,13 @@ class Encoder:
             _ignore_tokens_before(after[at], plan, len(self.planner.layout.wordings))
             for at, plan in zip(counted, self.planner.plan([pieces[at] for at in counted], "document"), strict=True)
         ]
-        read = [PooledSums.zero(self.open_runner.width, own) for own in inner]
+        read = [PooledSums.zero(self.open_runner.width, divisions) for divisions in inner]
         tokens = np.zeros(len(pieces), np.int64)
         for at, plan, sums in zip(
             counted, planned, self._run(planned, [inner[at] for at in counted], bar), strict=True
         ):
             read[at], tokens[at] = sums, plan.tokens
-        ends = np.cumsum([len(own) for own in spans])
+        ends = np.cumsum([len(rows) for rows in spans])
         bounds = zip([0, *ends.tolist()], ends.tolist(), strict=False)
         return [PooledSums.of_pieces(read[start:end], tokens[start:end]) for start, end in bounds]
 
@@ -354,7 +343,7 @@ def _ahead(
 
 
 def _divided(spans: Seq[tuple[int, int]]) -> list[Ints]:
-    """Spans as divisions of a text, which are ordered and disjoint: as one if they are so, else each by itself."""
+    """Return spans as ordered, disjoint divisions of a text: as one if they are so, else each by itself."""
     bounds = [bound for span in spans for bound in span]
     parts = [list(spans)] if bounds == sorted(bounds) and spans else [[span] for span in spans]
     return [np.array(part, np.int64) for part in parts]
@@ -367,7 +356,7 @@ def _passages(plan: TextPlan, size: int, unit: PassageUnit) -> list[tuple[int, i
 
 
 def _divisions(plan: TextPlan, passages: list[tuple[int, int]], kinds: Seq[int]) -> list[Ints]:
-    """Spans of the sentences (kind 0), and of the passages (1), from their first sentence's start to the last's end."""
+    """Return the spans of sentences (kind 0) and of passages (1), from first sentence's start to last's end."""
     spans = cast("Ints", plan.spans)
     around = [(spans[first, 0], spans[last, 1]) for first, last in passages]
     both = spans, np.array(around, np.int64).reshape(-1, 2)
@@ -378,18 +367,18 @@ def _ignore_tokens_before(start: int, plan: TextPlan, wordings: int) -> TextPlan
     """Return a plan in which the characters before `start` are read, and their tokens count for nothing."""
     if not start:
         return plan
-    kept: list[Window | LazyWindow] = []
+    windows: list[Window | LazyWindow] = []
     for window in plan.windows:
         laid = window.materialize()
-        own = laid.counted[laid.sequence.ends[laid.counted] > start]
-        if len(own) == window.count:
-            kept.append(window)
-        elif len(own):
-            kept.append(replace(laid, counted=own))
-    total = sum(window.count for window in kept)
+        counted = laid.counted[laid.sequence.ends[laid.counted] > start]
+        if len(counted) == window.count:
+            windows.append(window)
+        elif len(counted):
+            windows.append(replace(laid, counted=counted))
+    total = sum(window.count for window in windows)
     if plan.window_count > 1:
-        kept = [replace(window, share=window.count / total) for window in kept]
-    return replace(plan, windows=kept, tokens=total // wordings)
+        windows = [replace(window, share=window.count / total) for window in windows]
+    return replace(plan, windows=windows, tokens=total // wordings)
 
 
 def repeated_tokens(window: Window | LazyWindow, repetition: Repetition | None) -> int:

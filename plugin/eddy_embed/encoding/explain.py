@@ -7,15 +7,12 @@ from typing import cast
 
 import numpy as np
 
-from eddy_embed.encoding.encoder import repeated_tokens
+from eddy_embed.encoding.encoder import Encoder, repeated_tokens
 from eddy_embed.encoding.planner import TextPlan
 from eddy_embed.methods.method import Method
-from eddy_embed.model.host import ModelView
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.parts.readout import LayerMean, Readout, weighed
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role
-from eddy_embed.text.tokenizer import Tokenizer
-from eddy_embed.utils.arrays import Doubles
 
 SHOWN = 40
 """Tokens that the text form lists."""
@@ -122,16 +119,9 @@ def _numbers(layers: list[int]) -> str:
     return ", ".join(map(str, layers))
 
 
-def explain(
-    plan: TextPlan,
-    *,
-    method: Method,
-    host: ModelView,
-    tokenizer: Tokenizer,
-    role: TextRole,
-    token_weights: Doubles | None = None,
-) -> Explanation:
-    """Explain a planned text; `token_weights` as the runner has them."""
+def explain(pipeline: Encoder, plan: TextPlan, method: Method, role: TextRole) -> Explanation:
+    """Explain a text that the pipeline of a method has planned."""
+    host, token_weights = pipeline.open_runner.host, pipeline.open_runner.token_weights
     first = plan.windows[0].materialize()
     sequence = first.sequence
     readout = cast("Readout", method.readout)
@@ -145,7 +135,7 @@ def explain(
     tokens = []
     columns = (array.tolist() for array in (sequence.ids, sequence.roles, sequence.starts, sequence.ends, weights))
     for position, (token, kind, start, end, share) in enumerate(zip(*columns, strict=True)):
-        piece = _PLACEHOLDERS[Role(kind)] if token == PLACEHOLDER_ID else tokenizer.piece(token)
+        piece = _PLACEHOLDERS[Role(kind)] if token == PLACEHOLDER_ID else pipeline.planner.tokenizer.piece(token)
         tokens.append(ExplainedToken(piece, token, Role(kind), start, end, sources.get(position), share))
     top = host.exit_layer
     rewired = method.rewire.inputs(top) if method.rewire and len(sequence.edges) else ()

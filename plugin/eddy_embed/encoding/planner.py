@@ -30,13 +30,10 @@ class WindowRange:
 
 
 def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
-    """Ranges of whole units, of these costs in tokens, that fit the budget; consecutive ones overlap by whole units.
+    """Return ranges of whole units, of these costs in tokens, that fit the budget and overlap by whole units.
 
     Each begins and ends later than the one before it, and no unit is in more than two.
     """
-    for unit, cost in enumerate(costs):
-        if cost > budget:
-            raise TextTooLong(f"unit {unit} takes {cost} tokens, more than the {budget} that fit in a window")
     windows: list[WindowRange] = []
     first = 0
     while first < len(costs):
@@ -58,7 +55,7 @@ def plan_windows(costs: Seq[int], budget: int) -> list[WindowRange]:
 
 
 def split(spans: Ints, whole: TokenOffsets, text: str, budget: int) -> Ints:
-    """Spans of sentences, those over the budget of tokens cut between tokens, after white space if there is any."""
+    """Return sentences' spans, those over the budget cut between tokens, after white space if there is any."""
     units: list[tuple[int, int]] = []
     next_starts = np.append(spans[1:, 0], len(text)).tolist()
     for (start, end), next_start in zip(spans.tolist(), next_starts, strict=True):
@@ -93,12 +90,12 @@ def assign_overlaps(
     low, sequence = 0, lay(0)
     begins = _begins(sequence, text)
     for number, (_, end) in enumerate(ranges):
-        this, own, high = sequence, begins, len(text) + 1
+        this, own_begins, high = sequence, begins, len(text) + 1
         if number + 1 < len(ranges):
             sequence = lay(number + 1)
             begins = _begins(sequence, text)
-            high = _border(own, begins, ranges[number + 1][0], end)
-        counted = _counted(this, own, low, high)
+            high = _border(own_begins, begins, ranges[number + 1][0], end)
+        counted = _counted(this, own_begins, low, high)
         if len(counted):
             lazy = LazyWindow(len(this), len(counted), partial(_laid, lay, number, low, high, text))
             windows.append(Window(this, counted) if keep else lazy)
@@ -130,7 +127,7 @@ def _begins(sequence: TokenSequence, text: str) -> Ints:
 
 
 def _border(left: Ints, right: Ints, begin: int, end: int) -> int:
-    """The border of two windows that share characters begin .. end: both begin a token there, near the middle."""
+    """Return a border of windows that share characters begin .. end: both begin a token there, near the middle."""
     inside = right[(right >= begin) & (right < end)]
     middle = int(inside[(len(inside) + 1) // 2]) if len(inside) > 1 else end
     both = np.append(np.intersect1d(left, inside), end)
@@ -243,8 +240,8 @@ class Planner:
         spans = [self._sentences(text)[0] if self.layout.needs_sentences else None for text in texts]
         wordings = [self._worded(layout) for layout in self.layout.wordings]
         return [
-            max(len(wording._lay(text, role, own)) for wording in wordings)
-            for text, own in zip(texts, spans, strict=True)
+            max(len(wording._lay(text, role, rows)) for wording in wordings)
+            for text, rows in zip(texts, spans, strict=True)
         ]
 
     def cuts(self, text: str) -> bool:
@@ -264,7 +261,7 @@ class Planner:
         prompts = [self._fill(texts[index], role, spans[index]) for index in usual]
         tokens = self.tokenizer([prompt.string for prompt in prompts])
         arranged = {
-            index: self._arrange(prompt, own) for index, prompt, own in zip(usual, prompts, tokens, strict=True)
+            index: self._arrange(prompt, read) for index, prompt, read in zip(usual, prompts, tokens, strict=True)
         }
         return [
             self._fit(text, role, first + index, arranged.get(index), wholes[index], spans[index], sentences)
@@ -275,7 +272,7 @@ class Planner:
         return self if layout is self.layout else replace(self, layout=layout)
 
     def _beyond(self, text: str) -> TokenOffsets | None:
-        """The tokens of a text that is far too long for a pass, so that it is not laid out whole; None for others."""
+        """Return the tokens of a text that is too long to be laid out whole; None for others."""
         if len(text) <= LONG or self.overflow == "error":
             return None
         whole = TokenOffsets.of(*self.tokenizer.places(text))
@@ -302,11 +299,11 @@ class Planner:
     ) -> TextPlan:
         """Plan a text from its sequence, or from its tokens if that would be far too long."""
         if sequence is not None:
-            own = sequence.text
-            whole = TokenOffsets.of(sequence.starts[own], sequence.ends[own])
+            text_tokens = sequence.text
+            whole = TokenOffsets.of(sequence.starts[text_tokens], sequence.ends[text_tokens])
         if whole is None or not len(whole.starts):
             raise InvalidText(f"text {number} ({text[:40]!r}) has no tokens in this model's vocabulary; drop it")
-        kept, count = text, len(whole.starts)
+        text_read, count = text, len(whole.starts)
         windows: list[Window | LazyWindow]
         if sequence is not None and len(sequence) <= self.max_length:
             windows = [Window(sequence, sequence.text)]
@@ -317,7 +314,7 @@ class Planner:
                 f"max_length={self.max_length}; use overflow='window' to read all of it, or split it"
             )
         elif self.overflow == "truncate":
-            sequence, kept = self._truncate(text, role, number, whole)
+            sequence, text_read = self._truncate(text, role, number, whole)
             windows = [Window(sequence, sequence.text)]
         else:
             spans = self._sentences(text)[0] if spans is None else spans
@@ -326,10 +323,10 @@ class Planner:
             windows = settled._windows(
                 text, role, number, whole, spans, *settled._budget(text, role, sequence, whole, spans)
             )
-        cut = count - whole.count_before(len(kept))
+        cut = count - whole.count_before(len(text_read))
         if spans is None or not sentences:
             return TextPlan(windows, len(windows), count, cut, None, None)
-        spans = _within(spans, len(kept))
+        spans = _within(spans, len(text_read))
         return TextPlan(windows, len(windows), count, cut, spans, whole.sizes(spans))
 
     def _budget(
@@ -367,11 +364,11 @@ class Planner:
             return sequence, text[: int(sequence.ends[sequence.text[-1]])]
         keep = min(len(whole.starts), self.max_length)
         while keep >= 1:
-            kept = text[: int(whole.ends[keep - 1])]
-            sequence = self._lay(kept, role, self._sentences(kept)[0] if self.layout.needs_sentences else None)
+            part = text[: int(whole.ends[keep - 1])]
+            sequence = self._lay(part, role, self._sentences(part)[0] if self.layout.needs_sentences else None)
             excess = len(sequence) - self.max_length
             if excess <= 0:
-                return sequence, kept
+                return sequence, part
             keep -= max(1, excess // (int(sequence.copies.max()) + 1))
         raise self._no_room(number)
 

@@ -69,8 +69,8 @@ class PooledSums:
         """
         weights = tokens * np.array([piece.weight for piece in pieces])
         totals = weights[:, None] * np.stack([piece.document for piece in pieces])
-        own = zip(*((piece.parts, piece.sizes, piece.weights) for piece in pieces), strict=True)
-        parts, sizes, inner = ([np.concatenate(each) for each in zip(*of, strict=True)] for of in own)
+        columns = zip(*((piece.parts, piece.sizes, piece.weights) for piece in pieces), strict=True)
+        parts, sizes, inner = ([np.concatenate(arrays) for arrays in zip(*of, strict=True)] for of in columns)
         document = totals.sum(0) / weights.sum()
         return cls(document, [*parts, totals], [*sizes, tokens], 1.0, [*inner, weights])
 
@@ -119,7 +119,7 @@ class Runner:
         `space` is the id of a blank, if placeholders have its embedding.
         """
         self.host, self.token_weights, self.space = host, token_weights, space
-        self._readout = cast("Readout", method.readout)
+        self.readout = cast("Readout", method.readout)
         self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
         self._copied = method.copied(host.layers)
         self._average = method.average or LayerMean(1)
@@ -144,16 +144,6 @@ class Runner:
         """Width of the sums."""
         return self.host.width * self._average.apart * len(self._layers)
 
-    @property
-    def reads_spans(self) -> bool:
-        """Whether spans of a sequence can be read out of its pass."""
-        return self._readout.spans
-
-    @property
-    def reads_half(self) -> bool:
-        """Whether half of a sequence is read, whatever it holds."""
-        return self._readout.half
-
     def at_layers(self, layers: tuple[int, ...]) -> Runner:
         """Return the same runner, reading the states of several layers side by side out of each pass.
 
@@ -166,7 +156,7 @@ class Runner:
                 f"layers {layers}: the method weighs states by the attention up to its exit, another for each layer; "
                 "run it once for each exit"
             )
-        if self._readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
+        if self.readout.placeholders or not layers or not 0 <= min(layers) <= max(layers) <= self.host.exit_layer:
             raise InvalidParameter(f"layers {layers} cannot be read out of one pass up to layer {self.host.exit_layer}")
         self._average.layers(min(layers))
         other = copy.copy(self)
@@ -180,7 +170,7 @@ class Runner:
         bar: Progress | None = None,
         role: TextRole = "document",
     ) -> list[PooledSums]:
-        """Sums of each planned text; `divisions` are those whose spans are wanted of each, of shape (spans, 2)."""
+        """Return sums of each planned text; `divisions` hold the spans wanted of each, of shape (spans, 2)."""
         windows = [(owner, window) for owner, plan in enumerate(planned) for window in plan.windows]
         if bar is not None:
             bar.expect(len(windows))
@@ -217,7 +207,7 @@ class Runner:
 
     def _pass(self, windows: list[Window], divisions: list[Seq[Ints]], role: TextRole) -> list[_Read]:
         reads = [
-            _read(self._readout, self.token_weights, window, spans)
+            _read(self.readout, self.token_weights, window, spans)
             for window, spans in zip(windows, divisions, strict=True)
         ]
         with torch.inference_mode():
@@ -231,7 +221,7 @@ class Runner:
                 rows = self._refiner.normalized(rows, torch.from_numpy(totals).to(rows))
             sent, arrived = to_processor(rows.double())
         split = np.cumsum([len(read.lengths) for read in reads])[:-1]
-        return [(read, own, arrived) for read, own in zip(reads, np.split(sent, split), strict=True)]
+        return [(read, values, arrived) for read, values in zip(reads, np.split(sent, split), strict=True)]
 
     def _states(
         self, sequences: list[TokenSequence], reads: list[PoolingIndex], role: TextRole

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.parts.layout import TextRole
-from eddy_embed.text.tokenizer import raise_on_surrogates
+from eddy_embed.utils.checks import raise_on_surrogates
 
 if TYPE_CHECKING:
     from eddy_embed.embedder import Embedder
@@ -94,19 +94,19 @@ def _file_of(metadata: Mapping[str, Any]) -> str:
 
 def pages_by_file(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
     """Return the file of each group of pages, and their numbers; a document that is no page has a group and no file."""
-    found: dict[str | int, list[int]] = {}
+    groups: dict[str | int, list[int]] = {}
     for number, metadata in enumerate(metadatas):
         file = _file_of(metadata)
         if LABEL not in metadata:
-            found[number] = [number]
+            groups[number] = [number]
         elif file:
-            found.setdefault(file, []).append(number)
+            groups.setdefault(file, []).append(number)
         else:
             raise InvalidParameter(
                 f"documents[{number}] is page {metadata[LABEL]!r} of no file; its metadata need one of "
                 f"{', '.join(_FILES)}, by which pages are told to belong together"
             )
-    return [(file if isinstance(file, str) else "", numbers) for file, numbers in found.items()]
+    return [(file if isinstance(file, str) else "", numbers) for file, numbers in groups.items()]
 
 
 def joined_pages(texts: Sequence[str], metadatas: Sequence[Mapping[str, Any]]) -> tuple[str, dict[str, Any]]:
@@ -137,13 +137,13 @@ class Pages:
         return cls(tuple(start for start, _ in pages), tuple(label for _, label in pages))
 
     def numbers(self, start: int, end: int) -> dict[str, int]:
-        """Metadata of a span: the pages on which it begins and ends, counted from 1; empty where there are no pages."""
+        """Return a span's metadata: the pages on which it begins and ends, from 1; empty without pages."""
         if not self.starts:
             return {}
         return {"page": bisect_right(self.starts, start), "last_page": bisect_right(self.starts, max(start, end - 1))}
 
     def labels(self, start: int, end: int) -> dict[str, str]:
-        """Metadata of a span: the labels of the pages on which it begins and ends; empty where there are no labels."""
+        """Return a span's metadata: the labels of the pages on which it begins and ends; empty without labels."""
         if not self.page_labels:
             return {}
         first, last = self.numbers(start, end).values()

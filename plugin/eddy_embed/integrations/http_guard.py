@@ -113,7 +113,7 @@ class HttpGuard:
             raise RequestRefused(403, f"a page of another origin asked for this; nothing was done{hint}")
 
     def knows_key(self, headers: dict[str, str]) -> bool:
-        """Whether a request has one of the keys, or needs none; takes the same time for every key of a length."""
+        """Return whether a request has one of the keys, or needs none, in the same time for keys of a length."""
         scheme, _, key = headers.get("authorization", "").partition(" ")
         sent = sha256(key.strip(" \t").encode("latin-1")).digest()
         matches = [hmac.compare_digest(digest, sent) for digest in self._keys]  # all of them, also behind a match

@@ -72,8 +72,8 @@ class EmbedderSettings(BaseModel):
 
     def arguments(self) -> dict[str, Any]:
         """Return arguments of `Embedder` beside the model and the bar, without those that are None."""
-        given = ((name, getattr(self, name)) for name in ENGINE_SETTINGS)
-        return {name: value for name, value in given if value is not None}
+        values = ((name, getattr(self, name)) for name in ENGINE_SETTINGS)
+        return {name: value for name, value in values if value is not None}
 
     def stored(self) -> dict[str, Any]:
         """Return what is kept beside vectors: settings that are not None, without those of a process."""
@@ -85,8 +85,8 @@ class EmbedderSettings(BaseModel):
         # Checked or not, it is the same embedder.
         values = {name: value for name, value in {**self.arguments(), **changed}.items() if name != "check"}
         fields = EmbedderSettings.model_fields
-        told = {name: value for name, value in values.items() if value not in (None, fields[name].default)}
-        return json.dumps([self.model_name, told], sort_keys=True, default=repr)
+        changes = {name: value for name, value in values.items() if value not in (None, fields[name].default)}
+        return json.dumps([self.model_name, changes], sort_keys=True, default=repr)
 
 
 ENGINE_SETTINGS = tuple(name for name in EmbedderSettings.model_fields if name not in ("model_name", "show_progress"))
@@ -110,7 +110,7 @@ def check_loaded(owner: str, llm: Any, kind: str, *parts: Any) -> None:
 
 
 def _plain_values(owner: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments that are not None, with text in place of paths, methods and torch objects, to be stored and sent."""
+    """Return arguments that are not None, with text in place of paths, methods and torch objects."""
     plain = {name: torch_name(value) for name, value in values.items() if value is not None}
     if isinstance(method := plain.get("method"), Method):
         if not method.terms:

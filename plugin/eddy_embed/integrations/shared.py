@@ -42,7 +42,7 @@ _H = TypeVar("_H", bound="EmbedderOwner")
 
 
 def open_embedder(settings: EmbedderSettings, live: tuple[Any, Any] | None = None) -> Embedder:
-    """The embedder of these settings: loaded on the first call, the same object for as long as somebody holds it.
+    """Return the embedder of these settings: loaded once, the same for as long as somebody holds it.
 
     Settings that name the embedder's own method in full give the same object.
 
@@ -91,7 +91,7 @@ class EmbedderOwner(EmbedderSettings):
         raise NotImplementedError
 
     def _state(self) -> dict[str, Any]:
-        """Configuration that is pickled."""
+        """Return the configuration that is pickled."""
         return {name: getattr(self, name) for name in type(self).model_fields}
 
     @classmethod
@@ -130,8 +130,8 @@ class EmbedderOwner(EmbedderSettings):
         Loading it puts the method's full text into the configuration, in place of `recommended`.
         """
         if self._wraps_embedder:
-            given: Embedder = self._live
-            return given
+            wrapped: Embedder = self._live
+            return wrapped
         if self._engine is None or self._engine_key != self.key():
             self._engine = open_embedder(self, self._live)
             self.method = str(self._engine.method)
@@ -159,8 +159,8 @@ class EmbedderOwner(EmbedderSettings):
         if self._wraps_embedder:
             raise InvalidParameter("the embedder is not this object's own: fit it where it was made")
         fitted = self.embedder.with_instructions()  # a copy: other objects share the embedder itself
-        given = [library] if isinstance(library, str) else library
-        texts = [each if isinstance(each, str) else self._text_of(each) for each in given]
+        items = [library] if isinstance(library, str) else library
+        texts = [item if isinstance(item, str) else self._text_of(item) for item in items]
         fitted.fit(texts, queries, show_progress=self.show_progress)
         self._engine = fitted
         return self
@@ -309,14 +309,14 @@ def open_reranker(model: Any, **settings: Any) -> Reranker:
     key = json.dumps([os.fspath(model), settings], sort_keys=True, default=repr)
     # Held while loading: of two threads that ask at once, the second waits instead of loading the weights again.
     with _rerankers_lock:
-        found = _rerankers.get(key)
-        if found is None:
-            found = _rerankers[key] = Reranker(model, **settings)
-        return found
+        reranker = _rerankers.get(key)
+        if reranker is None:
+            reranker = _rerankers[key] = Reranker(model, **settings)
+        return reranker
 
 
 def scores_with_blank(reranker: Reranker, query: str, texts: Sequence[str], **options: Any) -> Floats:
-    """Scores of texts as `Reranker.scores` gives them, shape (texts,); of a blank one, which answers nothing, -inf."""
+    """Return scores as `Reranker.scores` does, shape (texts,), and -inf for a blank text."""
     at = [index for index, text in enumerate(texts) if text.strip()]
     scores = np.full(len(texts), -np.inf, np.float32)
     scores[at] = reranker.scores(query, [texts[index] for index in at], **options)
@@ -329,7 +329,7 @@ class RerankerOwner(BaseModel):
     model: str = Field(description="A folder, a .gguf file, a Hugging Face id, or another name for `Reranker`.")
     top_n: int = Field(gt=0, description="Most texts that are kept.")
     seconds: float | None = Field(
-        None, gt=0, allow_inf_nan=False, description="Judge the first texts for so long; None: all of them."
+        None, gt=0, allow_inf_nan=False, description="Rerank the first texts for so long; None: all of them."
     )
     settings: dict[str, Any] = Field({}, description="Further arguments of `Reranker`, such as device and dtype.")
 
@@ -347,7 +347,7 @@ class RerankerOwner(BaseModel):
 
     @classmethod
     def from_model(cls: type[_O], model: Any, tokenizer: Any, **settings: Any) -> _O:
-        """Judge with a model that is already loaded, with its head; its weights are shared, never copied or changed.
+        """Rerank with a model that is already loaded, with its head; its weights are shared, never copied.
 
         The object cannot be pickled, or rebuilt from its settings: both raise an error that says so.
         """
@@ -358,8 +358,8 @@ class RerankerOwner(BaseModel):
         """The reranker, loaded where a copy came from another process."""
         if self._reranker is None:
             self._reranker = open_reranker(self.model, **self.settings)
-        found: Reranker = self._reranker
-        return found
+        reranker: Reranker = self._reranker
+        return reranker
 
     def _judged(self, query: str, texts: Sequence[str]) -> tuple[list[int], Floats]:
         """Return positions of the best, and all scores, 0 to 1, shape (texts,); unread and blank texts come last."""

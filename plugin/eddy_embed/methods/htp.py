@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Blocks, Layout
 from eddy_embed.parts.readout import Readout
+from eddy_embed.utils.checks import check_choice
 
 
 @register
@@ -50,8 +50,8 @@ def htp(
         InvalidParameter: A value is outside its range.
     """
     given = dict(locals())
-    if pool not in (None, "mean", "all"):
-        raise InvalidParameter(f"htp: pool={pool!r} is unknown; choose mean or all")
+    if pool is not None:
+        check_choice("htp: pool", pool, ("mean", "all"))
     blocks = Blocks(k, every, local=not global_only, summary=not local_only, source=source)  # type: ignore[arg-type]
     layout = Layout(blocks=blocks)
     if released_text:

@@ -166,14 +166,14 @@ def clear_minima(dimensions: Sequence[float]) -> tuple[int, ...]:
     """
     known = [(index, value) for index, value in enumerate(dimensions) if not math.isnan(value)]
     values = [value for _, value in known]
-    found = []
+    minima = []
     for at, (index, value) in enumerate(known):
         # Of equal minima with nothing between them the first one counts.
         left = _tower(values[:at][::-1], above=value)
         right = _tower(values[at + 1 :], above=math.nextafter(value, -math.inf))
         if value <= (1 - CLEAR) * min(left, right):
-            found.append(index)
-    return tuple(found)
+            minima.append(index)
+    return tuple(minima)
 
 
 def propose(dimensions: Sequence[float], width: int | None = None) -> Proposal:
@@ -193,8 +193,8 @@ def propose(dimensions: Sequence[float], width: int | None = None) -> Proposal:
             estimate.
     """
     depth = len(dimensions)
-    if width is not None and (isinstance(width, bool) or not isinstance(width, int) or not 1 <= width <= depth):
-        raise InvalidParameter(f"width={width!r} must be a number of layers from 1 to the model's {depth}")
+    if width is not None and not 1 <= width <= depth:
+        raise InvalidParameter(f"width={width} must be a number of layers from 1 to the model's {depth}")
     minima = clear_minima(dimensions)
     if len(minima) == 1:
         rule: Rule = "one minimum"
@@ -232,16 +232,16 @@ def _ranges(layers: tuple[int, ...]) -> tuple[int, int] | int | str:
 
 
 def distinct(points: NDArray[Any]) -> Doubles:
-    """The points in float64, each once, shape (points, width): equal ones are at distance 0, which has no ratio."""
+    """Return each point once, in float64, shape (points, width): at distance 0 there is no ratio."""
     return np.unique(np.asarray(points, np.float64), axis=0)
 
 
 def neighbours(points: Doubles) -> Doubles:
-    """Distances of each of three or more different points to its two nearest, nearest first, shape (points, 2)."""
+    """Return distances of three or more different points to their two nearest, shape (points, 2)."""
     # Around the mean, because the squares below lose the digits that all points have in common.
     centred = points - points.mean(axis=0)
     squares = np.einsum("nd,nd->n", centred, centred)
-    found = np.empty((len(points), 2))
+    nearest = np.empty((len(points), 2))
     rows = max(1, DISTANCES // len(points))
     for first in range(0, len(points), rows):
         block = centred[first : first + rows]
@@ -249,8 +249,8 @@ def neighbours(points: Doubles) -> Doubles:
         apart[np.arange(len(block)), np.arange(first, first + len(block))] = np.inf
         two = np.argpartition(apart, 1, axis=1)[:, :2]
         for column in (0, 1):
-            found[first : first + rows, column] = np.linalg.norm(block - centred[two[:, column]], axis=1)
-    return np.sort(found, axis=1)
+            nearest[first : first + rows, column] = np.linalg.norm(block - centred[two[:, column]], axis=1)
+    return np.sort(nearest, axis=1)
 
 
 def intrinsic_dimension(points: NDArray[Any]) -> float:
@@ -276,8 +276,8 @@ def intrinsic_dimension(points: NDArray[Any]) -> float:
     if count < 3:
         return float("nan")
     near = neighbours(cloud)
-    kept = int((1 - DROPPED) * count)
-    x = np.sort(np.log(near[:, 1] / near[:, 0]))[:kept]
-    y = -np.log1p(-np.arange(1, kept + 1) / count)
+    fitted = int((1 - DROPPED) * count)
+    x = np.sort(np.log(near[:, 1] / near[:, 0]))[:fitted]
+    y = -np.log1p(-np.arange(1, fitted + 1) / count)
     spread = float(x @ x)
     return float(x @ y) / spread if spread > 0 else float("nan")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
@@ -16,7 +16,6 @@ from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.postprocess import Post
 from eddy_embed.parts.readout import EmbedFilter, LayerMean, Readout, TokenWeights
-from eddy_embed.parts.settings import settings_of
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _BARE = re.compile(r"[^\s,+:=\"]+")
@@ -111,14 +110,14 @@ class Method:
             )
         return Method(**chosen, decides=decides, terms=self.terms + other.terms if self.terms and other.terms else ())
 
-    def _laid_out(self, own: Layout, theirs: Layout, other: Method) -> tuple[Layout, list[str]]:
+    def _laid_out(self, first: Layout, second: Layout, other: Method) -> tuple[Layout, list[str]]:
         """Return both layouts in one, and the parts that both choose."""
-        if type(own) is not Layout or type(theirs) is not Layout:
-            return own, ["layout"]
-        if both := [part for part in own.chosen if part in theirs.chosen]:
-            return own, both
+        if type(first) is not Layout or type(second) is not Layout:
+            return first, ["layout"]
+        if both := [part for part in first.chosen if part in second.chosen]:
+            return first, both
         try:
-            return own.joined(theirs), []
+            return first.joined(second), []
         except InvalidParameter as error:
             raise IncompatibleMethods(f"{self} and {other} do not go together: {error}") from error
 
@@ -149,7 +148,7 @@ class Method:
         return self.can_embed_spans or self.watch is not None
 
     def copied(self, layers: int) -> range:
-        """Layers of the full model whose states, if read, are copied again to placeholders (HTP, section 4.4)."""
+        """Return the layers whose states, if read, are copied again to placeholders (HTP, section 4.4)."""
         pools = self.readout is not None and self.readout.placeholders
         return self.rewire.inputs(layers) if self.rewire is not None and pools else range(0)
 
@@ -157,7 +156,10 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values: no registered names, but names of classes not Eddy's."""
         parts = {name: getattr(self, name) for name in _PARTS}
-        return {name: {**settings_of(part), **_class_of(part)} for name, part in parts.items() if part is not None}
+        settings = {name: asdict(part) | _class_of(part) for name, part in parts.items() if part is not None}
+        if self.layout is not None:
+            del settings["layout"]["start"]  # which counts by the ids that it stands for
+        return settings
 
 
 _PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]
@@ -178,7 +180,7 @@ def print_terms(terms: tuple[MethodTerm, ...]) -> str:
 
 
 def parse_terms(text: str) -> list[MethodTerm]:
-    """Text as terms, with values None, bool, int, float, (int, int) or str; InvalidParameter names the offset."""
+    """Return text as terms, with values None, bool, int, float, (int, int) or str."""
     terms: list[MethodTerm] = []
     offset = 0
     while True:

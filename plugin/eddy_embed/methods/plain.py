@@ -7,6 +7,7 @@ from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import LayerMean, Pool, Readout, TokenWeights
+from eddy_embed.utils.checks import check_choice
 
 INSTRUCTED = {"bare": "{instruction} {prompt}", "htp": "{instruction} Text: {prompt}"}
 
@@ -26,8 +27,7 @@ def plain(pool: Pool | None = None, exit: int | None = -1, preset: str = "bare")
         InvalidParameter: The pooling or the preset is unknown.
     """
     given = dict(locals())
-    if preset not in INSTRUCTED:
-        raise InvalidParameter(f"plain: preset={preset!r} is unknown; choose one of {', '.join(INSTRUCTED)}")
+    check_choice("plain: preset", preset, INSTRUCTED)
     layout = Layout(instructed=INSTRUCTED[preset])
     return build(plain, given, layout=layout, readout=Readout(exit=exit, pool=pool))
 

@@ -11,6 +11,7 @@ from eddy_embed.methods.method import Method
 from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
+from eddy_embed.utils.checks import check_choice, check_count
 
 EOL = 'This sentence : "{text}" means in one word:"'
 COT = 'After thinking step by step , this sentence : "{text}" means in one word:"'
@@ -107,10 +108,8 @@ def echo(preset: str = "rewrite", exit: int | None = -1, k: int = 2) -> Method:
     Raises:
         InvalidParameter: The preset is unknown, or there are fewer than two copies.
     """
-    if preset not in ECHOES:
-        raise InvalidParameter(f"echo: preset={preset!r} is unknown; choose one of {', '.join(ECHOES)}")
-    if k < 2:
-        raise InvalidParameter(f"echo: k={k} must be at least 2 copies; without a second one, use plain")
+    check_choice("echo: preset", preset, ECHOES)
+    check_count("echo: k", k, least=2)
     layout = ECHOES[preset]
     query = layout.query_template and _repeated(layout.query_template, k)
     layout = replace(layout, template=_repeated(layout.template, k), query_template=query)

@@ -69,7 +69,7 @@ def default_layers(backbone: Backbone) -> tuple[int, ...]:
 
 
 def published_names(terms: tuple[MethodTerm, ...]) -> list[str]:
-    """Names under which a method's settings may have been published, Token Prepending's with and without its prompt."""
+    """Return names under which a method may have been published, Token Prepending with and without its prompt."""
     prompts = [dict(term.parameters).get("prompt", "plain") for term in terms if term.name == "tp"]
     # A prompt that is joined to Token Prepending is its prompt.
     prompts += [term.name for term in terms if prompts and term.name != "tp"]
@@ -77,7 +77,7 @@ def published_names(terms: tuple[MethodTerm, ...]) -> list[str]:
 
 
 def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:
-    """The rewire range of a method: the published one, or [1, min(7, max(2, L/4))]; [1, min(7, L)] for an embedder."""
+    """Return the published rewire range, else [1, min(7, max(2, L/4))]; [1, min(7, L)] for an embedding model."""
     if backbone.pooling is not None:
         return 1, min(7, backbone.layers)
     fallback = (1, min(7, max(2, backbone.layers // 4), backbone.layers))
@@ -87,7 +87,7 @@ def default_range(methods: list[str], backbone: Backbone) -> tuple[int, int]:
 
 
 def default_exit(methods: list[str], backbone: Backbone) -> int:
-    """The exit layer of a method that rewires: the published one, or -2; the last layer of an embedding model."""
+    """Return the published exit layer of a method that rewires, else -2; the last of an embedding model."""
     if backbone.pooling is not None:
         return -1
     return next((_EXITS[key] for key in _keys(methods, backbone) if key in _EXITS), -2)
@@ -139,7 +139,7 @@ def last_layer(method: Method, backbone: Backbone) -> int:
 
 
 def read_as_plain(method: Method) -> Method:
-    """Parts without a method that reads vectors, such as a temperature alone, joined to `plain`, as their papers do."""
+    """Join parts that read no vectors, such as a temperature alone, to `plain`, as their papers do."""
     return plain() | method if method.readout is None and method.recommended is None else method
 
 
@@ -149,18 +149,18 @@ def _pooled(read: Readout, method: Method, backbone: Backbone) -> Readout:
     An embedding model's mean covers its whole sequence except placeholders, but with a wording of the method's own it
     covers what the method's mean covers.
     """
-    own = backbone.pooling
-    if read.pool is not None or own is None:
+    pooling = backbone.pooling
+    if read.pool is not None or pooling is None:
         return replace(read, pool=read.pool or "mean")
-    if own.pool is None:
+    if pooling.pool is None:
         raise UnsupportedModel(
-            f"the model was trained to be read by {own.named}, which is not supported; name another pooling, as in "
+            f"the model was trained to be read by {pooling.named}, which is not supported; name another pooling, as in "
             "plain:pool=mean"
         )
     worded = method.layout is not None and "template" in method.layout.chosen
-    if worded or own.pool not in ("mean", "weighted"):
-        return replace(read, pool=own.pool)
-    return replace(read, pool=own.pool, prompt=read.prompt or own.prompt, specials=True)
+    if worded or pooling.pool not in ("mean", "weighted"):
+        return replace(read, pool=pooling.pool)
+    return replace(read, pool=pooling.pool, prompt=read.prompt or pooling.prompt, specials=True)
 
 
 def _rewired(method: Method, read: Readout, backbone: Backbone, used: list[str]) -> CopyEdges | None:

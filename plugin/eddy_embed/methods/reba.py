@@ -10,6 +10,7 @@ from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.attention import BackwardAttention
 from eddy_embed.parts.layout import Layout, Repetition
 from eddy_embed.parts.readout import Readout
+from eddy_embed.utils.checks import check_choice
 
 
 @register
@@ -42,10 +43,8 @@ def reba(
         InvalidParameter: A value is outside its range, or two do not go together.
     """
     given = dict(locals())
-    if pool not in ("last", "mean"):
-        raise InvalidParameter(f"reba: pool={pool!r} is unknown; choose last or mean")
-    if variant not in ("paper", "released"):
-        raise InvalidParameter(f"reba: variant={variant!r} is unknown; choose paper or released")
+    check_choice("reba: pool", pool, ("last", "mean"))
+    check_choice("reba: variant", variant, ("paper", "released"))
     released = variant == "released"
     if released and piece is not None:
         raise InvalidParameter(f"reba: piece={piece} is not in the released code; leave out piece or variant=released")

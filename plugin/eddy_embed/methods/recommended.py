@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method, Recommended
 from eddy_embed.methods.registry import build, build_term, parse, register
 from eddy_embed.model.backbone import Backbone, is_encoder
+from eddy_embed.utils.checks import check_choice
 
 _Shape = tuple[str, int, int, int]
 
@@ -120,8 +120,7 @@ def recommended(use: str = "retrieval") -> Method:
     Raises:
         InvalidParameter: The use is unknown.
     """
-    if use not in USES:
-        raise InvalidParameter(f"recommended: use={use!r} is unknown; choose one of {', '.join(USES)}")
+    check_choice("recommended: use", use, USES)
     return build(recommended, {"use": use}, recommended=Recommended(use))
 
 

@@ -72,7 +72,7 @@ def names() -> list[str]:
 
 
 def describe(name: str) -> tuple[str, dict[str, Any]]:
-    """First line of a method's description, and its parameters with their defaults; UnknownMethod if there is none."""
+    """Return the first line of a method's description, and its parameters with their defaults."""
     function = _lookup(name)
     summary = (inspect.getdoc(function) or "").partition("\n")[0]
     return summary, {key: parameter.default for key, parameter in inspect.signature(function).parameters.items()}
@@ -82,8 +82,8 @@ def build_term(term: MethodTerm) -> Method:
     """Return the method that a term names; UnknownMethod or InvalidParameter if it is wrong."""
     function = _lookup(term.name)
     signature = inspect.signature(function).parameters
-    given = dict(term.parameters)
-    for key, value in given.items():
+    values = dict(term.parameters)
+    for key, value in values.items():
         if key not in signature:
             raise InvalidParameter(f"{term.name} has no parameter {key!r}; it takes {', '.join(signature)}")
         annotation = _annotation(signature[key])
@@ -92,12 +92,12 @@ def build_term(term: MethodTerm) -> Method:
             continue
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise InvalidParameter(f"{term.name}: {key}={value!r} must be {wanted}")
-    return function(**given)
+    return function(**values)
 
 
 def _annotation(parameter: inspect.Parameter) -> str:
-    given = parameter.annotation
-    return given if isinstance(given, str) else inspect.formatannotation(given)
+    annotation = parameter.annotation
+    return annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
 
 
 def _lookup(name: str) -> Callable[..., Method]:
@@ -147,8 +147,6 @@ def parse(text: str) -> Method:
         InvalidParameter: A parameter is unknown, or its value is wrong.
         IncompatibleMethods: Two joined methods set the same part.
     """
-    if not isinstance(text, str):
-        raise InvalidParameter(f"method must be a text such as 'htp' or a Method, not {text!r}")
     built = [build_term(term) for term in parse_terms(text.strip())]
     # The readout that settles the others' conflict is joined first, wherever it is in the text.
     method = reduce(or_, sorted(built, key=lambda method: not method.decides))

@@ -13,6 +13,7 @@ from eddy_embed.methods.registry import build, register
 from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
+from eddy_embed.utils.checks import check_count
 
 _PROMPTS: tuple[Callable[..., Method], ...] = (plain, prompteol, cot, knowledge, metaeol, echo)
 PROMPTS = {function.__name__: function for function in _PROMPTS}
@@ -55,8 +56,7 @@ def tp(
         raise InvalidParameter(
             f"tp: prompt={prompt!r} is unknown; choose one of {', '.join(PROMPTS)}, or write a wording with {{text}}"
         )
-    if placeholders < 1:
-        raise InvalidParameter(f"tp: placeholders={placeholders} must be at least 1")
+    check_count("tp: placeholders", placeholders)
     worded = {"template": prompt} if prompt not in PROMPTS else {}
     base = PROMPTS[prompt](exit=exit) if not worded else Method(readout=Readout(exit=exit, pool="last"))
     layout = base.layout or Layout()

@@ -56,7 +56,7 @@ ENCODERS = frozenset({"bert", "roberta", "xlm_roberta", "distilbert", "modernber
 
 
 def methods_on(family: str) -> str:
-    """The methods that run on a family, in words; `family` is a model type of transformers, or GGUF's architecture."""
+    """Return, in words, the methods that run on a model type of transformers, or GGUF's architecture."""
     name = _name(family)
     if name in ALL:
         return "all"

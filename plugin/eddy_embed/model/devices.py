@@ -38,7 +38,7 @@ def best_device() -> str:
 
 
 def resolve_dtype(name: str, device: str, own: Any) -> Any:
-    """The torch dtype that a name means on a device for a checkpoint of its own dtype, None if quantised; or "auto".
+    """Return the dtype that a name means on a device for a checkpoint of dtype `own`, None if quantised; or "auto".
 
     "auto" means what the variable EDDY_DTYPE names, else the checkpoint's own on an accelerator, else, on a processor,
     bfloat16 if it multiplies in it and the checkpoint is in half precision, and float32 if not.

@@ -61,7 +61,7 @@ class LanguageModelHead:
             )
 
     def scores(self, states: torch.Tensor) -> torch.Tensor:
-        """Unnormalised scores of the vocabulary, shape (rows, vocabulary), from states of shape (rows, width)."""
+        """Return logits of the vocabulary, shape (rows, vocabulary), from states of shape (rows, width)."""
         token = _given.set(states[None])
         try:
             with torch.inference_mode():
@@ -73,11 +73,11 @@ class LanguageModelHead:
 
     def log_probabilities(self, states: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
         """Return log-probability of a token after each state, float32, shape (rows,); states of shape (rows, width)."""
-        found, rows = [], max(VALUES // int(self._view.config.vocab_size), 1)
+        parts, rows = [], max(VALUES // int(self._view.config.vocab_size), 1)
         for part, following in zip(torch.split(states, rows), torch.split(ids, rows), strict=True):
             scores = self.scores(part).float()
-            found.append(scores.gather(1, following.to(scores.device)[:, None])[:, 0] - scores.logsumexp(1))
-        return torch.cat(found)
+            parts.append(scores.gather(1, following.to(scores.device)[:, None])[:, 0] - scores.logsumexp(1))
+        return torch.cat(parts)
 
 
 class _Output(BaseModelOutputWithPast):

@@ -277,20 +277,20 @@ def _leave(layer: int) -> Any:
 def by_distance(view: nn.Module) -> None:
     """Have a view's modules compute their position bias by distance, not for all queries and keys of a packed row."""
     for module in view.modules():
-        own = getattr(module, "compute_bias", None)
-        if callable(own) and isinstance(getattr(module, "relative_attention_bias", None), torch.nn.Embedding):
-            module.compute_bias = _bias_by_distance(own)  # type: ignore[assignment]
+        compute_bias = getattr(module, "compute_bias", None)
+        if callable(compute_bias) and isinstance(getattr(module, "relative_attention_bias", None), torch.nn.Embedding):
+            module.compute_bias = _bias_by_distance(compute_bias)  # type: ignore[assignment]
 
 
-def _bias_by_distance(own: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+def _bias_by_distance(compute_bias: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
     def compute(*lengths: int, device: Any = None, **more: Any) -> torch.Tensor:
-        """Shape (1, heads, 1, 2n - 1) for the n tokens of the longest sequence; keys before their query first."""
+        """Return the bias for n tokens, shape (1, heads, 1, 2n - 1), keys before their query first."""
         call = current.get()
         if call is None:
-            return own(*lengths, device=device, **more)
+            return compute_bias(*lengths, device=device, **more)
         longest = _longest(call.groups)
-        before = own(longest, 1, device=device).transpose(2, 3).flip(3)  # of one key, seen from all queries
-        after = own(1, longest, device=device)
+        before = compute_bias(longest, 1, device=device).transpose(2, 3).flip(3)  # of one key, seen from all queries
+        after = compute_bias(1, longest, device=device)
         return torch.cat([before[..., :-1], after], dim=-1)
 
     return compute
@@ -308,7 +308,7 @@ class SoftmaxTemperatureMode(TorchFunctionMode):
     """
 
     def __init__(self, call: PassState, shape: Sequence[int], config: Any) -> None:
-        """For a pass whose tokens have this shape, (rows, length), of a model with this configuration."""
+        """Prepare for a pass whose tokens have this shape, (rows, length), of a model with this configuration."""
         super().__init__()
         self._call, self._factor = call, 1.0 if call.factor is None else call.factor
         self._matrices = int(shape[0]) * int(getattr(config, "num_attention_heads", None) or 0)

@@ -142,7 +142,7 @@ class ModelView:
         yield from ((f"{name}.weight", module) for name, module in packed.items())
 
     def placeholder_values(self, rewire: CopyEdges, space: int | None = None) -> torch.Tensor:
-        """Values of placeholders, PST and B-PST, shape (2, width); `space`: id of a blank whose embedding they have."""
+        """Return values of PST and B-PST, shape (2, width); `space`: id of a blank whose embedding they have."""
         embedding = self._view.get_input_embeddings()
         if space is not None:
             with torch.inference_mode():
@@ -216,7 +216,7 @@ class ModelView:
         wanted: tuple[int, ...],
         rows: torch.Tensor | None,
     ) -> torch.Tensor:
-        """`run` where the model computes attention itself: sequences of like length as the rows of a batch.
+        """Run a model that computes attention itself: sequences of like length as the rows of a batch.
 
         Padding comes after a row's tokens, where causality hides it from them; if tokens see later ones, only sequences
         of equal length share a batch.
@@ -268,7 +268,7 @@ class ModelView:
         return call.ran["softmax"] == self.kept
 
     def kernels(self, reroute: ExtraKeyValues | None, watched: bool) -> tuple[KernelChoice, ...]:
-        """The kernels of each layer that runs, chosen once for a method, and compared with the blocked one at once."""
+        """Return the kernels of each layer, chosen once for a method, and compared with the blocked one at once."""
         if self.own:
             return (OWN,) * self.kept
         key = (reroute, watched)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from torch import Tensor, nn
 
 from eddy_embed.model.mapped_file import MappedFile
 from eddy_embed.model.products import available, multiplies_bfloat16, product, slower_in_mkl
+from eddy_embed.model.view import unpacked
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,13 @@ def _scale(out: Tensor, scales: Tensor, minima: Tensor | None = None) -> None:
 
 @cache
 def _value_pairs(values: tuple[int, ...], device: torch.device) -> Tensor:
-    """For each byte, the values of its two nibbles as two bytes of an int16."""
+    """Return, for each byte, the values of its two nibbles as two bytes of an int16."""
     pairs = [[values[byte & 15], values[byte >> 4]] for byte in range(256)]
     return torch.tensor(pairs, dtype=torch.int8).view(torch.int16).view(-1).to(device)
 
 
 def _looked_up(codes: Tensor, values: tuple[int, ...], out: Tensor) -> None:
-    """As `_spread` for nibbles that stand for values."""
+    """Return what `_spread` does, for nibbles that stand for values."""
     pairs = _value_pairs(values, codes.device).index_select(0, codes.reshape(-1).int()).view(codes.shape)
     out[:, :, 0] = (pairs << 8) >> 8
     out[:, :, 1] = pairs >> 8
@@ -106,7 +109,7 @@ def _looked_up(codes: Tensor, values: tuple[int, ...], out: Tensor) -> None:
 
 @cache
 def _fifth_bits(device: torch.device) -> Tensor:
-    """For each byte, its bits, lowest first, as eight bytes of an int64 that are 0 or 16."""
+    """Return, for each byte, its bits, lowest first, as eight bytes of an int64 that are 0 or 16."""
     bits = (torch.arange(256).unsqueeze(1) >> torch.arange(8) & 1) << 4
     return bits.to(torch.uint8).view(torch.int64).view(-1).to(device)
 
@@ -444,8 +447,8 @@ class PackedEmbedding(PackedWeight):
 
     def forward(self, ids: Tensor) -> Tensor:
         """Return shape (.., width), for ids of shape (..)."""
-        found = self.unpacked_rows(ids.reshape(-1)).view(*ids.shape, self.width)
-        return found if self.scale is None else found * self.scale.to(found.dtype)
+        rows = self.unpacked_rows(ids.reshape(-1)).view(*ids.shape, self.width)
+        return rows if self.scale is None else rows * self.scale.to(rows.dtype)
 
 
 def embeddings_at_distance(embedding: Any, most: int) -> Tensor:
@@ -488,3 +491,27 @@ class _Memory(threading.local):
 
 
 _memory = _Memory()
+
+
+DIGESTED = 1024
+"""Values of each tensor that enter the weights' digest."""
+
+
+def weights_digest(tensors: Iterable[tuple[str, Tensor | PackedWeight]]) -> str:
+    """Return the hash of names, shapes and evenly spaced values of tensors, rounded to bfloat16.
+
+    Rounding makes the digest the same in float32 and bfloat16; float16, which rounds otherwise, gives another. A packed
+    matrix counts by its values, so that it is the same whether it is packed in memory or not.
+    """
+    sha = hashlib.sha256()
+    for name, tensor in sorted(tensors, key=lambda pair: pair[0]):
+        shape = (tensor.rows, tensor.width) if isinstance(tensor, PackedWeight) else tuple(tensor.shape)
+        count = prod(shape)
+        index = torch.linspace(0, max(count - 1, 0), min(DIGESTED, count), dtype=torch.float64).long()
+        if isinstance(tensor, PackedWeight):
+            values = tensor.values_at(index)
+        else:
+            flat = unpacked(tensor.detach()).reshape(-1)
+            values = flat[index.to(flat.device)]
+        sha.update(f"{name}{shape}".encode() + values.to(torch.bfloat16).float().cpu().numpy().tobytes())
+    return sha.hexdigest()

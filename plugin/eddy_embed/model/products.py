@@ -38,9 +38,9 @@ def use_onednn(view: nn.Module) -> None:
     if not slower_in_mkl():
         return
     for module in view.modules():
-        own = _OWN.get(type(module))
-        if own is not None and _plain(module) and module.weight.dtype == torch.float32:
-            module.__class__ = own
+        faster = _OWN.get(type(module))
+        if faster is not None and _plain(module) and module.weight.dtype == torch.float32:
+            module.__class__ = faster
 
 
 def prepack(model: nn.Module) -> None:
@@ -69,7 +69,7 @@ def prepacks() -> bool:
 
 
 def unpack(model: nn.Module) -> bool:
-    """Undo `prepack`; whether there was anything to undo."""
+    """Undo `prepack`, and return whether there was anything to undo."""
     modules = packed(model)
     for module in modules:
         module.weight = nn.Parameter(unpacked(module.weight.detach()), requires_grad=False)
@@ -140,12 +140,12 @@ def _plain(module: nn.Module) -> bool:
 
 @functools.cache
 def operator() -> Callable[..., torch.Tensor]:
-    """OneDNN's product of states, a weight and a bias, with an operation fused after it."""
+    """Return oneDNN's product of states, a weight and a bias, with an operation fused after it."""
     return cast("Callable[..., torch.Tensor]", torch.ops.mkldnn._linear_pointwise.default)
 
 
 def product(states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-    """`linear` by oneDNN, on a processor, for states of shape (.., in) and a (prepacked) weight of shape (out, in).
+    """Return `linear` by oneDNN for states of shape (.., in) and a (prepacked) weight of shape (out, in).
 
     A weight that is stored neither by rows nor by columns takes hundreds of times as long.
     """
@@ -196,5 +196,5 @@ def _alike(module: nn.Module, weight: torch.Tensor) -> bool:
     states = torch.linspace(-1, 1, weight.shape[-1], dtype=torch.float32).add(0.1).expand(2, -1)
     sizes = torch.tensor([[1.0], [_epsilon(module) ** 0.5]])
     states = (states * sizes).to(weight.device, weight.dtype)
-    own, fused = module(states).double(), _fused(module, states).double()
-    return bool(((own - fused).norm(dim=1) <= ROUNDING[weight.dtype] * own.norm(dim=1)).all())
+    expected, fused = module(states).double(), _fused(module, states).double()
+    return bool(((expected - fused).norm(dim=1) <= ROUNDING[weight.dtype] * expected.norm(dim=1)).all())

@@ -141,8 +141,8 @@ def relevant_config(config: Any, kept: int) -> dict[str, Any]:
     """Return the entries of a configuration that decide the states of the `kept` layers that run, as plain values."""
     entries = {key: value for key, value in config.to_dict().items() if not _INCIDENTAL.fullmatch(key)}
     run = {key: value[:kept] if isinstance(value, list) else value for key, value in entries.items()}
-    found: dict[str, Any] = json.loads(json.dumps(run, default=str))
-    return found
+    plain: dict[str, Any] = json.loads(json.dumps(run, default=str))
+    return plain
 
 
 def _window(config: Any) -> int:
@@ -195,7 +195,7 @@ def modules_after_layers(parent: nn.Module, layers: nn.ModuleList, run: Callable
 
 @contextmanager
 def rows_of_positions(base: Any) -> Iterator[list[int]]:
-    """The first row that each pass looks up in a table of learned positions; RoBERTa's begin after the padding row."""
+    """Return the first row that passes look up in a table of positions; RoBERTa's begin after the padding row."""
     rows, words = getattr(base.config, "max_position_embeddings", None), base.get_input_embeddings()
     tables = [m for m in base.modules() if type(m) is nn.Embedding and m.num_embeddings == rows and m is not words]
     first_rows: list[int] = []
@@ -217,8 +217,8 @@ def spread_of(embedding: nn.Module, rows: int, device: torch.device) -> float:
 def view_of(base: nn.Module) -> Any:
     """Copy a model's modules around its weights; nothing done to the copy can be seen from the model itself."""
     # Buffers outside the state dict are working memory, which a module may write to in a pass (rotary angles).
-    own = {id(module._buffers[name]) for module in base.modules() for name in module._non_persistent_buffers_set}
-    shared = {id(tensor): tensor for tensor in [*base.parameters(), *base.buffers()] if id(tensor) not in own}
+    buffers = {id(module._buffers[name]) for module in base.modules() for name in module._non_persistent_buffers_set}
+    shared = {id(tensor): tensor for tensor in [*base.parameters(), *base.buffers()] if id(tensor) not in buffers}
     # Parameters that a pass changes are copied too, around the same memory.
     changing = {name for name, tensor in base.named_parameters() if copies_itself(tensor)}
     for name in changing:
@@ -226,7 +226,7 @@ def view_of(base: nn.Module) -> Any:
     # Hooks of others stay with their model: they must not fire in our passes, and may not be copyable.
     hooks = {id(getattr(module, kind)): OrderedDict[int, Any]() for module in base.modules() for kind in _HOOKS}
     try:
-        with SharedCopies(own) if quantised(base) or dispatched(base) else nullcontext():
+        with SharedCopies(buffers) if quantised(base) or dispatched(base) else nullcontext():
             view = copy.deepcopy(base, memo={**shared, **hooks})
     except Exception as error:
         raise UnsupportedModel(f"{type(base).__name__} cannot be copied around its weights: {error}") from error
@@ -238,21 +238,21 @@ def view_of(base: nn.Module) -> Any:
 
 
 class SharedCopies(TorchFunctionMode):
-    """While it is on, a deep copy of a tensor, except those whose ids are `own`, is the tensor itself."""
+    """While it is on, a deep copy of a tensor, except those whose ids are in `buffers`, is the tensor itself."""
 
-    def __init__(self, own: set[int]) -> None:
+    def __init__(self, buffers: set[int]) -> None:
         super().__init__()
-        self.own = own
+        self.buffers = buffers
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Intercept copies, and nothing else."""
-        if function is torch.Tensor.__deepcopy__ and id(args[0]) not in self.own:
+        if function is torch.Tensor.__deepcopy__ and id(args[0]) not in self.buffers:
             return args[0]
         return function(*args, **(kwargs or {}))
 
 
 def copies_itself(tensor: torch.Tensor) -> bool:
-    """Whether a parameter has a `__deepcopy__` of its own, as bitsandbytes' do, whose modules change them in a pass."""
+    """Return whether a parameter copies itself, as bitsandbytes' do, whose modules change them in a pass."""
     plain = (nn.Parameter.__deepcopy__, torch.Tensor.__deepcopy__)
     return type(tensor).__deepcopy__ not in plain and not is_traceable_wrapper_subclass(tensor)
 
@@ -332,7 +332,7 @@ def _parts(name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]
 
 
 def _outside(model: nn.Module) -> Iterator[tuple[str, Mapping[str, torch.Tensor]]]:
-    """Names of tensors that are on no device between passes, and the map that holds them under their last name."""
+    """Return the names of tensors that are on no device between passes, and the map that holds them."""
     for prefix, module in model.named_modules():
         for hook in (hook for hook in hooks_of(module) if getattr(hook, "offload", False)):
             for name, tensor in [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]:

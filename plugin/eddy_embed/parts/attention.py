@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, get_args
 
 from eddy_embed.errors import InvalidParameter
+from eddy_embed.utils.checks import check_choice, check_count
+
+Rule = Literal["fixed", "log", "rate"]
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Temperature:
     tau: float | None = None
     query_tau: float | None = None
     lengths: tuple[tuple[int, float], ...] = ()
-    rule: Literal["fixed", "log", "rate"] = "fixed"
+    rule: Rule = "fixed"
     rate: float = 0.0
 
     def __post_init__(self) -> None:
@@ -40,8 +43,7 @@ class Temperature:
         for name, value in (("tau", self.tau), ("query_tau", self.query_tau), *by_length):
             if value is not None and not 0 < value <= 1:
                 raise InvalidParameter(f"tempscale: {name}={value} must be above 0 and at most 1")
-        if self.rule not in ("fixed", "log", "rate"):
-            raise InvalidParameter(f"tempscale: rule={self.rule!r} is unknown; choose fixed, log or rate")
+        check_choice("tempscale: rule", self.rule, get_args(Rule))
         if not 0 <= self.rate < float("inf"):
             raise InvalidParameter(f"tempscale: rate={self.rate} must not be negative")
         if self.rate and self.rule != "rate":
@@ -101,8 +103,7 @@ class ExtraKeyValues:
             raise InvalidParameter(f"kv: layers={self.layers} are counted from 1")
         if math.isnan(self.bias) or self.bias == math.inf:
             raise InvalidParameter(f"kv: bias={self.bias} must be a number, or -inf for none")
-        if self.entries < 1:
-            raise InvalidParameter(f"kv: n={self.entries} must be at least 1")
+        check_count("kv: n", self.entries)
 
     @property
     def known(self) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.arrays import Doubles
+from eddy_embed.utils.checks import check_choice, check_count
 
 if TYPE_CHECKING:
     import torch
@@ -37,33 +38,30 @@ class CopyEdges:
     init: Initialization = "scaled"
 
     def __post_init__(self) -> None:
-        if self.seed < 0:
-            raise InvalidParameter(f"seed={self.seed} must not be negative")
-        if self.init not in get_args(Initialization):
-            known = ", ".join(get_args(Initialization))
-            raise InvalidParameter(f"init={self.init!r} is unknown; choose one of {known}")
+        check_count("seed", self.seed, least=0)
+        check_choice("init", self.init, get_args(Initialization))
         if self.seed and self.init in ("zeros", "ones", "space"):
             raise InvalidParameter(f"seed={self.seed} has no effect with init={self.init}; leave one out")
         if self.span is not None and not 1 <= self.span[0] <= self.span[1]:
             raise InvalidParameter(f"range={self.span[0]}-{self.span[1]} must satisfy 1 <= start <= end")
 
     def inputs(self, exit_layer: int) -> range:
-        """The indices l whose state h[l] is edited on its way into layer l+1, for a pass that ends at `exit_layer`."""
-        if self.span is None:
-            raise InvalidParameter("the rewire range is not set; resolve the method against a backbone first")
+        """Return the indices l whose state h[l] is edited on its way into layer l+1, up to `exit_layer`."""
+        assert self.span is not None, "resolve the method for a backbone first"
         start, end = self.span
         return range(start, min(end, exit_layer))
 
     def initial(self, width: int, spread: float) -> Doubles:
-        """Values of PST and B-PST, shape (2, width), but for "space"; made in numpy, so the same on every device."""
+        """Return values of PST and B-PST, shape (2, width), but for "space", made in numpy on every device."""
         if self.init in ("zeros", "ones"):
             return np.full((2, width), float(self.init == "ones"))
-        drawn = [np.random.default_rng([self.seed, kind]) for kind in (0, 1)]
+        generators = [np.random.default_rng([self.seed, kind]) for kind in (0, 1)]
         if self.init == "uniform":
-            return np.stack([each.random(width) for each in drawn])
-        return np.stack([each.standard_normal(width) for each in drawn]) * (spread if self.init == "scaled" else 1.0)
+            return np.stack([rng.random(width) for rng in generators])
+        spread = spread if self.init == "scaled" else 1.0
+        return np.stack([rng.standard_normal(width) for rng in generators]) * spread
 
 
 def copy_states(hidden: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
-    """A copy of states, shape (tokens, width), with rows copied along (destination, source) edges, all at once."""
+    """Copy rows of states, shape (tokens, width), along (destination, source) edges, all at once."""
     return hidden.index_copy(0, edges[:, 0], hidden.index_select(0, edges[:, 1]))

@@ -14,6 +14,7 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.sequence import PLACEHOLDER_ID, Role, TokenSequence, last_overlapping, owners
 from eddy_embed.text.tokenizer import Tokens
 from eddy_embed.utils.arrays import Ints
+from eddy_embed.utils.checks import check_choice, check_count
 
 Revision = Literal["quoted", "sentences"]
 
@@ -110,12 +111,12 @@ class PlaceholderPositions:
 
     @classmethod
     def none(cls) -> PlaceholderPositions:
-        """Nothing to insert."""
+        """Return nothing to insert."""
         return cls(*(np.empty(0, np.int64) for _ in range(3)))
 
     @classmethod
     def of_text(cls, count: int, before: int, source: int) -> PlaceholderPositions:
-        """Adjacent placeholders that all get one state."""
+        """Return adjacent placeholders that all get one state."""
         return cls(*(np.full(count, value, np.int64) for value in (before, int(Role.PST), source)))
 
 
@@ -143,20 +144,16 @@ class Blocks:
     source: BlockSource = "end"
 
     def __post_init__(self) -> None:
-        if self.sentences < 1:
-            raise InvalidParameter(f"k={self.sentences} must be at least 1")
-        if isinstance(self.every, str) and self.every != "auto":
-            raise InvalidParameter(f"every={self.every!r} must be a number of tokens, or auto")
-        if isinstance(self.every, int) and self.every < 1:
-            raise InvalidParameter(f"every={self.every} must be at least 1")
+        check_count("k", self.sentences)
+        if isinstance(self.every, str):
+            check_choice("every", self.every, ["auto"])
+        else:
+            check_count("every", self.every)
         if self.every is not None and self.sentences != 1:
             raise InvalidParameter(f"k={self.sentences} and every={self.every}: blocks are of sentences or of tokens")
         if not (self.local or self.summary):
             raise InvalidParameter("blocks need PST, B-PST or both; local_only and global_only exclude each other")
-        if self.source not in get_args(BlockSource):
-            raise InvalidParameter(
-                f"source={self.source!r} is unknown; choose one of {', '.join(get_args(BlockSource))}"
-            )
+        check_choice("source", self.source, get_args(BlockSource))
 
     @property
     def needs_sentences(self) -> bool:
@@ -175,13 +172,12 @@ class Blocks:
 
     def room(self, budget: int) -> int:
         """Return most tokens of one sentence that fit in a budget with its placeholders; for settled blocks."""
-        own = self.count(1, 1)
-        return (budget - own) * self.every // (self.every + own) if isinstance(self.every, int) else budget - own
+        added = self.count(1, 1)
+        return (budget - added) * self.every // (self.every + added) if isinstance(self.every, int) else budget - added
 
     def inserts(self, tokens: Tokens, own: Ints, sentences: Ints | None, length: int) -> PlaceholderPositions:
-        """The placeholders of a sequence of this length, by the text's `own` tokens and its sentences in the prompt."""
-        if self.needs_sentences and sentences is None:
-            raise InvalidParameter("a layout with blocks needs the text's sentences")
+        """Return the placeholders of a sequence, by the text's `own` tokens and its sentences in the prompt."""
+        assert sentences is not None or not self.needs_sentences
         every = self.settled(len(own), 0 if sentences is None else len(sentences)).every
         if isinstance(every, int):
             before, sources = own[::every], np.append(own[every - 1 :: every], own[-1:])[: -(-len(own) // every)]
@@ -207,8 +203,8 @@ class Blocks:
         owned, begins = np.unique(owner[owner >= 0], return_index=True)
         before = sources.copy() + 1
         before[owned] = np.flatnonzero(owner >= 0)[begins]
-        kept = sources >= 0
-        return before[kept], sources[kept]
+        covering = sources >= 0
+        return before[covering], sources[covering]
 
 
 @dataclass(frozen=True)
@@ -233,10 +229,8 @@ class Repetition:
     cut: bool = False
 
     def __post_init__(self) -> None:
-        if self.times < 1:
-            raise InvalidParameter(f"k={self.times} must be at least 1")
-        if self.piece is not None and self.piece < 1:
-            raise InvalidParameter(f"piece={self.piece} must be at least 1 token")
+        check_count("k", self.times)
+        check_count("piece", self.piece)
         if self.piece is not None and self.joiner is not None:
             raise InvalidParameter(
                 f"piece={self.piece} repeats the ids of a piece, which joiner={self.joiner!r} would change; "
@@ -253,11 +247,11 @@ class Repetition:
     def apply(self, sequence: TokenSequence) -> TokenSequence:
         """Return the sequence with its text's tokens repeated, marked so that the first copy is read."""
         if self.joiner is None and self.piece is None:
-            own = sequence.text
-            after = np.arange(own[-1] + 1, len(sequence))
-            order = np.concatenate([np.arange(own[-1] + 1), *[own] * (self.times - 1), after])
+            text = sequence.text
+            after = np.arange(text[-1] + 1, len(sequence))
+            order = np.concatenate([np.arange(text[-1] + 1), *[text] * (self.times - 1), after])
             copies = sequence.copies[order]
-            copies[own[0] : own[0] + self.times * len(own)] = np.repeat(np.arange(self.times), len(own))
+            copies[text[0] : text[0] + self.times * len(text)] = np.repeat(np.arange(self.times), len(text))
             sequence = _picked(sequence, order, copies)
         return replace(sequence, first=True)
 
@@ -281,10 +275,10 @@ def pieces(sequence: TokenSequence, repetition: Repetition) -> list[RepeatedPiec
     """Return the pieces of a text's own sequence, in order, each after the specials that precede the text."""
     size = repetition.piece or len(sequence)
     front = np.flatnonzero(sequence.roles == Role.SPECIAL)
-    own = sequence.text
+    text = sequence.text
     repeated = []
-    for first in range(0, len(own), size):
-        run = own[first : first + size]
+    for first in range(0, len(text), size):
+        run = text[first : first + size]
         order = np.concatenate([front, *[run] * repetition.times])
         copies = np.concatenate([np.full(len(front), -1, np.int64), np.repeat(np.arange(repetition.times), len(run))])
         repeated.append(RepeatedPiece(_picked(sequence, order, copies), int(run[0]), len(run), len(front)))
@@ -352,14 +346,10 @@ class Layout:
             _check_fields(template, marks=int(self.placeholders > 0))
         if sorted(_fields(self.instructed)) != ["instruction", "prompt"]:
             raise InvalidParameter(f"template {self.instructed!r} needs {{instruction}} and {{prompt}}, once each")
-        if self.placeholders < 0:
-            raise InvalidParameter(f"placeholders={self.placeholders} must not be negative")
-        if self.source not in get_args(TextSource):
-            raise InvalidParameter(
-                f"source={self.source!r} is unknown; choose one of {', '.join(get_args(TextSource))}"
-            )
-        if self.revision is not None and self.revision not in get_args(Revision):
-            raise InvalidParameter(f"revision={self.revision!r} is unknown; choose one of {get_args(Revision)}")
+        check_count("placeholders", self.placeholders, least=0)
+        check_choice("source", self.source, get_args(TextSource))
+        if self.revision is not None:
+            check_choice("revision", self.revision, get_args(Revision))
         if self.placeholders and self.blocks:
             raise InvalidParameter("one kind of placeholder at a time: by text (tp) or by block (htp)")
         if self.blocks and any(_fields(template).count("text") > 1 for template in wordings):
@@ -384,7 +374,7 @@ class Layout:
         return {part: names for part, names in parts.items() if any(getattr(self, n) != bare[n] for n in names)}
 
     def joined(self, other: Layout) -> Layout:
-        """This layout with what another one chooses."""
+        """Return this layout with what another one chooses."""
         return replace(self, **{n: getattr(other, n) for names in other.chosen.values() for n in names})
 
     @property
@@ -421,7 +411,7 @@ class Layout:
         string, introduced = head, None
         slots: list[tuple[int, int]] = []
         marked = "placeholder" in _fields(template)
-        for literal, field in _literals(template):
+        for literal, field in template_fields(template):
             colon = literal.rfind(":") if field and not slots and not marked else -1
             if colon >= 0:
                 introduced = len(string) + colon + 1
@@ -471,13 +461,13 @@ class Layout:
             copies=copies,
             edges=np.empty((0, 2), np.int64),
         )
-        own = np.flatnonzero(is_text)
+        text = np.flatnonzero(is_text)
         after = np.array(suffix, np.int64)
-        if not len(after) and end is not None and (self.end or (len(own) > 0 and int(own[-1]) == len(tokens.ids) - 1)):
+        if not len(after) and end is not None and (self.end or (len(text) and int(text[-1]) == len(tokens.ids) - 1)):
             after = np.array([end], np.int64)
         plain = _between(plain, _NONE, after)
-        sequence = _insert(plain, self._placeholders(prompt, tokens, own, len(plain)), prefix)
-        return self.repetition.apply(sequence) if self.repetition is not None and len(own) else sequence
+        sequence = _insert(plain, self._placeholders(prompt, tokens, text, len(plain)), prefix)
+        return self.repetition.apply(sequence) if self.repetition is not None and len(text) else sequence
 
     def _placeholders(self, prompt: PromptLayout, tokens: Tokens, own: Ints, length: int) -> PlaceholderPositions:
         if self.blocks is not None:
@@ -524,25 +514,26 @@ class PromptLayout:
         return np.asarray(self.slots - np.array([0, blank]))
 
     def wording_first(self, start: int, end: int, slot: int) -> bool:
-        """Whether a token that reaches into a slot begins with the wording's own characters, apart from blanks."""
+        """Return whether a token that reaches into a slot begins with the wording's characters, but blanks."""
         border = int(self.slots[slot, 0])
         return not (self.string[start:border].isspace() and self.string[border:end].strip())
 
 
 def _check_fields(template: str, marks: int) -> None:
-    found = _fields(template)
-    if found.count("text") < 1 or set(found) - {"text", "placeholder"}:
+    names = _fields(template)
+    if names.count("text") < 1 or set(names) - {"text", "placeholder"}:
         raise InvalidParameter(f"template {template!r} needs {{text}} and no other field")
-    if found.count("placeholder") > marks:
+    if names.count("placeholder") > marks:
         raise InvalidParameter(f"template {template!r} may have one {{placeholder}}, and only as prompt= of tp")
 
 
 def _fields(template: str) -> list[str]:
-    return [field for _, field in _literals(template) if field]
+    return [field for _, field in template_fields(template) if field]
 
 
 @functools.lru_cache(maxsize=256)
-def _literals(template: str) -> tuple[tuple[str, str], ...]:
+def template_fields(template: str) -> tuple[tuple[str, str], ...]:
+    """Return the literal text ahead of each field, and the field's name, "" for none."""
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
@@ -557,7 +548,7 @@ def _literals(template: str) -> tuple[tuple[str, str], ...]:
 
 def _around_prompt(instructed: str, instruction: str) -> tuple[str, str]:
     head, tail = "", None
-    for literal, field in _literals(instructed):
+    for literal, field in template_fields(instructed):
         written = literal + (instruction if field == "instruction" else "")
         head, tail = (head + written, tail) if tail is None else (head, tail + written)
         if field == "prompt":

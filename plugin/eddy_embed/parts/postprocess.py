@@ -17,9 +17,9 @@ from zipfile import BadZipFile
 import numpy as np
 
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.parts.settings import settings_of
 from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.utils.checks import check_choice, check_count
 from eddy_embed.utils.moments import Floats, RunningCovariance, RunningMoments
 from eddy_embed.utils.settings import differences
 
@@ -58,16 +58,12 @@ class Post:
     power: float = 1.0
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
-            raise InvalidParameter(f"post {self.kind!r} is unknown; choose one of {', '.join(get_args(Kind))}")
-        if self.kind == "abtt" and self.components < 1:
-            raise InvalidParameter(f"abtt: k={self.components} must be at least 1")
-        if self.dims is not None and self.dims < 1:
-            raise InvalidParameter(f"whiten: dims={self.dims} must be at least 1")
+        check_choice("post", self.kind, get_args(Kind))
+        check_count("abtt: k", self.components, least=int(self.kind == "abtt"))
+        check_count("whiten: dims", self.dims)
         if not 0 < self.power <= 1:
             raise InvalidParameter(f"whiten: power={self.power} must be above 0 and at most 1, such as 0.5")
-        if self.keep is not None and self.keep < 1:
-            raise InvalidParameter(f"truncate: dims={self.keep} must be at least 1")
+        check_count("truncate: dims", self.keep)
         if self.keep is not None and self.dims is not None and self.keep > self.dims:
             raise InvalidParameter(f"truncate: dims={self.keep} were asked for, whiten keeps {self.dims}")
 
@@ -82,14 +78,14 @@ class Post:
         return self.kind == "standardise"
 
     def joined(self, other: Post) -> Post | None:
-        """Both, if one of them only truncates, which is done last; None if they exclude each other."""
+        """Return both, if one of them only truncates, which is done last; None if they exclude each other."""
         first, last = (other, self) if self.kind == "truncate" else (self, other)
         if last.kind != "truncate" or not first.learns or first.keep is not None:
             return None
         return replace(first, keep=last.keep)
 
     def dimension(self, width: int) -> int:
-        """Width of the result for vectors of this width; InvalidParameter if they have too few dimensions."""
+        """Return the width of the result for vectors of this width; InvalidParameter if they have too few."""
         wanted = max(self.components, self.dims or 0, self.keep or 0)
         if wanted > width:
             what = "components" if self.learns and self.keep != wanted else "dimensions"
@@ -142,7 +138,7 @@ class Fitted:
         """Hash of the fitted values, rounded to float32, or of the general text that they follow from."""
         if self.general:
             return self.general
-        sha = hashlib.sha256(json.dumps(settings_of(self.post), sort_keys=True).encode())
+        sha = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
         for array in (self.mean, self.matrix):
             sha.update(b"none" if array is None else array.astype("<f4").tobytes())
         if self.query_mean is not None:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.sequence import Role, TokenSequence
 from eddy_embed.utils.arrays import Doubles, Ints
+from eddy_embed.utils.checks import check_choice, check_count
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +46,7 @@ class TokenWeights:
 
 
 def weighed(weights: Doubles, ids: Ints, table: Doubles) -> Doubles:
-    """Weights of positions times those of their tokens, shape (positions,); placeholders, of negative id, weigh 1."""
+    """Return positions' weights times those of their tokens, shape (positions,); placeholders weigh 1."""
     return weights * np.where(ids < 0, 1.0, table[ids])
 
 
@@ -66,11 +67,10 @@ class EmbedFilter:
     drop: int = 16
 
     def __post_init__(self) -> None:
-        if self.drop < 1:
-            raise InvalidParameter(f"filter: drop={self.drop} must be at least 1")
+        check_count("filter: drop", self.drop)
 
     def directions(self, table: Doubles, width: int) -> Doubles:
-        """Orthonormal directions, shape (width, drop), of token embeddings, shape (tokens, width).
+        """Return orthonormal directions, shape (width, drop), of token embeddings, shape (tokens, width).
 
         Raises:
             InvalidParameter: The model's states have another width, or no direction would be left.
@@ -119,8 +119,8 @@ class Readout:
     specials: bool = False
 
     def __post_init__(self) -> None:
-        if self.pool is not None and self.pool not in get_args(Pool):
-            raise InvalidParameter(f"pool={self.pool!r} is unknown; choose one of {', '.join(get_args(Pool))}")
+        if self.pool is not None:
+            check_choice("pool", self.pool, get_args(Pool))
 
     @property
     def spans(self) -> bool:
@@ -131,9 +131,8 @@ class Readout:
         return self.pool in (None, "mean", "weighted") and type(self).weights is Readout.weights
 
     def layer(self, layers: int) -> int:
-        """The exit layer M of a model of `layers` layers, 0 <= M <= layers; InvalidParameter if there is none."""
-        if self.exit is None:
-            raise InvalidParameter("the exit layer is not set; resolve the method against a backbone first")
+        """Return the exit layer M of a model, 0 <= M <= `layers`; InvalidParameter if there is none."""
+        assert self.exit is not None, "resolve the method for a backbone first"
         exit_layer = self.exit if self.exit >= 0 else self.exit + layers + 1
         if not 0 <= exit_layer <= layers:
             raise InvalidParameter(
@@ -196,8 +195,7 @@ class LayerMean:
     first: bool = False
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise InvalidParameter(f"count={self.count} must be at least 1")
+        check_count("count", self.count)
 
     def layers(self, exit_layer: int) -> tuple[int, ...]:
         """Return the layers averaged if `exit_layer` is read; InvalidParameter if there are too few."""
@@ -219,7 +217,7 @@ class LayerMean:
 
 
 def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Weighted sums of states, shape (tokens, width), over runs of positions, shape (runs, width), in float32 or 64.
+    """Sum weighted states, shape (tokens, width), over runs of positions: shape (runs, width), in float32 or 64.
 
     `index` and `weight` hold the positions of all runs, `lengths` the number in each. Every run is summed by itself and
     in order, so that its value does not depend on its neighbours.

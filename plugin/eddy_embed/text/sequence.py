@@ -143,7 +143,7 @@ def pack(sequences: Seq[TokenSequence]) -> Packed:
 
 
 def passes(lengths: Seq[int], batch_tokens: int, batch_size: int | None) -> list[list[int]]:
-    """Indices of the sequences of each pass, longest first, so that memory runs out at the start or not at all."""
+    """Return the sequences of each pass, longest first, so that memory runs out at the start or not at all."""
     # Sequences of similar length come together, which is what attention wants; nothing is padded.
     batches: list[list[int]] = []
     total = 0
@@ -164,7 +164,7 @@ def without_placeholders(ids: Ints) -> TokenSequence:
 
 
 def padded_rows(packed: Packed, rows: Ints) -> Packed:
-    """Some of the packed sequences, padded to one length; `rows` index their tokens, shape (sequences, longest)."""
+    """Pad some packed sequences to one length; `rows` index their tokens, shape (sequences, longest)."""
     flat = rows.reshape(-1)
     new_index = np.full(packed.offsets[-1], -1, np.int64)
     new_index[flat[::-1]] = np.arange(len(flat))[::-1]  # the first one of a token that is repeated
@@ -194,7 +194,7 @@ def owners(starts: Ints, ends: Ints, spans: Ints) -> Ints:
 
 
 def last_overlapping(starts: Ints, ends: Ints, spans: Ints) -> Ints:
-    """The last token that overlaps each span's characters, -1 for none, shape (spans,); starts do not decrease."""
+    """Return the last token that overlaps each span, or -1, shape (spans,); starts do not decrease."""
     last = np.searchsorted(starts, spans[:, 1], side="left") - 1
     clipped = np.maximum(last, 0)
     overlaps = (last >= 0) & (np.maximum(ends, starts + 1)[clipped] > spans[:, 0])

@@ -111,9 +111,9 @@ class Tokenizer:
             begin, high = max(low - MARGIN, 0), low + STRETCH
             (tokens,) = self([text[begin : high + MARGIN]])
             own_starts, own_ends = tokens.starts + begin, tokens.ends + begin
-            own = (own_ends > low) & ((own_ends <= high) | (high >= len(text)))
-            starts.append(own_starts[own])
-            ends.append(own_ends[own])
+            counted = (own_ends > low) & ((own_ends <= high) | (high >= len(text)))
+            starts.append(own_starts[counted])
+            ends.append(own_ends[counted])
         return np.maximum.accumulate(np.concatenate(starts)), np.concatenate(ends)
 
     def first(self, text: str, most: int) -> str:
@@ -127,18 +127,18 @@ class Tokenizer:
         Raises:
             InvalidText: No text has these ids: they are another tokenizer's, or hold specials or half of a character.
         """
-        prefix, suffix, own = self.prefix.tolist(), self.suffix.tolist(), list(ids)
-        if prefix and own[: len(prefix)] == prefix:
-            own = own[len(prefix) :]
-        if suffix and own[-len(suffix) :] == suffix:
-            own = own[: -len(suffix)]
+        prefix, suffix, bare = self.prefix.tolist(), self.suffix.tolist(), list(ids)
+        if prefix and bare[: len(prefix)] == prefix:
+            bare = bare[len(prefix) :]
+        if suffix and bare[-len(suffix) :] == suffix:
+            bare = bare[: -len(suffix)]
         with self._lock:
             size = self._tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=True)
-            known = all(0 <= token < size for token in own)
-            text = self._tokenizer.backend_tokenizer.decode(own, skip_special_tokens=False) if known else ""
+            known = all(0 <= token < size for token in bare)
+            text = self._tokenizer.backend_tokenizer.decode(bare, skip_special_tokens=False) if known else ""
         # Ids of another tokenizer decode to some text too, but that text is tokenized to other ids.
-        if not own or self._tokenized([text])[0].ids.tolist() != own:
-            shown = ", ".join(map(str, own[:5])) + ", .." * (len(own) > 5)
+        if not bare or self._tokenized([text])[0].ids.tolist() != bare:
+            shown = ", ".join(map(str, bare[:5])) + ", .." * (len(bare) > 5)
             raise InvalidText(f"no text has the token ids [{shown}] in this model's tokenizer; send the text itself")
         return str(text)
 
@@ -148,7 +148,7 @@ class Tokenizer:
             return str(self._tokenizer.convert_ids_to_tokens(token))
 
     def specials_in(self, text: str) -> list[str]:
-        """Special tokens spelled out in a text, where they are read as text."""
+        """Return special tokens spelled out in a text, where they are read as text."""
         with self._lock:
             return [token for token in self._tokenizer.all_special_tokens if token in text]
 
@@ -184,20 +184,20 @@ class Tokenizer:
         if start is None or (start == "auto" and (len(self.prefix) or not auto)):
             return self.prefix
         with self._lock:
-            own = self._tokenizer
-            named = own.backend_tokenizer.token_to_id(END_OF_TEXT if start == "auto" else start)
-            candidates = (named, own.bos_token_id, own.eos_token_id) if start == "auto" else (named,)
-        found = [token for token in candidates if token is not None]
-        if not found and start != "auto":
+            tokenizer = self._tokenizer
+            named = tokenizer.backend_tokenizer.token_to_id(END_OF_TEXT if start == "auto" else start)
+            candidates = (named, tokenizer.bos_token_id, tokenizer.eos_token_id) if start == "auto" else (named,)
+        known = [token for token in candidates if token is not None]
+        if not known and start != "auto":
             raise InvalidParameter(f"start token {start!r} is not in the vocabulary; name one that is, or auto or none")
-        return np.array(found[:1], np.int64)
+        return np.array(known[:1], np.int64)
 
     @property
     def space(self) -> int:
         """Id of the token that is a blank; UnsupportedModel if the vocabulary has none."""
         with self._lock:
-            found = [self._tokenizer.backend_tokenizer.token_to_id(blank) for blank in SPACES]
-        ids = [token for token in found if token is not None]
+            blanks = [self._tokenizer.backend_tokenizer.token_to_id(blank) for blank in SPACES]
+        ids = [token for token in blanks if token is not None]
         if not ids:
             raise UnsupportedModel("init=space takes the embedding of a blank, and no token of this vocabulary is one")
         return int(ids[0])
@@ -220,14 +220,3 @@ class Tokenizer:
         with self._lock:
             spec = self._tokenizer.backend_tokenizer.to_str()
         return hashlib.sha256(f"{spec}|{self.prefix.tolist()}".encode()).hexdigest()
-
-
-def raise_on_surrogates(text: str, name: str) -> None:
-    """Refuse a string with a lone surrogate, with its name, the character and its offset."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidText(
-            f"{name} holds the lone surrogate U+{ord(text[error.start]):04X} at character {error.start}, which is not "
-            "valid Unicode; decode its source with errors='replace', or drop the character"
-        ) from None

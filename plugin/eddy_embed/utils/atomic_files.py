@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """A file to write, under its name only once everything is in it.
+    """Open a file to write, under its name only once everything is in it.
 
     It is opened beside its place at once, so that a place that cannot be written to is found out before the work. A
     file that is there is replaced; a device or a pipe is written directly.

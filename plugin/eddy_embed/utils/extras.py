@@ -43,14 +43,14 @@ def quiet_imports() -> Iterator[None]:
     before = logging.root.manager.disable
     # Not `catch_warnings`, which would also take away what packages such as numpy set for good.
     warnings.filterwarnings("ignore", message=_ANY)
-    own, filters = warnings.filters[0], cast("list[Any]", warnings.filters)
+    quiet, filters = warnings.filters[0], cast("list[Any]", warnings.filters)
     logging.disable(max(before, logging.WARNING))
     try:
         yield
     finally:
         logging.disable(before)
-        if own in filters:
-            filters.remove(own)
+        if quiet in filters:
+            filters.remove(quiet)
 
 
 def import_lazily(package: str, modules: Mapping[str, str], name: str, extra: str) -> Any:

@@ -17,19 +17,19 @@ def out_of_memory(error: BaseException) -> bool:
 
 
 def free_memory() -> int | None:
-    """Bytes that a process can take before the machine, or its container, has none left; None where it does not say.
+    """Return the bytes that the machine, or its container, has left; None where it does not say.
 
     Where only the whole memory is known, it counts as free.
     """
-    found: list[int] = []
+    sizes: list[int] = []
     with suppress(OSError, ValueError, AttributeError):  # sysconf is there on Unix alone
-        found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        sizes.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
     with suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-        found.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")))
+        sizes.append(1024 * next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")))
     with suppress(OSError, ValueError):  # "max" without a limit
-        found.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return min(found, default=None)
+        sizes.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return min(sizes, default=None)
 
 
 _FROZEN_AT_START = 1000

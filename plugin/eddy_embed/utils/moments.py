@@ -28,7 +28,7 @@ class RunningMoments:
 
     @classmethod
     def of(cls: type[_M], vectors: Floats) -> _M:
-        """Those of vectors of shape (vectors, width)."""
+        """Return the moments of vectors of shape (vectors, width)."""
         moments = cls(vectors.shape[1])
         moments.add(vectors)
         return moments

@@ -19,7 +19,7 @@ def new_bar() -> Bar:
     return Bar(*columns, console=Console(stderr=True))
 
 
-_LABELS = {"embed": "Embedding", "judge": "Judging"}
+_LABELS = {"embed": "Embedding", "rerank": "Reranking"}
 
 
 class Progress:
@@ -37,7 +37,7 @@ class Progress:
         self._total = 0
 
     def expect(self, sequences: int) -> None:
-        """More sequences will come."""
+        """Expect more sequences."""
         self._total += sequences
         if self._show and self._bar is None and self._total > 1:
             self._bar = new_bar()
@@ -47,7 +47,7 @@ class Progress:
             self._bar.update(self._bar.task_ids[0], total=self._total)
 
     def advance(self, sequences: int) -> None:
-        """Sequences were run."""
+        """Count sequences that were run."""
         self._done += sequences
         if self._bar is not None:
             self._bar.advance(self._bar.task_ids[0], sequences)

@@ -9,7 +9,7 @@ from typing import Any
 
 
 def contrast(made: Mapping[str, Any], opened: Mapping[str, Any]) -> str:
-    """In what the settings of two embedders differ, for people: "made with `htp`, opened with `plain`".
+    """Say in what the settings of two embedders differ: "made with `htp`, opened with `plain`".
 
     Of both it reads `method` and `model_name`.
     """
@@ -36,5 +36,5 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple
 
 
 def digest(settings: dict[str, Any]) -> str:
-    """Hash of plain values, the same in every process."""
+    """Return the hash of plain values, the same in every process."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True, ensure_ascii=True).encode()).hexdigest()[:32]

@@ -204,7 +204,7 @@ def blocked(
     factor: float,
     bias: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention, and the log-sum-exp of each row's logits, shape (batch, heads, tokens); bias as in `between`."""
+    """Return attention and its rows' log-sum-exp, shape (batch, heads, tokens); bias as in `between`."""
     dtype = torch.promote_types(query.dtype, torch.float32)
     batch, heads, length, width = query.shape
     shared = key.shape[1]
@@ -230,7 +230,7 @@ def blocked(
 
 
 def unseen(distance: torch.Tensor, spec: AttentionSpec) -> torch.Tensor:
-    """Which keys causality or the layer's sliding window hides; `distance`: query positions minus key positions."""
+    """Return which keys causality or a sliding window hides; `distance`: query minus key positions."""
     hidden = (distance < 0) & spec.causal
     return hidden if spec.window is None else hidden | (distance.abs() >= spec.window)
 

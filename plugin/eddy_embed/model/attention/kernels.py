@@ -104,9 +104,9 @@ def with_entries(
     if reroute.entries == 1:  # the shares of old and new add up to 1, and one pass over the states merges them
         single = v.expand(-1, -1, heads // shared, -1, -1).flatten(1, 2)
         return torch.lerp(out.to(lse.dtype), single, shares).to(query.dtype), whole
-    kept = torch.exp(lse - whole).unsqueeze(-1)
+    share = torch.exp(lse - whole).unsqueeze(-1)
     added = (shares.view(batch, shared, heads // shared, length, -1) @ v).flatten(1, 2)
-    return (out.to(lse.dtype) * kept + added).to(query.dtype), whole
+    return (out.to(lse.dtype) * share + added).to(query.dtype), whole
 
 
 LONG = 256
@@ -120,7 +120,7 @@ STEP = 32
 def by_products(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, factor: float
 ) -> torch.Tensor:
-    """Attention of one sequence, shaped as the queries; causal, without cap or bias, with or without a window."""
+    """Return causal attention of one sequence, shaped as the queries, without cap or bias."""
     _, heads, length, width = query.shape
     shared = key.shape[1]
     padding = -length % STEP
@@ -236,7 +236,7 @@ class DeviceInfo:
 
 
 def choose(spec: AttentionSpec, device: DeviceInfo, needs_lse: bool) -> KernelChoice:
-    """The kernels that compute a layer exactly; extra entries, a watcher and sinks need the log-sum-exp of logits."""
+    """Return kernels that compute a layer exactly; extra entries, a watcher and sinks need the log-sum-exp."""
     in_one_row = device.flash and spec.cap is None and not (spec.bias or needs_lse)
     needs_lse = needs_lse or spec.sinks
     if device.products and spec.causal and spec.cap is None and not (spec.bias or needs_lse):
@@ -280,7 +280,7 @@ def fused(
     factor: float,
     bias: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention, shaped as the queries; with a bias as in `between`, where nothing is hidden, by blocks of queries."""
+    """Return attention, shaped as the queries; with a bias as in `between`, by blocks of queries."""
     more: dict[str, Any] = {"scale": spec.scale * factor, "enable_gqa": key.shape[1] != query.shape[1]}
     if bias is None:
         return functional.scaled_dot_product_attention(query, key, value, is_causal=spec.causal, **more)
@@ -307,7 +307,7 @@ def flash(
 def varlen(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, members: Group
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `flash`, for a group whose sequences may stand behind each other in one row, and with sliding windows."""
+    """Return what `flash` does, for sequences that may share a row, and with sliding windows."""
     batch, _, length, _ = query.shape
     bounds, longest = members.bounds, members.longest
     if bounds is None:
@@ -327,7 +327,7 @@ def varlen(
 def efficient(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, spec: AttentionSpec, members: Group
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `flash`, by the kernel that also takes float32; it needs as many key-value heads as heads."""
+    """Return what `flash` does, by the kernel that takes float32 and as many key-value heads as heads."""
     share = query.shape[1] // key.shape[1]
     k, v = (states.repeat_interleave(share, dim=1) if share > 1 else states for states in (key, value))
     out, lse, *_ = torch.ops.aten._scaled_dot_product_efficient_attention(
@@ -338,7 +338,7 @@ def efficient(
 
 
 def with_sinks(out: torch.Tensor, lse: torch.Tensor, sinks: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention and log-sum-exp with each head's sink, one more logit without a value, which no temperature divides.
+    """Add each head's sink, a logit without a value, which no temperature divides.
 
     Shapes of `out` (batch, heads, tokens, head width), of `lse` (batch, heads, tokens), of `sinks` (heads,).
     """

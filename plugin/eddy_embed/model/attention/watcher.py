@@ -169,7 +169,7 @@ class Refiner:
         return [[recorder.weights(number, self.watch.earlier)] for number in range(count)]
 
     def piecewise(self, sequences: Seq[TokenSequence], spans: list[Span], run: Run) -> list[list[StateMix]]:
-        """The same for sequences whose pieces `run` runs, recorded by themselves (Duan et al. 2025, section 6)."""
+        """Return the mixes of sequences whose pieces `run` runs by themselves (Duan et al. 2025, section 6)."""
         repetition = self.repetition or Repetition()
         read = [
             (owner, piece, (max(low, piece.start), min(high, piece.start + piece.size)))
@@ -194,7 +194,7 @@ class Refiner:
     def states(
         self, hidden: torch.Tensor, offsets: Ints, spans: Seq[Span], mixes: list[list[StateMix]]
     ) -> tuple[torch.Tensor, Ints]:
-        """The refined states of the positions that are read, and the index in them of each sequence's position 0.
+        """Return refined states of the positions read, and the index in them of each sequence's position 0.
 
         Shape (read, width), with one more column for the sum of the weights if these are to be normalized.
         """

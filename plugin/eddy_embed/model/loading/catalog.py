@@ -68,16 +68,16 @@ class CatalogModel:
         from huggingface_hub import try_to_load_from_cache
 
         wanted = ("config.json", "tokenizer.json", "model.safetensors")
-        found = [try_to_load_from_cache(self.hub_id, each) for each in wanted]
-        return Path(str(found[0])).parent if all(isinstance(each, str) for each in found) else None
+        files = [try_to_load_from_cache(self.hub_id, file) for file in wanted]
+        return Path(str(files[0])).parent if all(isinstance(file, str) for file in files) else None
 
     @property
     def in_package(self) -> Path | None:
         """The GGUF file in the installed package, which is not imported; None where there is none."""
         package, *inside = PurePosixPath(self.file).parts
         spec = find_spec(package)
-        places = (Path(each, *inside) for each in (spec and spec.submodule_search_locations) or ())
-        return next((each for each in places if each.is_file()), None)
+        places = (Path(place, *inside) for place in (spec and spec.submodule_search_locations) or ())
+        return next((place for place in places if place.is_file()), None)
 
     def places(self) -> Iterator[tuple[str, Path]]:
         """Yield the folders and files of the model on this machine, each with who put it there; the first is opened."""

@@ -59,11 +59,11 @@ def found() -> list[FoundModel]:
     """
     short = {path.resolve(): model for model in CATALOG.values() for _, path in [*model.places()][:1]}
     models: dict[Path, FoundModel] = {}
-    for each in _all():
-        path = Path(each.path).resolve()
+    for model in _all():
+        path = Path(model.path).resolve()
         if path in short:
-            each = replace(each, name=short[path].name, licence=each.licence or short[path].licence)
-        models.setdefault(path, each)
+            model = replace(model, name=short[path].name, licence=model.licence or short[path].licence)
+        models.setdefault(path, model)
     return list(models.values())
 
 
@@ -80,7 +80,7 @@ def _all() -> Iterator[FoundModel]:
 
 
 def _of_hub(hub_id: str, folder: Path, files: list[Path]) -> Iterator[FoundModel]:
-    if any(_WEIGHTS.fullmatch(each.name) for each in files) and (folder / "config.json").is_file():
+    if any(_WEIGHTS.fullmatch(file.name) for file in files) and (folder / "config.json").is_file():
         yield _in_folder(hub_id, "Hugging Face", folder, files)
     for path in on_disk.language_models(folder, "**/*"):
         yield _in_file(str(path), "Hugging Face", path, _licence_of(folder))
@@ -121,7 +121,7 @@ def _in_file(name: str, program: str, path: Path, licence: str | None = None) ->
 
 def _in_folder(name: str, program: str, folder: Path, files: list[Path]) -> FoundModel:
     """Return a folder of transformers, by its configuration."""
-    model = FoundModel(name, program, str(folder), sum(each.stat().st_size for each in files if each.is_file()))
+    model = FoundModel(name, program, str(folder), sum(file.stat().st_size for file in files if file.is_file()))
     try:
         config: dict[str, Any] = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         family, text = str(config["model_type"]), config.get("text_config") or config
@@ -134,7 +134,7 @@ def _in_folder(name: str, program: str, folder: Path, files: list[Path]) -> Foun
         model,
         memory=model.bytes,
         family=family,
-        window=next((each for each in windows if each), None),
+        window=next((window for window in windows if window), None),
         dtype=dtype,
         licence=_licence_of(folder),
         # The families that were tested are of text alone.

@@ -62,8 +62,8 @@ def locate(name: str | os.PathLike[str]) -> str:
         return str(_model_in(path))
     if path.is_file() and is_gguf(path):
         return str(path)
-    if not exists and (found := _named(text)):
-        return str(found)
+    if not exists and (known := _named(text)):
+        return str(known)
     if file := next(filter(is_gguf, path.parents), None):
         raise ModelNotFound(f"no model at {text!r}: {str(file)!r} is a GGUF file, not a folder; name the file itself")
     if path.is_absolute() or text.startswith((".", "~")) or text.count("/") > 1 or exists or text.endswith(".gguf"):
@@ -94,19 +94,19 @@ def reachable(name: str, where: str, options: dict[str, Any]) -> dict[str, Any]:
         return options
     else:
         reason = f"{constants.ENDPOINT.partition('://')[2]} does not answer"
-    kept = {key: options[key] for key in ("cache_dir", "revision") if key in options}
+    options_of_cache = {key: options[key] for key in ("cache_dir", "revision") if key in options}
     try:
-        found = [try_to_load_from_cache(where, file, **kept) for file in _FILES]
+        cached = [try_to_load_from_cache(where, file, **options_of_cache) for file in _FILES]
     except ValueError as error:  # no repository can have such an id
         raise not_opened(name, f"{error!s:.200}") from None
-    if not any(isinstance(each, str) for each in found):
+    if not any(isinstance(path, str) for path in cached):
         raise not_opened(name, f"it is not on this machine, and {reason}")
     return {**options, "local_files_only": True}
 
 
 @lru_cache(maxsize=1)
 def _hub_answers(endpoint: str, period: int) -> bool:
-    """Whether the hub answers a request, made once a period: transformers repeats its own for more than a minute."""
+    """Return whether the hub answers a request, made once a period: transformers asks for over a minute."""
     from huggingface_hub import get_session
 
     try:
@@ -153,12 +153,12 @@ def gguf_in(folder: Path) -> Path:
     """
     from eddy_embed.model.loading.on_disk import language_models
 
-    found = language_models(folder)
-    if len(found) == 1:
-        return found[0]
-    if found:
-        names = ", ".join(file.name for file in found[:8])
-        raise ModelNotFound(f"{str(folder)!r} holds {len(found)} GGUF files ({names}); name one of them")
+    files = language_models(folder)
+    if len(files) == 1:
+        return files[0]
+    if files:
+        names = ", ".join(file.name for file in files[:8])
+        raise ModelNotFound(f"{str(folder)!r} holds {len(files)} GGUF files ({names}); name one of them")
     raise ModelNotFound(
         f"{str(folder)!r} holds no config.json and no .gguf file; name the folder that save_pretrained wrote"
     )

@@ -27,23 +27,23 @@ def find(program: str, name: str) -> Path:
 
 
 def language_models(folder: Path, pattern: str = "*") -> list[Path]:
-    """GGUF files in a folder, without those of images, and of several parts the first."""
-    found = (file for file in _listed(folder, pattern) if file.is_file() and file.suffix.lower() == ".gguf")
-    return [file for file in found if "mmproj" not in file.name.lower() and not _FURTHER_PART.search(file.name)]
+    """Return GGUF files in a folder, without those of images, and of several parts the first."""
+    files = (file for file in _listed(folder, pattern) if file.is_file() and file.suffix.lower() == ".gguf")
+    return [file for file in files if "mmproj" not in file.name.lower() and not _FURTHER_PART.search(file.name)]
 
 
 # --- Ollama
 
 
 def ollama_manifests() -> dict[str, Path]:
-    """The manifest of each of Ollama's models, by name and tag, such as `llama3.2:latest` or `hf.co/user/repo:Q8_0`."""
-    found: dict[str, Path] = {}
+    """Return the manifests of Ollama's models, by name and tag, such as `llama3.2:latest`."""
+    manifests: dict[str, Path] = {}
     for root in _ollama_roots():
         for file in _listed(root / "manifests", "*/*/*/*"):
             if file.is_file() and not file.name.startswith("."):
                 folder, _, tag = file.relative_to(root / "manifests").as_posix().rpartition("/")
-                found.setdefault(_full_name(f"{folder}:{tag}"), file)
-    return found
+                manifests.setdefault(_full_name(f"{folder}:{tag}"), file)
+    return manifests
 
 
 def ollama_weights(name: str, manifest: Path) -> Path:
@@ -83,7 +83,7 @@ def ollama_layers(name: str, manifest: Path) -> dict[str, list[Path]]:
     Raises:
         ModelNotFound: The manifest is damaged.
     """
-    blobs, found = manifest.parents[4] / "blobs", dict[str, list[Path]]()
+    blobs, files = manifest.parents[4] / "blobs", dict[str, list[Path]]()
     try:
         layers: list[dict[str, Any]] = json.loads(manifest.read_text(encoding="utf-8"))["layers"]
         for layer in layers:
@@ -91,13 +91,13 @@ def ollama_layers(name: str, manifest: Path) -> dict[str, list[Path]]:
             if digest is None:
                 raise ValueError(f"{layer['digest']!r:.80} is no digest")
             kind = layer["mediaType"].removeprefix(_LAYER)
-            found.setdefault(kind, []).append(blobs / f"sha256-{digest[1]}")
+            files.setdefault(kind, []).append(blobs / f"sha256-{digest[1]}")
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = f"{type(error).__name__}: {error}"
         raise ModelNotFound(
             f"{manifest}, Ollama's manifest of {name}, cannot be read ({said}); `ollama pull {name}` fetches it again"
         ) from None
-    return found
+    return files
 
 
 def _ollama(name: str) -> Path:
@@ -131,27 +131,27 @@ def _ollama_roots() -> list[Path]:
 
 
 def lm_studio_files() -> dict[str, Path]:
-    """LM Studio's GGUF files, by name, `publisher/model/file.gguf`."""
-    found: dict[str, Path] = {}
+    """Return LM Studio's GGUF files, by name, `publisher/model/file.gguf`."""
+    files: dict[str, Path] = {}
     for root in _lm_studio_roots():
         for file in language_models(root, "*/*/*"):
-            found.setdefault(file.relative_to(root).as_posix(), file)
-    return found
+            files.setdefault(file.relative_to(root).as_posix(), file)
+    return files
 
 
 def _lm_studio(name: str) -> Path:
     there, wanted = lm_studio_files(), name.casefold()
-    found = [known for known in there if wanted in (known.casefold(), known.rpartition("/")[0].casefold())]
-    if len(found) == 1:
-        return there[found[0]]
-    if found:
-        names = ", ".join(f"lmstudio:{each}" for each in found)
-        raise ModelNotFound(f"LM Studio has {len(found)} files of {name}; name one of them: {names}")
+    names = [known for known in there if wanted in (known.casefold(), known.rpartition("/")[0].casefold())]
+    if len(names) == 1:
+        return there[names[0]]
+    if names:
+        shown = ", ".join(f"lmstudio:{known}" for known in names)
+        raise ModelNotFound(f"LM Studio has {len(names)} files of {name}; name one of them: {shown}")
     raise _absent("LM Studio", name, there, _lm_studio_roots(), "`lms get` fetches one")
 
 
 def _lm_studio_roots() -> list[Path]:
-    return [Path(each).expanduser() for each in ("~/.lmstudio/models", "~/.cache/lm-studio/models")]
+    return [Path(folder).expanduser() for folder in ("~/.lmstudio/models", "~/.cache/lm-studio/models")]
 
 
 # --- llama.cpp

@@ -22,7 +22,7 @@ _REMEDY = "save the merged model (merge_and_unload), where PEFT can merge, and n
 
 def base_of(model: Any) -> nn.Module:
     """Return a PeftModel without its head, adapters in place; refuse trained prompts, which stand before the model."""
-    prompts = [name for name, each in getattr(model, "peft_config", {}).items() if each.is_prompt_learning]
+    prompts = [name for name, config in getattr(model, "peft_config", {}).items() if config.is_prompt_learning]
     if prompts:
         raise UnsupportedModel(
             f"{type(model).__name__}: the adapter {prompts[0]!r} is a trained prompt in front of the model, which "
@@ -92,7 +92,7 @@ def adapter_at(where: str, options: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _hub(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Keyword arguments of functions that fetch single files."""
+    """Return the keyword arguments of functions that fetch single files."""
     return {key: value for key, value in options.items() if key != "trust_remote_code"}
 
 
@@ -125,10 +125,10 @@ def attach(model: Any, where: str, options: dict[str, Any]) -> Any:
     try:
         config.inference_mode = True
         adapted = PeftModel(model, config, autocast_adapter_dtype=False)
-        unexpected = set_peft_model_state_dict(adapted, tensors).unexpected_keys
+        loaded: Any = set_peft_model_state_dict(adapted, tensors)
         # Embeddings are saved whole where tokens were added, and they are not missed where they were not.
         missing = set(get_peft_model_state_dict(adapted, save_embedding_layers=False)) - set(tensors)
-        if wrong := sorted({*missing, *unexpected}):
+        if wrong := sorted({*missing, *loaded.unexpected_keys}):
             raise ValueError(f"{len(wrong)} of its tensors do not fit, such as {wrong[0]}")
     except (RuntimeError, ValueError) as error:
         raise UnsupportedModel(

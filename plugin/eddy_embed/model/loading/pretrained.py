@@ -311,7 +311,7 @@ def _reading(name: str | os.PathLike[str], model_kwargs: dict[str, Any], show_pr
 
 
 def _kind(config: Any) -> Any:
-    """The class that loads a model without its head, and without its decoder if the encoder can be used alone."""
+    """Return the class that loads a model without its head, and without its decoder where it can."""
     if type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
         return AutoModel
     # A checkpoint of the encoder alone may have is_encoder_decoder=False.

@@ -14,8 +14,8 @@ import torch
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import Pooling
-from eddy_embed.model.fingerprint import weights_digest
 from eddy_embed.model.loading.peft import file_at
+from eddy_embed.model.packed import weights_digest
 from eddy_embed.parts.layout import TextRole
 from eddy_embed.utils.arrays import Doubles
 

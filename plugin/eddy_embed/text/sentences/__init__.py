@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.sentences.blocks import CONTINUED, blocks, headings
-from eddy_embed.text.sentences.sentence_rules import SURROGATE, VISIBLE, cut, get_pipeline, languages
+from eddy_embed.text.sentences.sentence_rules import VISIBLE, cut, get_pipeline, languages
+from eddy_embed.utils.checks import check_count, raise_on_surrogates
 
 __all__ = ["RULES", "Segmenter", "Sentence", "headings", "languages"]
 
@@ -43,17 +44,16 @@ class Segmenter:
         max_chars: Most characters in a sentence, at least 1.
 
     Raises:
-        InvalidParameter: The language is unknown or ``max_chars`` is not a positive integer.
+        InvalidParameter: The language is unknown, or ``max_chars`` below 1.
     """
 
     def __init__(self, language: str = "en", max_chars: int = 1000) -> None:
-        if not isinstance(language, str) or language not in languages():
+        if language not in languages():
             raise InvalidParameter(
                 f"language={language!r} is none of spaCy's languages; eddy_embed.text.sentences.languages() lists "
                 'them, and "xx" is the generic one'
             )
-        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or max_chars < 1:
-            raise InvalidParameter(f"max_chars={max_chars!r} must be an integer of at least 1, such as 1000")
+        check_count("max_chars", max_chars)
         self.language = language
         self.max_chars = max_chars
 
@@ -76,15 +76,9 @@ class Segmenter:
             The sentences in order; every character that is not whitespace is in exactly one of them.
 
         Raises:
-            InvalidText: Not a string, or a string with lone surrogates, which is not valid Unicode.
+            InvalidText: It holds a lone surrogate, which is not valid Unicode.
         """
-        if not isinstance(text, str):
-            raise InvalidText(f"cannot segment a {type(text).__name__}: pass a str (decode bytes first)")
-        if not text.isascii() and (lone := SURROGATE.search(text)):
-            raise InvalidText(
-                f"lone surrogate {lone.group()!r} at character {lone.start()}: not valid Unicode; decode the source "
-                'with errors="replace" or remove it'
-            )
+        raise_on_surrogates(text, "the text")
         return [Sentence(start, end, text[start:end], level) for start, end, level in self._visible(text)]
 
     def _visible(self, text: str) -> Iterator[tuple[int, int, int]]:

@@ -145,7 +145,7 @@ class _Reader:
             self.open.append(span)
 
     def _is_title(self, underline: str) -> bool:
-        """Whether the lines that are open are a heading: few, and no sentence above a rule or an e-mail's signature."""
+        """Return whether the open lines are a heading: few, and no sentence above a rule or a signature."""
         most = _TITLE_LINES if underline[0] == "=" else 1
         ended = _ENDED if underline == "--" else _SENTENCE_ENDED
         return 0 < len(self.open) <= most and not self.kind and not self._ended(ended)
@@ -281,15 +281,15 @@ def units(levels: Iterable[int]) -> list[tuple[int, int]]:
     A heading leads to what follows unless that is a heading of its own level or above. `levels` are those of sentences,
     0 for no heading.
     """
-    kept: list[tuple[int, int]] = []
+    groups: list[tuple[int, int]] = []
     above = 0
     for index, level in enumerate(levels):
         if above and (level == 0 or level > above or level == CONTINUED):
-            kept[-1] = (kept[-1][0], index)
+            groups[-1] = (groups[-1][0], index)
         else:
-            kept.append((index, index))
+            groups.append((index, index))
         above = level
-    return kept
+    return groups
 
 
 class HeadingPath:

@@ -14,8 +14,6 @@ from typing import Any, cast
 
 from eddy_embed.text.sentences import lexicon
 
-SURROGATE = re.compile("[\ud800-\udfff]")
-
 INVISIBLE = "\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u206f\ufeff"
 """Soft hyphen, zero-width and direction marks: not whitespace to Python, and nothing to see."""
 
@@ -196,7 +194,7 @@ class Rules:
         self.has_ordinal_stop = language in lexicon.ORDINAL_STOP
 
     def boundaries(self, text: str) -> list[int]:
-        """Rising ends of sentences inside a block of prose without trailing whitespace, that of the block excluded."""
+        """Return rising ends of sentences inside a block without trailing whitespace, its own end excluded."""
         ends: list[int] = []
         is_lower = text.islower()
         since = quotes = counted = 0
@@ -217,8 +215,8 @@ class Rules:
             position = NEXT.match(text, end).end()  # type: ignore[union-attr]  # it matches the empty string
             if position >= len(text):
                 break
-            found = WORD.match(text, position)
-            word, has_note = found.group() if found else "", bool(match["note"])
+            following = WORD.match(text, position)
+            word, has_note = following.group() if following else "", bool(match["note"])
             stop = _Stop(text, since, match.start(), match["run"], end, position, word, has_note)
             if first_word < match.start() and self._ends(stop, is_lower):
                 since = counted = end
@@ -389,7 +387,7 @@ class SpacyRules:
         return len(self.nlp.vocab.strings) - self.known_strings > _MOST_NEW_STRINGS
 
     def _word_before(self, run: str, stop: int) -> str:
-        """The token that a stop at an offset of a run without whitespace belongs to or follows, without the stop."""
+        """Return the token that a stop in a run without whitespace belongs to or follows, without the stop."""
         with self.lock:
             span = self.nlp.make_doc(run).char_span(stop - 1, stop, alignment_mode="expand")
         return run[span.start_char : stop] if span is not None else ""

@@ -29,7 +29,7 @@ def config_of(file: GgufFile) -> PreTrainedConfig:
     Raises:
         UnsupportedModel: A setting has a value that the architecture in transformers does not have.
     """
-    shapes = {each.name: each.shape for each in file.tensors}
+    shapes = {tensor.name: tensor.shape for tensor in file.tensors}
     known = ARCHITECTURES[file.architecture]
     epsilons = [key for key in ("attention.layer_norm_rms_epsilon", *known.carried) if key.endswith("epsilon")]
     if missing := [key for key in (*_NEEDED, epsilons[-1]) if not file.get(key)]:
@@ -55,14 +55,14 @@ def config_of(file: GgufFile) -> PreTrainedConfig:
     }
     if not head_dim or int(file.get("attention.value_length", head_dim)) != head_dim:
         raise UnsupportedModel(f"{file.path}: keys and values of different widths; name the model's Hugging Face id")
-    own = _OWN.get(file.architecture, _usual)(file, head_dim)
-    kind: type[PreTrainedConfig] = getattr(transformers, own.pop("config", known.config))
+    specific = _OWN.get(file.architecture, _usual)(file, head_dim)
+    kind: type[PreTrainedConfig] = getattr(transformers, specific.pop("config", known.config))
     if epsilon := file.get("attention.layer_norm_rms_epsilon"):
         settings["rms_norm_eps"] = float(epsilon)
     biases = {"attention_bias": "attn_q.bias", "mlp_bias": "ffn_up.bias", "use_qk_norm": "attn_q_norm.weight"}
     settings |= {key: f"blk.0.{name}" in shapes for key, name in biases.items() if hasattr(kind(), key)}
     settings |= {name: file.get(key) for key, (_, name) in known.carried.items() if file.get(key) is not None}
-    settings |= known.fixed | own
+    settings |= known.fixed | specific
     try:
         return kind(**settings)
     except Exception as error:  # also of a class of huggingface_hub's that transformers does not name
@@ -102,7 +102,7 @@ def _gemma(file: GgufFile, head_dim: int) -> dict[str, Any]:
 
 
 def _mistral(file: GgufFile, head_dim: int) -> dict[str, Any]:
-    """Ministral 3 has queries that grow with their positions; Mistral Small 3 is Mistral."""
+    """Return Mistral's settings, or those of Ministral 3, whose queries grow with their positions."""
     settings = {**_usual(file, head_dim), "sliding_window": None}
     rope, beta = settings["rope_parameters"], file.get("attention.temperature_scale")
     if not beta:
@@ -180,7 +180,7 @@ def _layer_types(file: GgufFile, layers: int, *, slides: bool) -> list[str]:
         pattern = [not pattern or bool((layer + 1) % pattern) for layer in range(layers)]
     if not isinstance(pattern, list) or len(pattern) != layers:
         raise UnsupportedModel(f"{file.path}: attention.sliding_window_pattern={pattern!r:.60} for {layers} layers")
-    return ["sliding_attention" if slides and each else "full_attention" for each in pattern]
+    return ["sliding_attention" if slides and slides_here else "full_attention" for slides_here in pattern]
 
 
 def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
@@ -218,10 +218,10 @@ def _rope(file: GgufFile, head_dim: int) -> dict[str, Any]:
 
 def _factors(file: GgufFile, name: str, turned: int) -> list[float] | None:
     """Return what the angles are divided by, one for each pair of dimensions; None where the file does not say."""
-    for each in file.tensors:
-        if each.name == f"rope_{name}.weight":
-            if each.kind.name != "F32" or each.shape != (turned // 2,):
-                raise UnsupportedModel(f"{file.path}: {each.name} is {each.kind.name} of shape {each.shape}")
-            factors: list[float] = np.fromfile(each.path, np.float32, each.values, offset=each.start).tolist()
+    for tensor in file.tensors:
+        if tensor.name == f"rope_{name}.weight":
+            if tensor.kind.name != "F32" or tensor.shape != (turned // 2,):
+                raise UnsupportedModel(f"{file.path}: {tensor.name} is {tensor.kind.name} of shape {tensor.shape}")
+            factors: list[float] = np.fromfile(tensor.path, np.float32, tensor.values, offset=tensor.start).tolist()
             return factors
     return None

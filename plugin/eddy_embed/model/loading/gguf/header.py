@@ -204,10 +204,10 @@ class GgufFile:
         metadata, tensors = _header(parts[0])
         if not isinstance(metadata.get("general.architecture"), str):
             raise ModelNotFound(f"{parts[0]} is damaged (no general.architecture); fetch it again")
-        told = metadata.get("split.count", 1)
-        if told not in (0, len(parts)):
+        count = metadata.get("split.count", 1)
+        if count not in (0, len(parts)):
             raise ModelNotFound(
-                f"{path} is one of {told} parts by its metadata; name them NAME-00001-of-{told:05}.gguf and so on"
+                f"{path} is one of {count} parts by its metadata; name them NAME-00001-of-{count:05}.gguf and so on"
             )
         for part in parts[1:]:
             tensors += _header(part)[1]
@@ -216,7 +216,7 @@ class GgufFile:
     @property
     def bytes(self) -> int:
         """Size on disk, of all parts."""
-        return sum(part.stat().st_size for part in {self.path, *(each.path for each in self.tensors)})
+        return sum(part.stat().st_size for part in {self.path, *(tensor.path for tensor in self.tensors)})
 
     def arrays(self, *keys: str) -> dict[str, list[Any]]:
         """Return arrays of the metadata that are too long to be kept, those that are there."""
@@ -227,7 +227,8 @@ class GgufFile:
     @property
     def memory(self) -> int:
         """Bytes of all weights when the file is open in bfloat16."""
-        linear = sum(each.values for each in self.tensors if len(each.shape) > 1 and each.name.startswith("blk."))
+        matrices = (tensor for tensor in self.tensors if len(tensor.shape) > 1 and tensor.name.startswith("blk."))
+        linear = sum(matrix.values for matrix in matrices)
         return self.bytes + (2 * linear if linear <= UNPACKED else 0)
 
     @property
@@ -238,14 +239,14 @@ class GgufFile:
     @property
     def values(self) -> int:
         """Values of all tensors."""
-        return sum(each.values for each in self.tensors)
+        return sum(tensor.values for tensor in self.tensors)
 
     @property
     def quantisation(self) -> str:
         """The type that most values have, such as Q4_K."""
         kinds: Counter[str] = Counter()
-        for each in self.tensors:
-            kinds[each.kind.name] += each.values
+        for tensor in self.tensors:
+            kinds[tensor.kind.name] += tensor.values
         return kinds.most_common(1)[0][0] if kinds else "no tensors"
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -278,8 +279,8 @@ class GgufFile:
         return ""
 
     def _partial(self) -> str:
-        if found := next((each.name for each in self.tensors if _OTHER_SENSES.fullmatch(each.name)), ""):
-            return f"holds a model of images or sound too ({found}); name a file of the language model alone"
+        if name := next((tensor.name for tensor in self.tensors if _OTHER_SENSES.fullmatch(tensor.name)), ""):
+            return f"holds a model of images or sound too ({name}); name a file of the language model alone"
         return ""
 
     def _unknown(self) -> str:
@@ -364,7 +365,7 @@ class _Cursor:
         if not isinstance(alignment, int) or alignment < 8 or alignment % 8:
             raise _Damaged(f"general.alignment={alignment!r:.60}")
         base = -(-self.at // alignment) * alignment
-        return metadata, tuple(each._replace(start=base + each.start) for each in table)
+        return metadata, tuple(entry._replace(start=base + entry.start) for entry in table)
 
     def tensor(self, path: Path) -> Tensor:
         name = self.string()
@@ -399,8 +400,8 @@ class _Cursor:
         if kind == self._STRING:
             return self.string()
         if kind == self._ARRAY:
-            each, count = self.unpack("IQ")
-            return self.array(each, count, kept)
+            item_kind, count = self.unpack("IQ")
+            return self.array(item_kind, count, kept)
         if kind not in self._SCALARS:
             raise _Damaged(f"a value of type {kind}")
         return self.unpack(self._SCALARS[kind])[0]

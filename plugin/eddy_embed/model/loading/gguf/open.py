@@ -70,7 +70,7 @@ def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *
     with _WithoutMemory():
         whole = make.from_config(config, dtype=dtype, trust_remote_code=False)
     model = cast("nn.Module", whole if head else whole.base_model)
-    linear = sum(module.weight.numel() for module in model.modules() if type(module) is nn.Linear)
+    linear = sum(module.weight.numel() for module in whole.base_model.modules() if type(module) is nn.Linear)
     filling = _Filling(file, whole, dtype, small=linear <= header.UNPACKED)
     prefix = "" if head else f"{whole.base_model_prefix}."
     for name, module in list(model.named_modules()):
@@ -84,8 +84,8 @@ class _Filling:
 
     def __init__(self, file: GgufFile, whole: Any, dtype: torch.dtype, small: bool) -> None:
         self.file, self.dtype, self.small, self.kind = file, dtype, small, type(whole).__name__
-        self.mapped = {path: MappedFile(path) for path in {each.path for each in file.tensors}}
-        self.tensors = {each.name: each for each in file.tensors}
+        self.mapped = {path: MappedFile(path) for path in {tensor.path for tensor in file.tensors}}
+        self.tensors = {tensor.name: tensor for tensor in file.tensors}
         self.tied: dict[int, TensorInfo] = {}
         self.rows: dict[str, Tensor] = {}
         self.used: set[str] = {f"rope_{name}.weight" for name in ROPE_TENSORS}
@@ -101,28 +101,28 @@ class _Filling:
         if "gate_up_proj" in module._parameters:
             model.set_submodule(name, self._experts(module, layer_of(name)))
             return
-        found = {
+        tensors = {
             kind: self._tensor(f"{prefix}{name}.{kind}", parameter)
             for kind, parameter in module.named_parameters(recurse=False)
         }
         if type(module) is nn.Linear:
-            bias = None if module.bias is None else self._values(found["bias"]).to(self.dtype)
-            raw, order = self._rows(found["weight"]), self._order(found["weight"])
-            source = self.mapped[found["weight"].path]
-            linear = PackedLinear(FORMATS[found["weight"].kind.name], raw, self.dtype, bias, order, source)
+            bias = None if module.bias is None else self._values(tensors["bias"]).to(self.dtype)
+            raw, order = self._rows(tensors["weight"]), self._order(tensors["weight"])
+            source = self.mapped[tensors["weight"].path]
+            linear = PackedLinear(FORMATS[tensors["weight"].kind.name], raw, self.dtype, bias, order, source)
             if self.small:
                 module.weight = nn.Parameter(linear.weight, requires_grad=False)
                 module.register_parameter("bias", linear.bias)
             else:
                 model.set_submodule(name, linear)
         elif isinstance(module, nn.Embedding):
-            weight = found["weight"]
+            weight = tensors["weight"]
             scale = getattr(module, "embed_scale", None)
             source = self.mapped[weight.path]
             table = PackedEmbedding(FORMATS[weight.kind.name], self._rows(weight), self.dtype, scale, source)
             model.set_submodule(name, table)
         else:
-            for kind, tensor in found.items():
+            for kind, tensor in tensors.items():
                 values = self._values(tensor).view(module.get_parameter(kind).shape).to(self.dtype)
                 setattr(module, kind, nn.Parameter(values, requires_grad=False))
             for kind, buffer in [*module.named_buffers(recurse=False)]:
@@ -146,8 +146,8 @@ class _Filling:
                 bias = self._values(added).view(-1).to(self.dtype)
             joined = self.tensors.get(f"blk.{layer}.ffn_gate_up_exps.weight") if part != "down" else None
             rows = shape[0] if joined is None else 2 * wide
-            found = joined or self.tensors.get(f"{name}.weight")
-            tensor = self._checked(f"{name}.weight", found, (count, rows, shape[1]))
+            stored = joined or self.tensors.get(f"{name}.weight")
+            tensor = self._checked(f"{name}.weight", stored, (count, rows, shape[1]))
             raw, source, order = self._bytes(tensor).view(count * rows, -1), self.mapped[tensor.path], None
             if joined is not None:  # each expert's rows of one kind, and then of the other
                 order = torch.arange(count * rows).view(count, 2, wide)[:, int(part == "up")].reshape(-1)
@@ -156,15 +156,15 @@ class _Filling:
 
     def _tensor(self, name: str, parameter: Tensor) -> TensorInfo:
         """Return the file's tensor for a parameter, or that of the parameter whose weights it shares."""
-        own = self.names.get_name(name, _ENDS) or ""
-        if further := next((told for end, told in self.further.items() if name.endswith(f".{end}")), ""):
-            own = f"blk.{layer_of(name)}.{further}"
-        elif own and not own.endswith(_ENDS):  # a parameter that is no weight of a module's
-            own += ".weight"
-        tensor = self.tensors.get(own) or self.tied.get(id(parameter))
-        found = self._checked(own or name, tensor, tuple(parameter.shape))
-        self.tied[id(parameter)] = found
-        return found
+        key = self.names.get_name(name, _ENDS) or ""
+        if further := next((key for end, key in self.further.items() if name.endswith(f".{end}")), ""):
+            key = f"blk.{layer_of(name)}.{further}"
+        elif key and not key.endswith(_ENDS):  # a parameter that is no weight of a module's
+            key += ".weight"
+        tensor = self.tensors.get(key) or self.tied.get(id(parameter))
+        checked = self._checked(key or name, tensor, tuple(parameter.shape))
+        self.tied[id(parameter)] = checked
+        return checked
 
     def _checked(self, name: str, tensor: TensorInfo | None, shape: tuple[int, ...]) -> TensorInfo:
         """Return a tensor that has a shape."""
@@ -184,7 +184,7 @@ class _Filling:
         return self.mapped[tensor.path].tensor(tensor.start, tensor.size)
 
     def _order(self, tensor: TensorInfo) -> Tensor | None:
-        """Row in the file of each of a matrix's rows, where llama.cpp has others: queries and keys, turned in pairs."""
+        """Return where a matrix's rows are in the file, where llama.cpp turned them in pairs: queries and keys."""
         heads = self.heads.get(tensor.name.split(".")[-2])
         if heads is None:
             return None

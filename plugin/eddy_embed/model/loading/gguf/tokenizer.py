@@ -117,7 +117,7 @@ def _byte_level(tokens: list[str], listed: list[str], split: str) -> Tokenizer:
 
 
 def _sentencepiece(tokens: list[str], listed: list[float], unknown: str | None, prefixed: bool) -> Tokenizer:
-    """BPE that joins the neighbours whose joint piece scores highest, with bytes for what the vocabulary lacks."""
+    """Return BPE that joins the neighbours whose joint piece scores highest, with bytes for what is missing."""
     numbers = {token: number for number, token in enumerate(tokens)}
     scores = dict(zip(tokens, listed, strict=False))
     pairs = [
@@ -138,7 +138,7 @@ def _sentencepiece(tokens: list[str], listed: list[float], unknown: str | None, 
 
 
 def _of_characters(tokens: list[str], listed: list[str], unknown: str | None) -> Tokenizer:
-    """BPE over characters, with bytes for what the vocabulary lacks; no merge crosses the ends of lines."""
+    """Return BPE over characters, with bytes for what is missing; no merge crosses the ends of lines."""
     numbers = {token: number for number, token in enumerate(tokens)}
     # A merge may hold line breaks, but no space: those are replaced.
     merges: Any = [tuple(merge.split(" ", 1)) for merge in listed]
