@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import families
 from tests.comparison import METHODS, TEXTS, embedder, loaded
-from tests.selection import each_once
+from tests.selection import each_once, mostly_slow, turns
 
 from eddy_embed import Embedder, methods
 from eddy_embed.errors import NotFinite
@@ -42,6 +43,7 @@ EVERY = [
 FEW = ["htp:range=1-4,exit=4,pool=all", "kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout", "reba:pool=mean"]
 """So do these."""
 CELLS = each_once(families.FAMILIES, EVERY)
+FAULTS = mostly_slow(product(families.FAMILIES, EVERY), turns(families.FAMILIES, FEW))
 POOL = [
     *TEXTS,
     "One. Two. Three. Four.",
@@ -121,7 +123,7 @@ def test_the_model_is_left_as_it_was(family: str, method: str) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(("family", "method"), CELLS)
+@pytest.mark.parametrize(("family", "method"), FAULTS)
 def test_the_model_is_left_as_it_was_by_a_pass_that_fails(family: str, method: str) -> None:
     model, tokenizer = copied(family)
     with unchanged(model):
@@ -139,7 +141,7 @@ def test_the_model_is_left_as_it_was_by_a_pass_that_fails(family: str, method: s
         assert np.array_equal(e.encode_document(TEXTS[0]), good)
 
 
-@pytest.mark.parametrize(("family", "method"), CELLS)
+@pytest.mark.parametrize(("family", "method"), FAULTS)
 def test_weights_that_give_nan_are_an_error_that_names_the_text(family: str, method: str) -> None:
     model, tokenizer = copied(family)
     e = Embedder(model, tokenizer=tokenizer, method=method)
@@ -168,7 +170,7 @@ class Recorder:
             self.calls += 1
 
 
-@pytest.mark.parametrize(("family", "method"), CELLS)
+@pytest.mark.parametrize(("family", "method"), FAULTS)
 def test_hooks_of_others_stay_and_do_not_fire(family: str, method: str) -> None:
     model, tokenizer = copied(family)
     plain = Embedder(model, tokenizer=tokenizer, method=method).encode_document(TEXTS)

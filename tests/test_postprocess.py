@@ -265,32 +265,6 @@ def test_a_calibrated_method_has_the_same_fingerprint_in_every_process(tmp_path)
     assert own.fingerprint == child.stdout.strip() and not list(tmp_path.rglob("*.npz"))
 
 
-@pytest.mark.parametrize("method", ["plain:exit=3+sif+firstlastavg", "plain:exit=3+sif", "echo:exit=3+firstlastavg"])
-def test_standardising_is_that_of_loops(method: str) -> None:
-    """Each layer of two by itself: unit, minus the mean, over the deviation, unit; then averaged."""
-    model, tokenizer = families.build("llama")
-    e = Embedder(model, tokenizer=tokenizer, method=f"{method}+standardise")
-    e.fit(TEXTS, ["Where are the maps?", "Who counts the keys?"] * 20)
-    one = method.replace("+firstlastavg", "")
-    layers = [embedder(one.replace("exit=3", "exit=0")), embedder(one)] if "first" in method else [embedder(one)]
-    total: Any = 0
-    for layer in layers:
-        vectors = layer.encode_document(TEXTS).astype(float)
-        scaled = (vectors - vectors.mean(0)) / vectors.std(0)
-        total = total + scaled / np.linalg.norm(scaled, axis=1, keepdims=True)
-    expected = total / np.linalg.norm(total, axis=1, keepdims=True)
-    assert np.abs(e.encode_document(TEXTS) - expected).max() < 1e-4
-    assert e.dimension == families.HIDDEN and e.with_post(None).dimension == families.HIDDEN
-
-
-def test_the_first_and_last_layer_are_averaged_with_length_1() -> None:
-    both = embedder("plain:exit=3+firstlastavg").encode_document(TEXTS)
-    total = embedder("plain:exit=0").encode_document(TEXTS) + embedder("plain:exit=3").encode_document(TEXTS)
-    assert np.abs(both - total / np.linalg.norm(total, axis=1, keepdims=True)).max() < 1e-5
-    with pytest.raises(InvalidParameter, match="choose a later exit"):
-        embedder("plain:exit=0+firstlastavg")
-
-
 def test_a_dimension_that_does_not_vary_is_not_blown_up() -> None:
     x = cone(40)
     x[:, 3] = 7.0

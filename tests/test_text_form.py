@@ -297,6 +297,7 @@ def test_parts_without_a_readout_are_joined_to_plain(text: str) -> None:
         ("htp:range=3-5,exit=2,pool=all", 6, "they would have no effect"),
         ("tp:exit=0", 6, "choose a later exit or an earlier range"),
         ("plain:exit=0+last2avg", 6, "mean of 2 layers needs 1 below the exit, which is layer 0"),
+        ("plain:exit=0+firstlastavg", 6, "choose a later exit"),
         ("prompteol+readout:placeholders=true", 6, "no placeholders to be averaged"),
     ],
 )
