@@ -18,8 +18,6 @@ _PRELOADED = [
     "chromadb",
     "spacy",
     "tantivy",
-    "llama_index.core",
-    "langchain_core.vectorstores",
     "chroma_eddy",
     "chroma_eddy.index",
     "eddy_demo.cli.commands",

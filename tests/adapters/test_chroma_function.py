@@ -12,7 +12,6 @@ import pytest
 from chromadb.api.types import EmbeddingFunction
 from chromadb.utils.embedding_functions import DefaultEmbeddingFunction, known_embedding_functions
 from tests.adapters.samples import TEXTS, TINY
-from tests.processes import run_code
 
 from chroma_eddy import EddyEmbeddingFunction, embedding_function, open_collection
 from eddy_embed import Embedder
@@ -87,23 +86,6 @@ def test_cosine_also_without_our_help(client, eddy):
     assert collection.configuration_json["hnsw"]["space"] == "cosine"
 
 
-CHILD = """
-import sys
-import chromadb, chroma_eddy
-collection = chromadb.PersistentClient(sys.argv[1]).get_collection("facts")
-print(collection.query(query_texts=["Why does bread rise?"], n_results=3)["distances"][0])
-"""
-
-
-def test_another_process_reopens_it_by_what_is_stored(client, eddy, tmp_path):
-    collection = open_collection(client, "facts", eddy)
-    collection.add(ids=["0", "1", "2"], documents=TEXTS)
-    expected = collection.query(query_texts=["Why does bread rise?"], n_results=3)["distances"][0]
-    child = run_code(CHILD, tmp_path)
-    assert child.returncode == 0, child.stderr
-    assert close(json.loads(child.stdout), expected)
-
-
 def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
     made = EddyEmbeddingFunction(model_name="eddy-tiny", method="plain:exit=2", max_length=59)
     open_collection(client, "facts", made).add(ids=["0"], documents=TEXTS[:1])
@@ -128,10 +110,9 @@ def test_the_model_is_loaded_once_for_all_rebuilds(client, monkeypatch):
     assert not embedding_function._loaded_embedders
 
 
-@pytest.mark.parametrize("change", [{"method": "plain:exit=2"}, {"query_instruction": None}, {"max_length": 64}])
-def test_another_configuration_is_refused(client, eddy, change):
+def test_another_configuration_is_refused(client, eddy):
     open_collection(client, "facts", eddy).add(ids=["0"], documents=TEXTS[:1])
-    other = EddyEmbeddingFunction(**{**SETTINGS, **change})
+    other = EddyEmbeddingFunction(**{**SETTINGS, "query_instruction": None})
     client.get_collection("facts", embedding_function=other)  # which Chroma takes without a word
     with pytest.raises(FingerprintMismatch, match=r"(?s)'facts'.*cannot be compared"):
         open_collection(client, "facts", other)
@@ -200,12 +181,10 @@ def test_a_live_model_must_be_given_again(client, live):
 def test_collections_of_the_wrong_kind_are_named(client, eddy):
     good = {"client": client, "name": "wrong-arguments", "function": eddy}
     for name in (*good, "configuration", "metadata"):
-        for value in (b"x", 3, object()):
-            with pytest.raises(InvalidParameter, match=name):
-                open_collection(**{**good, name: value})
+        with pytest.raises(InvalidParameter, match=name):
+            open_collection(**{**good, name: 3})
     with pytest.raises(InvalidParameter, match=r"name='p2' .* 3 to 512 characters"):
         open_collection(**{**good, "name": "p2"})
     assert repr(eddy) == "EddyEmbeddingFunction('eddy-tiny', method='htp:exit=2')"
-    for config in (None, 3, "x"):
-        with pytest.raises(InvalidParameter, match="config"):
-            EddyEmbeddingFunction.build_from_config(config)
+    with pytest.raises(InvalidParameter, match="config"):
+        EddyEmbeddingFunction.build_from_config(None)

@@ -18,7 +18,7 @@ from tests.adapters.samples import TEXTS
 
 from chroma_eddy import EddyEmbeddingFunction
 from eddy_embed import Embedder, methods
-from eddy_embed.errors import EddyError, InvalidParameter, InvalidText, ModelNotFound, UnknownMethod
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
@@ -136,23 +136,16 @@ def test_names_that_users_of_other_embeddings_have(kind: Any, theirs: dict, ours
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "says"),
+    ("arguments", "says"),
     [
-        ({"querry_instruction": "x"}, InvalidParameter, "did you mean query_instruction"),
-        ({"method": "htpp"}, UnknownMethod, "htp"),
-        ({"model": "other"}, InvalidParameter, "differ; give one of them"),
-        ({"model_name": "/nowhere"}, ModelNotFound, "nowhere"),
-        ({"model_name": None}, InvalidParameter, "model_name"),
-        ({"max_length": 0}, InvalidParameter, "max_length=0"),
-        ({"overflow": "cut"}, InvalidParameter, "overflow='cut'"),
-        ({"device": "nowhere"}, InvalidParameter, "device"),
-        ({"query_instruction": "\ud800"}, InvalidText, "query_instruction"),
+        ({"querry_instruction": "x"}, "did you mean query_instruction"),
+        ({"model": "other"}, "differ; give one of them"),
+        ({"model_name": None}, "model_name"),
+        ({"max_length": 0}, "max_length=0"),
     ],
 )
-def test_what_is_wrong_is_refused_at_construction(
-    kind: Any, arguments: dict, error: type[EddyError], says: str
-) -> None:
-    with pytest.raises(error, match=says):
+def test_what_is_wrong_is_refused_at_construction(kind: Any, arguments: dict, says: str) -> None:
+    with pytest.raises(InvalidParameter, match=says):
         kind(**{**USUAL, **arguments})
 
 
@@ -203,12 +196,12 @@ def test_a_live_model_is_shared_and_does_not_travel(kind: Any, live: tuple[Any, 
             EddyEmbedding.from_dict(made.to_dict())
 
 
-def test_a_file_that_was_fitted_again_under_its_name_is_read_again(kind: Any, tmp_path: Path) -> None:
+def test_a_file_that_was_fitted_again_under_its_name_is_read_again(tmp_path: Path) -> None:
     method, path = "plain:exit=0+whiten:dims=8", tmp_path / "whiten.npz"
     found, engine = [], Embedder("eddy-tiny", method=method)
     for texts in (TEXTS * 3, [text.upper() for text in TEXTS]):
         engine.fit(texts).save(path)
-        made = kind(model_name="eddy-tiny", method=method, fitted=path)
+        made = EddyEmbedding(model_name="eddy-tiny", method=method, fitted=path)
         assert made.fingerprint == engine.fingerprint and len(query(made)) == 8
         assert close(documents(made), engine.encode_document(TEXTS))
         found.append(made.fingerprint)

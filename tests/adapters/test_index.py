@@ -247,9 +247,6 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(shelf
     ("change", "field"),
     [
         ({"method": "plain:exit=-3"}, "method.readout.exit"),
-        ({"normalize": False}, "normalize"),
-        ({"text_instruction": "A note:"}, "text_instruction"),
-        ({"language": "de"}, "segmenter"),
         ({"model": "changed"}, "weights"),
     ],
 )

@@ -156,11 +156,6 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index):
         index.query(ASKED, hybrid=True, unit="document")
 
 
-def test_a_question_whose_words_nobody_uses_is_answered_by_meaning_alone(index):
-    hits = index.query("zeppelin xylophone", 6)
-    assert [hit.id for hit in hits] == [hit.id for hit in index.query("zeppelin xylophone", 6, hybrid=False)]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -224,16 +219,12 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
     "condition",
     [
         {"where": "n=1"},
-        {"where": [1]},
         {"where": {"n": float("nan")}},
-        {"where": {"n": {"$gt": float("inf")}}},
-        {"where": {"$x": 1}},
         {"where": {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}},
         {"where": {"n": {"$foo": 1}}},
         {"where": {"n": {"$eq": [1]}}},
         {"where": {"n": None}},
         {"where": {"a": 1, "b": 2}},
-        {"where_document": {"$regex": "[a"}},
         {"where_document": {"$and": [{"$contains": "a"}, {"$not_regex": "(?<a"}]}},
         {"where_document": {"$contains": 3}},
         {"where_document": "ferry"},

@@ -84,10 +84,14 @@ def check_all_is_there(place: Path, embedder: Embedder, expected: dict[str, Any]
 
 
 @pytest.mark.parametrize(
-    ("name", "harm"),
-    [("length.bin", cut), ("data_level0.bin", cut), ("index_metadata.pickle", Path.unlink), ("x", remove_folder)],
+    ("name", "harm", "killed"),
+    [
+        ("length.bin", cut, False),
+        ("data_level0.bin", cut, True),
+        ("index_metadata.pickle", Path.unlink, False),
+        ("x", remove_folder, True),
+    ],
 )
-@pytest.mark.parametrize("killed", [False, True])
 def test_files_that_are_not_those_that_were_recorded_are_made_anew(name, harm, killed, place, whole, embedder, caplog):
     """Also of a writer that was killed, which has taken the record away."""
     for path in saved_files(place, name):

@@ -93,9 +93,7 @@ def test_a_bad_row_is_named_or_told_in_a_column(eddy_embed_class):
 @pytest.mark.parametrize(
     ("given", "error", "said"),
     [
-        ({"methd": "htp"}, InvalidParameter, "did you mean method"),
         ({"parts": "passages"}, InvalidParameter, "parts="),
-        ({"passage_size": 0}, InvalidParameter, "passage_size=0"),
         ({"errors": "drop"}, InvalidParameter, "raise, column"),
         ({"text_column": "body"}, InvalidParameter, "no column 'body'"),
         ({"text_column": "shelf"}, InvalidText, "not a string: 0"),

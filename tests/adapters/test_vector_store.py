@@ -159,12 +159,11 @@ def test_modes_are_those_of_the_index(full):
         assert [(hit.node.node_id, hit.score) for hit in found] == [(hit.id, hit.cosine) for hit in chosen]
 
 
-@pytest.mark.parametrize("mode", list(FUSION_MODES))
-async def test_fusion_of_retrievers(full, mode):
+async def test_fusion_of_retrievers(full):
     index, few = index_of(full), MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)])
     kinds = [{"filters": few}, {"vector_store_query_mode": "hybrid"}]
     retrievers = [index.as_retriever(similarity_top_k=4, **kind) for kind in kinds]
-    options = {"llm": MockLLM(), "num_queries": 1, "mode": mode, "similarity_top_k": 6}
+    options = {"llm": MockLLM(), "num_queries": 1, "mode": FUSION_MODES.RECIPROCAL_RANK, "similarity_top_k": 6}
     fused = QueryFusionRetriever(retrievers, **options, use_async=False)
     found = [hit.node.node_id for hit in fused.retrieve(ASKED)]
     of_each = {hit.node.node_id for retriever in retrievers for hit in retriever.retrieve(ASKED)}
@@ -258,9 +257,6 @@ def test_filters_that_chroma_cannot_have_are_refused_by_name(full, filter_, said
         ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
         ({}, {"include": ["x"]}, "no parameter 'include'"),
         ({}, {"where": "n=1"}, "where='n=1'"),
-        ({}, {"where": ["n"]}, r"where=\['n'\]"),
-        ({}, {"where": {"$x": 1}}, r"where=\{'\$x': 1\}"),
-        ({}, {"where_document": "ferry"}, "where_document='ferry'"),
         ({"query_str": None}, {}, "neither query_str"),
         ({"query_embedding": [0.0] * 256}, {}, "does not say what made it"),
     ],
@@ -296,13 +292,9 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
     for change, said in (
         ({"embedding": None}, "no embedding"),
         ({"metadata": {**own, "a": {"b": 1}}}, "'a' is"),
-        ({"metadata": {**own, "a": []}}, "'a' is"),
         ({"metadata": {**own, "a": [1, "b"]}}, "'a' is"),
-        ({"metadata": {**own, "a": float("nan")}}, "'a' is nan"),
-        ({"metadata": {**own, "a": 2**63}}, "'a' is 9223372036854775808"),
         ({"metadata": {**own, "chroma:document": 1}}, "may not have the name"),
         ({"metadata": {**own, "$x": 1}}, r"may not have the name '\$x'"),
-        ({"metadata": {**own, "#1": 1}}, "may not have the name '#1'"),
         ({"embedding": [float("nan")] * 3, "metadata": own}, r"shape \(3,\)"),
     ):
         with pytest.raises(InvalidParameter, match=said):

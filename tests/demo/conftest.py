@@ -34,6 +34,8 @@ Steam keeps the crust soft until the loaf has risen.
 """
 CLOCK = """<html><head><title>The tower clock</title></head><body><h1>The tower clock</h1>
 <p>A pendulum swings once in two seconds.</p><p>The weights are wound up by hand every Monday.</p></body></html>"""
+FAST = ("--method", "plain:exit=0")
+"""Options of `ingest` where the method does not matter: without them, documents are read twice."""
 DOCUMENTS = {"tides.md": TIDES, "bread.txt": BREAD, "clock.html": CLOCK}
 
 

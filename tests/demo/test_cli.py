@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 from tests.adapters.indexes import rows as index_rows
-from tests.demo.conftest import opened
+from tests.demo.conftest import FAST, opened
 from tests.selection import slow
 
 from chroma_eddy import ALPHA
@@ -209,7 +209,7 @@ def test_broken_libraries_are_refused(tmp_path: Path, run: Run) -> None:
 
 def test_documents_cannot_drive_the_terminal(tmp_path: Path, run: Run) -> None:
     (tmp_path / "evil.txt").write_text("Red \x1b[31mtext\x07 and \x9b2J more.\r\nNext line.", encoding="utf-8")
-    assert run("ingest", tmp_path / "evil.txt", "--library", tmp_path / "lib").code == 0
+    assert run("ingest", tmp_path / "evil.txt", "--library", tmp_path / "lib", *FAST).code == 0
     page = run("ask", "text", "--library", tmp_path / "lib").out
     assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f]", page)
     assert "␛[31mtext␇" in page

@@ -240,9 +240,8 @@ def test_a_killed_reading_goes_on(
     assert_same(rows(library), rows(tmp_path / "expected"))
 
 
-@pytest.mark.parametrize("changed", [False, True])
 def test_an_exchange_without_its_settings_is_finished(
-    changed: bool, documents: Path, tmp_path: Path, ingest: Run, monkeypatch: pytest.MonkeyPatch
+    documents: Path, tmp_path: Path, ingest: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(*_: object) -> None:
         raise OSError("the power is gone")
@@ -251,11 +250,10 @@ def test_an_exchange_without_its_settings_is_finished(
         patch.setattr(rebuild, "_write_new_settings", cut)
         assert ingest("library").code == 1
     assert state(tmp_path / "library") == (FAST, "deepen")
-    if changed:
-        (documents / "bread.txt").write_text("Rye bread needs no yeast.", encoding="utf-8")
+    (documents / "bread.txt").write_text("Rye bread needs no yeast.", encoding="utf-8")
     again = ingest("library")
     assert again.code == 0 and state(tmp_path / "library") == (BEST, "best"), again.err
-    assert ("1 document written" in again.err) == changed
+    assert "1 document written" in again.err
     assert ingest("expected", "--best").code == 0
     assert_same(rows(tmp_path / "library"), rows(tmp_path / "expected"))
 

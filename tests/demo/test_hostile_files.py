@@ -202,7 +202,7 @@ def test_bombs_end_in_their_own_process(folder: Path, monkeypatch: pytest.Monkey
     started: list[Any] = []
     start = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *given, **named: started.append(given) or start(*given, **named))
-    limits = ReadingLimits(file_bytes=2**20, characters=1000, parse_bytes=150 * 2**20)
+    limits = ReadingLimits(file_bytes=2**20, characters=1000, parse_bytes=200 * 2**20)
     reasons = rest_is_read(read_documents([folder], limits))
     assert "takes more memory than is allowed" in reasons["bomb.docx"]
     assert "nested hundreds of levels deep" in reasons["deep.html"]

@@ -10,16 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.indexes import as_earlier_version, assert_same, rows
+from tests.adapters.indexes import assert_same, rows
 from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import opened
 
 from chroma_eddy.storage import collection_pair
 from eddy_demo.library import rebuild
-from eddy_demo.library.defaults import default_method
 from eddy_demo.library.settings import (
     NEXT_SETTINGS,
-    LibrarySettings,
     original_path,
     read_settings,
     write_next_settings,
@@ -163,31 +161,6 @@ def test_without_any_vectors_only_rebuild_works(
 def test_a_blank_name_of_a_model_is_named(library: Path, run: Run, model: str) -> None:
     outcome = run("library", "rebuild", "--model", model, "--library", library)
     assert outcome.code == 1 and f"the model's name is {model!r}, blank" in " ".join(outcome.err.split())
-
-
-def test_a_library_of_an_earlier_version(library: Path, run: Run) -> None:
-    """It is made anew once; until then every other command says so."""
-    with opened(library) as index:
-        before = {document.id: document.text for document in index.documents()}
-        as_earlier_version(index)
-    stored = {"format": 2, "model": "eddy-tiny", "method": "htp:exit=2", "passage_size": 24, "late": True}
-    (library / "library.json").write_text(json.dumps({**stored, "default": "echo:exit=1+whiten"}))
-    assert read_settings(library) == LibrarySettings("eddy-tiny", "htp:exit=2", 24, None, "best")
-    for command in (
-        ("ask", "When do boats leave?"),
-        ("library", "list"),
-        ("library", "check"),
-        ("library", "remove", "x"),
-    ):
-        outcome = run(*command, "--library", library)
-        assert (outcome.code, "`eddy-demo library rebuild`" in " ".join(outcome.err.split())) == (1, True), outcome.err
-    outcome = run("library", "rebuild", "--library", library)
-    assert outcome.code == 0, outcome.err
-    assert read_settings(library).method == default_method("eddy-tiny")
-    with opened(library) as index:
-        assert {document.id: document.text for document in index.documents()} == before
-    assert run("ask", "When do boats leave?", "--library", library).code == 0
-    assert "no damage in 3 documents" in run("library", "check", "--library", library).err
 
 
 def test_a_port_that_is_taken(library: Path, run: Run) -> None:

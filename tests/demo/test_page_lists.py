@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.demo.conftest import FAST
 
 from eddy_demo.library.index import open_stored
 from eddy_demo.readers.page_lists import page_lists
@@ -49,7 +50,7 @@ def test_other_lists_are_none(text: str) -> None:
 def test_they_stay_in_the_text_and_no_passage_has_them(tmp_path: Path, run: Callable[..., Any]) -> None:
     text = f"# The sea\n\n{LEADERS}\n\n{TIDES * 30}\n\n{NAMES}\n\n{TIDES}"
     (tmp_path / "sea.txt").write_text(text, encoding="utf-8")
-    made = run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib", "--passage-size", 40)
+    made = run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib", "--passage-size", 40, *FAST)
     assert made.code == 0 and "lists of page numbers (2, as of contents) stay in the text" in made.err
     found = json.loads(run("ask", "anchor boats nets", "-l", tmp_path / "lib", "-k", 100, "--json").out)
     assert all(text[each["start"] : each["end"]] == each["text"] for each in found)
@@ -63,5 +64,5 @@ def test_they_stay_in_the_text_and_no_passage_has_them(tmp_path: Path, run: Call
 
 def test_a_text_that_is_a_list_is_read(tmp_path: Path, run: Callable[..., Any]) -> None:
     (tmp_path / "index.txt").write_text(NAMES, encoding="utf-8")
-    assert run("ingest", tmp_path / "index.txt", "-l", tmp_path / "lib").code == 0
+    assert run("ingest", tmp_path / "index.txt", "-l", tmp_path / "lib", *FAST).code == 0
     assert len(json.loads(run("ask", "anchor", "-l", tmp_path / "lib", "--json").out)) == 1

@@ -17,6 +17,7 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
+from tests.demo.conftest import FAST
 
 from chroma_eddy import Document, Highlight
 from eddy_demo.ask import pages_cited
@@ -132,7 +133,7 @@ def test_pages_are_cited_by_their_labels(tmp_path: Path, run: Callable[..., Any]
     writer.set_page_label(0, 1, style="/r", start=4)
     writer.set_page_label(2, 2, prefix="A-", style="/D")
     writer.write(tmp_path / "tides.pdf")
-    assert run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "lib", "--passage-size", 40).code == 0
+    assert run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "lib", "--passage-size", 40, *FAST).code == 0
     question = ("ask", "When do the boats leave?", "-l", tmp_path / "lib", "-k", 100)
     found = json.loads(run(*question, "--json").out)
     cited = {answer["cited"] for answer in found}
@@ -141,7 +142,7 @@ def test_pages_are_cited_by_their_labels(tmp_path: Path, run: Callable[..., Any]
     with open_stored(tmp_path / "lib") as index:
         (document,) = index.documents()
         assert document.page_labels == ("iv", "v", "A-1")
-    run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "whole", "--passage-size", 400)
+    run("ingest", tmp_path / "tides.pdf", "-l", tmp_path / "whole", "--passage-size", 400, *FAST)
     (answer,) = json.loads(run("ask", "a matter of experience", "-l", tmp_path / "whole", "--json").out)
     assert (answer["page"], answer["last_page"], answer["cited"]) == (1, 3, "p. v")
 
@@ -165,7 +166,9 @@ def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
     """Every passage is a slice of the text, with the pages where it begins and ends; the page shown says so."""
     (tmp_path / "tides.pdf").write_bytes(BOOK)
     (tmp_path / "note.txt").write_text("A note without pages.", encoding="utf-8")
-    made = run("ingest", tmp_path / "tides.pdf", tmp_path / "note.txt", "-l", tmp_path / "lib", "--passage-size", 40)
+    made = run(
+        "ingest", tmp_path / "tides.pdf", tmp_path / "note.txt", "-l", tmp_path / "lib", "--passage-size", 40, *FAST
+    )
     assert made.code == 0, made.err
     assert "tides.pdf: left out 5 running headers and footers: page" in made.err
     question = ("ask", "When do the boats leave?", "-l", tmp_path / "lib", "-k", 100)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.adapters.indexes import assert_same, rows
 from tests.demo.conftest import BREAD, CLOCK, DOCUMENTS, TIDES, opened, recommend
-from tests.demo.site import PATIENCE, Site, hold_rebuild, serving, wait
-from tests.processes import context
+from tests.demo.site import Site, hold_rebuild, serving, wait
 
 from chroma_eddy.write import writer
 from eddy_demo.library import rebuild
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import next_settings, read_state, rebuild_library
 from eddy_demo.library.settings import NEXT_SETTINGS, read_settings
-from eddy_demo.web.uploads.stored_uploads import StoredUploads
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.recommended import Recommendation
@@ -125,33 +121,6 @@ def test_the_next_server_goes_on(
         go()
         wait(lambda: plan(library) == "best")
     assert_same(held_rows(library), expected("tides.md", "bread.txt"))
-
-
-def test_a_killed_server_goes_on(tmp_path: Path, expected: Callable[..., dict[str, Any]]) -> None:
-    library, (ours, theirs) = tmp_path / "library", context().Pipe()
-    child = context().Process(target=reading, args=(library, theirs), daemon=True)
-    child.start()
-    assert ours.poll(PATIENCE) and ours.recv() == "one"
-    child.kill()
-    child.join()
-    assert plan(library) == "deepen" and read_state(library).progress.written > 0
-    with StoredUploads(library).lock(), serving(library, method=None):
-        wait(lambda: plan(library) == "best")
-    assert_same(held_rows(library), expected(*DOCUMENTS))
-
-
-def reading(library: Path, told: Connection) -> None:
-    """A server that is in the midst of reading closely until it is killed."""
-    patch = pytest.MonkeyPatch()
-    recommend(patch, Recommendation(BEST), FAST)
-    patch.setattr(writer, "GROUP_DOCUMENTS", 1)
-    hold_rebuild(patch, after=1)
-    with StoredUploads(library).lock(), serving(library, method=None) as site:
-        for name, text in DOCUMENTS.items():
-            site.upload(name, text)
-        wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
-        told.send("one")
-        threading.Event().wait()
 
 
 def test_what_another_process_reads_is_followed(

@@ -22,6 +22,7 @@ def test_judged_passages_follow_the_first_answer(site: Site) -> None:
     names = [name for name, _ in events]
     again = names.index("again")
     assert names[:6] == ["answer", *["hit"] * 5]
+    assert site.ask(QUESTION, k=5)[-1][1]["judged"] is None
     assert set(names[6:again]) == {"judging"}
     assert names[again:] == ["again", "answer", *["hit"] * 5, "done"]
     progress = [data for name, data in events if name == "judging"]
@@ -29,10 +30,6 @@ def test_judged_passages_follow_the_first_answer(site: Site) -> None:
     assert events[-1][1]["judged"] > 0 and events[-1][1]["passages"] == 5
     expected = site.state.reader.read(lambda index: index and index.query(QUESTION, 20, rerank=True))
     assert [data["start"] for name, data in events[again:] if name == "hit"] == [hit.start for hit in expected[:5]]
-
-
-def test_without_it_nothing_is_judged(site: Site) -> None:
-    assert site.ask(QUESTION)[-1][1]["judged"] is None
 
 
 def test_a_reader_who_leaves_stops_the_model(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -103,7 +103,8 @@ REFUSED: tuple[dict[str, str], ...] = (
 def test_other_pages_change_nothing(site: Site, headers: dict[str, str]) -> None:
     key = site.documents()[0]["id"]
     client = httpx.Client(base_url=site.url, headers=own(site) | headers)
-    assert client.delete(f"/api/documents/{key}").status_code == 403
+    for path in (f"/api/documents/{key}", "/api/folders?path=/"):
+        assert client.delete(path).status_code == 403
     assert client.post("/api/uploads?name=a.txt", content=b"text").status_code == 403
     for path in ("/api/handbook", "/api/rebuild", "/api/jobs/clear", "/api/folders?path=/"):
         assert client.post(path).status_code == 403
