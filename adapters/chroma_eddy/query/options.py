@@ -59,8 +59,8 @@ class Query:
         """Refuse options out of range and combinations that do not exist."""
         check_count("k", self.k)
         check_conditions(self.where, self.where_document)
-        check_count("prefilter", self.prefilter, optional=True)
-        check_count("fetch_k", self.fetch_k, optional=True)
+        check_count("prefilter", self.prefilter)
+        check_count("fetch_k", self.fetch_k)
         if self.unit not in get_args(Unit):
             raise InvalidParameter(f"unit={self.unit!r:.80} is unknown; choose one of {', '.join(get_args(Unit))}")
         if not 0 <= self.lambda_mult <= 1:
@@ -80,7 +80,7 @@ class Query:
             raise InvalidParameter(f"words are searched in a passage, not in a {self.unit}; leave unit out")
 
     def _check_rerank(self) -> None:
-        check_count("rerank_from", self.rerank_from, optional=True)
+        check_count("rerank_from", self.rerank_from)
         check_seconds("rerank_seconds", self.rerank_seconds)
         if self.rerank is None and (self.rerank_from, self.rerank_seconds, self.progress) != (None, None, None):
             raise InvalidParameter("rerank_from=, rerank_seconds= and progress= belong to rerank=True; leave them out")
