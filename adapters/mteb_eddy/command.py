@@ -71,7 +71,8 @@ def run(
         settings["instructions"] = mteb_eddy.instructions(instructions)
     cache, strategy = mteb.ResultCache(output), "always" if fresh else "only-missing"
     quiet = cast("EncodeKwargs", {"show_progress_bar": False})
-    for text in method or [None]:
+    texts: list[str | None] = list(method) if method else [None]
+    for text in texts:
         with closing(EddyEncoder(model, method=text, **settings)) as encoder:
             for name, task in known.items():
                 result = mteb.evaluate(

@@ -131,7 +131,7 @@ class EddyEncoder(AbsEncoder):
                 "fingerprint": self.key,
             },
         }
-        return ModelMeta.create_empty(overwrites=about)
+        return ModelMeta.create_empty(overwrites=about)  # type: ignore[no-any-return]
 
 
 def public_name(model: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -75,12 +75,12 @@ def serve(
         )
         names = name or [model.rstrip("/\\").replace("\\", "/").rpartition("/")[2] or model]
         hosts = [*(LOOPBACK if loopback or allow_host else ()), *(allow_host or ())]
-        access = {"keys": api_key or (), "hosts": hosts, "allowed_origins": allowed_origin or ()}
+        access: dict[str, Any] = {"keys": api_key or (), "hosts": hosts, "allowed_origins": allowed_origin or ()}
         app = create_app(embedders, names, reranker=reranker, **access)
         address, number = listener.getsockname()[:2]
         url = f"http://[{address}]:{number}/v1" if ":" in address else f"http://{address}:{number}/v1"
         typer.echo(f"{names[0]} with {', '.join(embedders)} at {url} (Ctrl-C ends it)", err=True)
-        limits = {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": GRACEFUL_SECONDS}
+        limits: dict[str, Any] = {"limit_concurrency": CONNECTIONS, "timeout_graceful_shutdown": GRACEFUL_SECONDS}
         server = uvicorn.Server(uvicorn.Config(app, http="h11", ws="none", log_level="warning", **limits))
         for signal_number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(signal_number, lambda *_: None)  # uvicorn raises it once more when everything is answered

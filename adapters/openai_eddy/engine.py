@@ -126,7 +126,7 @@ def open_models(
             raise errors.InvalidParameter(f"{model} has a pooling of its own: start a server for each method")
         live, options = (opened.model, opened.tokenizer), {k: v for k, v in options.items() if k not in LOADING}
         if rerank:
-            sizes = {"max_length": settings.max_length, "batch_tokens": settings.batch_tokens}
+            sizes: dict[str, Any] = {"max_length": settings.max_length, "batch_tokens": settings.batch_tokens}
             reranker = Reranker(opened.model, tokenizer=opened.tokenizer, **sizes)
     each = {text: EmbedderSettings(model_name=model, method=text, **options) for text in method_texts}
     return {text: open_embedder(settings, live) for text, settings in each.items()}, reranker

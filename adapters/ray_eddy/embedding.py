@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from functools import partial
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -54,8 +55,7 @@ class EddyEmbed:
         from eddy_embed import Embedder
 
         self.embedder = Embedder(model_name, **settings)
-        options: Any = {"passage_size": passage_size, "late": late, "parts": parts}
-        self._encode = lambda texts: self.embedder.encode_long(texts, **options)
+        self._encode: Any = partial(self.embedder.encode_long, passage_size=passage_size, late=late, parts=parts)
         self._encode([])  # refuses what is wrong among them
         self._parts, self._text, self._raises = parts, text_column, errors == "raise"
         self._types = {text_column: pa.string(), **_TYPES, "vector": pa.list_(pa.float32(), self.embedder.dimension)}

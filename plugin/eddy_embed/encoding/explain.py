@@ -148,7 +148,7 @@ def explain(pipeline: Encoder, plan: TextPlan, method: Method, role: TextRole) -
         sequence_tokens=sum(window.length + repeated_tokens(window, repetition) for window in plan.windows),
         windows=plan.window_count,
         truncated=plan.truncated,
-        pooling=readout.pool,
+        pooling=str(readout.pool),
         exit_layer=top,
         averaged=list((method.average or LayerMean(1)).layers(top)),
         layers=host.layers,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
@@ -16,6 +16,7 @@ from eddy_embed.parts.copy_edges import CopyEdges
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.postprocess import Post
 from eddy_embed.parts.readout import EmbedFilter, LayerMean, Readout, TokenWeights
+from eddy_embed.utils.settings import part_settings
 
 _NAME = re.compile(r"[A-Za-z_][\w-]*")
 _BARE = re.compile(r"[^\s,+:=\"]+")
@@ -156,10 +157,7 @@ class Method:
     def settings(self) -> dict[str, Any]:
         """Everything that decides a vector, as plain values: no registered names, but names of classes not Eddy's."""
         parts = {name: getattr(self, name) for name in _PARTS}
-        settings = {name: asdict(part) | _class_of(part) for name, part in parts.items() if part is not None}
-        if self.layout is not None:
-            del settings["layout"]["start"]  # which counts by the ids that it stands for
-        return settings
+        return {name: part_settings(part) | _class_of(part) for name, part in parts.items() if part is not None}
 
 
 _PARTS = [field.name for field in fields(Method) if field.name not in ("decides", "terms")]

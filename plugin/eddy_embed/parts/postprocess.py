@@ -21,7 +21,7 @@ from eddy_embed.utils.arrays import Doubles
 from eddy_embed.utils.atomic_files import atomic_write
 from eddy_embed.utils.checks import check_choice, check_count
 from eddy_embed.utils.moments import Floats, RunningCovariance, RunningMoments
-from eddy_embed.utils.settings import differences
+from eddy_embed.utils.settings import differences, part_settings
 
 LEAST = 1e-12
 """Smallest ratio of least to largest variance with which the shrunk covariance is meaningful in every direction."""
@@ -138,7 +138,7 @@ class Fitted:
         """Hash of the fitted values, rounded to float32, or of the general text that they follow from."""
         if self.general:
             return self.general
-        sha = hashlib.sha256(json.dumps(asdict(self.post), sort_keys=True).encode())
+        sha = hashlib.sha256(json.dumps(part_settings(self.post), sort_keys=True).encode())
         for array in (self.mean, self.matrix):
             sha.update(b"none" if array is None else array.astype("<f4").tobytes())
         if self.query_mean is not None:

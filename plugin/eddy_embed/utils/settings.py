@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
 
@@ -38,3 +39,13 @@ def differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple
 def digest(settings: dict[str, Any]) -> str:
     """Return the hash of plain values, the same in every process."""
     return hashlib.sha256(json.dumps(settings, sort_keys=True, ensure_ascii=True).encode()).hexdigest()[:32]
+
+
+_LEFT_OUT = {"specials": False, "init": "scaled", "last_layer_only": False, "power": 1.0, "first": False}
+"""Fields that count only where they differ from these values."""
+
+
+def part_settings(part: Any) -> dict[str, Any]:
+    """Return the fields of a method's part that enter its fingerprint; a start token enters by its ids, elsewhere."""
+    fields = asdict(part).items()
+    return {name: value for name, value in fields if name != "start" and _LEFT_OUT.get(name, ...) != value}

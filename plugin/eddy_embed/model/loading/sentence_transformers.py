@@ -45,7 +45,7 @@ class Head:
 
     def width(self, states: int) -> int:
         """Return the width of vectors made of states of a width."""
-        return self(np.zeros((1, states))).shape[1]
+        return int(self(np.zeros((1, states))).shape[1])
 
     @property
     def digest(self) -> str:
