@@ -143,8 +143,8 @@ BUDGET = {
     "demos/eddy_demo/readers": 3322,
     "demos": 7755,
     "tests": 32_950,
-    "docs": 3585,
-    "README.md": 125,
+    "docs": 3582,
+    "README.md": 121,
     "benchmarks": 4439,
 }
 """Most lines of a folder. The numbers only fall; a rise needs a commit of its own that says who asked for it."""
