@@ -216,7 +216,7 @@ def opened(path: Path, dtype: str = "float32") -> Any:
 def test_small_models_are_unpacked(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = opened(tiny)
     assert GgufFile.read(tiny).memory == tiny.stat().st_size
-    values = sum(module.rows * module.width for module in packed.modules() if isinstance(module, PackedLinear))
+    values = sum(module.rows * module.width for module in packed.model.modules() if isinstance(module, PackedLinear))
     monkeypatch.setattr(header, "UNPACKED", values - 1)
     assert any(isinstance(module, PackedLinear) for module in opened(tiny).modules())
     monkeypatch.setattr(header, "UNPACKED", values)
