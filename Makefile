@@ -69,7 +69,7 @@ test: $(VENV)/.dev
 # One after the other: some need both cores or measure memory. Those on real data need EDDY_EVAL_DATA, and are skipped
 # without it.
 test-all: $(VENV)/.dev
-	EDDY_ALL=1 $(BIN)/python -m pytest -m "not browser and not device" $(ARGS)
+	$(BIN)/python -m pytest -m "not browser and not device" $(ARGS)
 
 test-browser: $(VENV)/.dev
 	$(BIN)/python -m pytest -m browser tests/demo tests/adapters/test_endpoint_browser.py $(ARGS)

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,12 @@ def tolerated_at_load(mutation: Mutation) -> None:
     mutation.apply(patch)
 
 
+def outcomes(items: list[pytest.Item]) -> Iterator[tuple[pytest.Item, list[pytest.TestReport]]]:
+    """Each test with what failed of it."""
+    for item, after in zip(items, [*items[1:], items[0]], strict=True):
+        yield item, [report for report in runtestprotocol(item, log=False, nextitem=after) if report.failed]
+
+
 def caught(session: pytest.Session, name: str) -> dict[str, int]:
     """The tests that fail with a fault, and in how many cases; changes this process for good."""
     mutation = MUTATIONS[name]
@@ -59,9 +66,8 @@ def caught(session: pytest.Session, name: str) -> dict[str, int]:
     concerned = [
         item for item in session.items if "test_methods" not in item.nodeid or item.nodeid.endswith(f"-{method}]")
     ]
-    for item, after in zip(concerned, [*concerned[1:], concerned[0]], strict=True):
-        reports = runtestprotocol(item, log=False, nextitem=after)
-        found[item.nodeid.partition("[")[0].removeprefix("tests/")] += any(report.failed for report in reports)
+    for item, failed in outcomes(concerned):
+        found[item.nodeid.partition("[")[0].removeprefix("tests/")] += bool(failed)
     return {test: count for test, count in sorted(found.items()) if count}
 
 
@@ -73,8 +79,7 @@ class Mutants:
         self.lists: dict[str, dict[str, int]] = json.loads(file.read_text("utf-8")) if file.exists() else {}
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        for item, after in zip(session.items, [*session.items[1:], session.items[0]], strict=True):
-            failed = [report for report in runtestprotocol(item, log=False, nextitem=after) if report.failed]
+        for _, failed in outcomes(session.items):
             assert not failed, failed[0].longreprtext
         for name in (name for name in MUTATIONS if name not in self.lists):
             here, there = multiprocessing.Pipe(duplex=False)

@@ -130,9 +130,7 @@ def test_every_window_of_a_long_text_ends_with_the_special() -> None:
 def _causal(patch: pytest.MonkeyPatch) -> None:
     attend = hooks.attend
 
-    def mutated(
-        query: Any, key: Any, value: Any, groups: Any, traits: attention.blocked.AttentionSpec, *more: Any
-    ) -> Any:
+    def mutated(query: Any, key: Any, value: Any, groups: Any, traits: Any, *more: Any) -> Any:
         return attend(query, key, value, groups, replace(traits, causal=True), *more)
 
     patch.setattr(hooks, "attend", mutated)

@@ -17,7 +17,6 @@ from torch.utils.flop_counter import FlopCounterMode
 from eddy_embed.errors import UnsupportedModel
 from eddy_embed.model import attention
 from eddy_embed.model.attention import blocked, kernels, watcher
-from eddy_embed.model.attention import blocked as blocked_kernel
 from eddy_embed.model.attention.blocked import AttentionSpec
 from eddy_embed.model.attention.kernels import LONG, DeviceInfo, KernelChoice, by_products, choose
 from eddy_embed.parts.attention import ExtraKeyValues
@@ -134,9 +133,9 @@ def test_a_window_that_hides_nothing_needs_no_kernel_of_its_own(reroute: ExtraKe
 
 @pytest.mark.parametrize(("traits", "rows"), each_once(SHAPES, [1, 5, 64]))
 def test_blocks_of_queries_change_nothing(traits: AttentionSpec, rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked_kernel, "ROWS", rows)
+    monkeypatch.setattr(blocked, "ROWS", rows)
     query, key, value, _ = packed([37])
-    out, mass = blocked_kernel.blocked(query, key, value, traits, 1.25)
+    out, mass = blocked.blocked(query, key, value, traits, 1.25)
     for head in range(4):
         for row in range(37):
             first = 0 if traits.window is None else max(0, row - traits.window + 1)
@@ -162,7 +161,7 @@ def test_products_in_bfloat16_round_no_more_than_their_outputs(
         for number, size, mean in ((heads, 8, 4), (shared, 8, 4), (shared, 1, 0))
     )
     traits = AttentionSpec(width**-0.5, None, window)
-    exact, _ = blocked_kernel.blocked(query.double(), key.double(), value.double(), traits, 1.3)
+    exact, _ = blocked.blocked(query.double(), key.double(), value.double(), traits, 1.3)
     logits = query[0, 0].double() @ key[0, 0].double().T * traits.scale
     assert length == 1 or logits.abs().max() > 128  # from where on bfloat16 is exact to 0.5
     got = by_products(query, key, value, traits, 1.3)
@@ -175,10 +174,8 @@ def test_a_long_sequence_in_bfloat16_goes_through_products(monkeypatch: pytest.M
     monkeypatch.setattr(attention.kernels, "multiplies_bfloat16", lambda: True)
     query, key, value, offsets = packed([LONG, 20, LONG + 77])
     states = [each.bfloat16() for each in (query, key, value)]
-    groups, kernels = (
-        attention.blocked.group(offsets, None, [12]),
-        choose(LOCAL, DeviceInfo.of(states[0], states[2]), False),
-    )
+    groups = attention.blocked.group(offsets, None, [12])
+    kernels = choose(LOCAL, DeviceInfo.of(states[0], states[2]), False)
     exact = attention.kernels.attend(query, key, value, groups, LOCAL, attention.kernels.BLOCKED)
     lengths: list[int] = []
 
@@ -197,7 +194,7 @@ def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Atte
     def scored(length: int) -> int:
         query, key, value, _ = packed([length])
         with FlopCounterMode(display=False) as counted:
-            blocked_kernel.blocked(query, key, value, traits, 1.0)
+            blocked.blocked(query, key, value, traits, 1.0)
         return int(counted.get_total_flops())
 
     whole = 2 * 2 * 4 * 16 * 1024**2  # both products of 4 heads of width 16, over all pairs of tokens

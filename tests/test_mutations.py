@@ -283,14 +283,7 @@ def _one_sequence(patch: Patch) -> None:
 def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
     attend = hooks.attend
 
-    def mutated(
-        query: object,
-        key: object,
-        value: object,
-        groups: object,
-        traits: attention.blocked.AttentionSpec,
-        *more: object,
-    ) -> object:
+    def mutated(query: object, key: object, value: object, groups: object, traits: Any, *more: object) -> object:
         changed = {name: change(getattr(traits, name)) for name, change in changes.items()}
         return attend(query, key, value, groups, replace(traits, **changed), *more)
 

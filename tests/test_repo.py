@@ -122,18 +122,14 @@ def test_only_the_model_package_names_transformers() -> None:
 def lines(folder: str) -> int:
     """Lines of a file, or of the code and Markdown files of a folder, without those of a folder named apart."""
     place = ROOT / folder
-    files = (
-        [place]
-        if place.is_file()
-        else [p for p in place.rglob("*") if p.suffix in (".py", ".js", ".css", ".html", ".md")]
-    )
     apart = [ROOT / other for other in BUDGET if other.startswith(f"{folder}/")]
-    files = [file for file in files if "__pycache__" not in file.parts and not any(a in file.parents for a in apart)]
+    files = [place] if place.is_file() else [f for f in place.rglob("*") if not set(apart) & set(f.parents)]
+    files = [file for file in files if file.suffix in (".py", ".js", ".css", ".html", ".md")]
     return sum(len(file.read_text(encoding="utf-8").splitlines()) for file in files)
 
 
 BUDGET = {
-    "plugin": 15_383,
+    "plugin": 15_378,
     "adapters/chroma_eddy": 5804,
     "adapters/llama_index": 1428,
     "adapters/langchain_eddy": 1202,
@@ -142,7 +138,7 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "demos/eddy_demo/readers": 3322,
     "demos": 7755,
-    "tests": 32_950,
+    "tests": 32_947,
     "docs": 3582,
     "README.md": 121,
     "benchmarks": 4439,
@@ -193,7 +189,7 @@ def test_adapters_know_no_demo_and_no_other_framework() -> None:
 SURFACE = {
     *("embedder", "reranker", "errors", "methods", "cli.options", "encoding.build", "encoding.document"),
     *("encoding.validation", "integrations", "model.loading", "parts.layout", "parts.postprocess", "text.sentences"),
-    *("text.tokenizer", "utils.arrays", "utils.atomic_files", "utils.extras", "utils.interrupts", "utils.settings"),
+    *("utils.arrays", "utils.atomic_files", "utils.extras", "utils.interrupts", "utils.settings"),
 }
 """The modules of the plugin that adapters and demos import from, with what lies below them."""
 

@@ -30,7 +30,7 @@ class EddyReranker(RerankerOwner, BaseDocumentCompressor):
         model: A name, a path, or a `Reranker`; a loaded model with `tokenizer=`.
         top_n: Most documents that are kept.
         seconds: Judge the first documents for so long; None: all. Those that were not read keep their order, at the
-            end, without a score. Blank ones come last, with -inf.
+            end, without a score. Blank ones come last, with 0.
         **settings: The other arguments of `Reranker`.
 
     Raises:

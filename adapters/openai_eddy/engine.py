@@ -101,7 +101,7 @@ class Engine:
             scores = scores_with_blank(self.reranker, job.question, texts, show_progress=False)
             if np.isnan(scores).any():
                 raise errors.NotFinite(f"text {int(np.isnan(scores).argmax())} gave NaN as its score")
-            return np.exp(scores.astype(np.float64)).tolist()  # type: ignore[no-any-return]
+            return self.reranker.rerank_scores(scores.astype(np.float64)).tolist()  # type: ignore[no-any-return]
         embedder = self.embedders[job.method]
         encode = embedder.encode_query if job.is_query else embedder.encode_document
         # Copies: a view would keep the vectors of the whole batch until the last input of its request is done.

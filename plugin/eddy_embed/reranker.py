@@ -13,14 +13,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from eddy_embed import methods
 from eddy_embed.encoding.build import budget, host_for, open_model
 from eddy_embed.encoding.runner import run_halving
-from eddy_embed.encoding.validation import (
-    check_seconds,
-    checked_texts,
-)
+from eddy_embed.encoding.validation import check_seconds, checked_texts
 from eddy_embed.errors import InvalidParameter, InvalidText, NotFinite, TextTooLong, UnsupportedModel
 from eddy_embed.model.head import LanguageModelHead
 from eddy_embed.model.host import ModelView
@@ -306,9 +304,9 @@ class Reranker:
         return [{"corpus_id": at, "score": float(shares[at]), **more} for at, more in zip(order, shown, strict=True)]
 
     @staticmethod
-    def rerank_scores(scores: Floats) -> Floats:
+    def rerank_scores(scores: NDArray[Any]) -> NDArray[Any]:
         """Return `scores` as hits and frameworks show them: geometric means of the tokens' probabilities, 0 to 1."""
-        return np.exp(scores)
+        return np.asarray(np.exp(scores))
 
     @staticmethod
     def joined(scores: Doubles, likelihoods: Floats) -> Doubles:

@@ -280,6 +280,14 @@ async def test_a_browser_logs_in_by_an_address(guarded: httpx.AsyncClient) -> No
     assert (await guarded.get("/", headers={"host": "evil.example"})).status_code == 421
 
 
+async def test_an_empty_access_token_is_none() -> None:
+    guard = SecurityMiddleware(Response("the library"), Limits(), access_token="")
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(guard), base_url="http://localhost:9") as client:
+        assert (await client.get("/")).status_code == 200
+        assert (await client.post("/")).status_code == 403
+        assert (await client.post("/", headers={"x-eddy-token": guard.token})).status_code == 200
+
+
 async def test_a_program_sends_the_token(guarded: httpx.AsyncClient) -> None:
     headers = [("authorization", "Bearer sésame".encode()), ("x-eddy-token", "")]
     for method in ("GET", "POST", "DELETE"):

@@ -125,10 +125,7 @@ def open_model(
     check_numbers(**numbers)
     where = locate(model)
     options = reachable(name, where, options)
-    loading: dict[str, Any] = {
-        **numbers,
-        **{"options": options, "model_kwargs": dict(model_kwargs or {}), "show_progress": show_progress},
-    }
+    loading = numbers | {"options": options, "model_kwargs": dict(model_kwargs or {}), "show_progress": show_progress}
     subfolder = None if name in BUNDLED or is_gguf(where) else transformer_folder(where, options)
     if subfolder is not None:
         if head:

@@ -30,7 +30,11 @@ def document_identity(document_id: str | None, metadata: Mapping[str, Any]) -> s
 
     Where that is unknown too, nothing: then its text alone tells it from others.
     """
-    return document_id or next((str(metadata[key]) for key in _SOURCE_KEYS if metadata.get(key)), "")
+    return document_id or _first_of(metadata, _SOURCE_KEYS)
+
+
+def _first_of(metadata: Mapping[str, Any], keys: Iterable[str]) -> str:
+    return next((str(metadata[key]) for key in keys if metadata.get(key)), "")
 
 
 def is_random(document_id: str) -> bool:
@@ -75,7 +79,7 @@ PAGES = "eddy_pages"
 LABEL, LAST_LABEL = "page_label", "last_page_label"
 """In the metadata of a page, what is printed on it or stands for that; of a passage, where it begins and ends."""
 
-_FILES = ("file_path", "source", "url", "file_name")
+_FILES = (*_SOURCE_KEYS, "file_name")
 _OF_A_PAGE = (LABEL, "page", PAGES)
 _BETWEEN = "\n"
 """A line end and no more, and none at the end of a page, so that a sentence that goes on over its border is one."""
@@ -83,20 +87,16 @@ _BETWEEN = "\n"
 
 def page_name(metadata: Mapping[str, Any]) -> str:
     """Return the file and the page that metadata name, for messages; "" if they name no file."""
-    file = _file_of(metadata)
+    file = _first_of(metadata, _FILES)
     page = f", page {metadata[LABEL]}" if file and LABEL in metadata else ""
     return file + page
-
-
-def _file_of(metadata: Mapping[str, Any]) -> str:
-    return next((str(metadata[key]) for key in _FILES if metadata.get(key)), "")
 
 
 def pages_by_file(metadatas: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[int]]]:
     """Return the file of each group of pages, and their numbers; a document that is no page has a group and no file."""
     groups: dict[str | int, list[int]] = {}
     for number, metadata in enumerate(metadatas):
-        file = _file_of(metadata)
+        file = _first_of(metadata, _FILES)
         if LABEL not in metadata:
             groups[number] = [number]
         elif file:

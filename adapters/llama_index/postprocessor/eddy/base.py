@@ -33,7 +33,7 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
         top_n: Most nodes that are kept.
         keep_retrieval_score: Put the score before into the metadata, as "retrieval_score".
         seconds: Judge the first nodes for so long; None: all. Those that were not read keep their order, at the end,
-            without a score. Blank ones come last, with -inf.
+            without a score. Blank ones come last, with 0.
         **settings: The other arguments of `Reranker`.
 
     Raises:

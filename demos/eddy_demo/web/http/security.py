@@ -54,7 +54,7 @@ class SecurityMiddleware(HttpGuard):
             error_body=lambda refused: {"error": str(refused)},
         )
         self.token = secrets.token_urlsafe(24)
-        self._access_token, self._keyed = (access_token or "").encode(), access_token is not None
+        self._access_token = (access_token or "").encode()
         self._cookie = hashlib.sha256(self._access_token).hexdigest()
         # Browsers share cookies among all ports of a host, where another library may have another token.
         self._cookie_name = f"eddy-{self._cookie[:8]}"
@@ -86,7 +86,7 @@ class SecurityMiddleware(HttpGuard):
     def check(self, scope: Any, headers: dict[str, str]) -> None:
         """Refuse also a change that neither the server's own page nor a program with the access token asks for."""
         super().check(scope, headers)
-        if scope["method"] in ("GET", "HEAD") or (self._keyed and self.knows_key(headers)):
+        if scope["method"] in ("GET", "HEAD") or (self._keys and self.knows_key(headers)):
             return
         if not secrets.compare_digest(headers.get(TOKEN_HEADER, "").encode(), self.token.encode()):
             raise RequestRefused(403, "the page is older than the server, which was started anew; reload the page")
