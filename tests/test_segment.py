@@ -17,7 +17,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from eddy_embed.errors import InvalidParameter, InvalidText
-from eddy_embed.text.sentences import RULES, Segmenter, Sentence, languages, sentence_rules
+from eddy_embed.text.sentences import RULES, Segmenter, Sentence, sentence_rules
 
 CASES = json.loads((Path(__file__).parent / "fixtures" / "segment.json").read_text(encoding="utf-8"))
 BORDER = "⏐"
@@ -46,18 +46,21 @@ def check_exact(text: str, sentences: list[Sentence], max_chars: int) -> None:
     assert rebuilt + text[at:] == text
 
 
-@pytest.mark.parametrize("case", SOLVED, ids=lambda case: f"{case['kind']}: {case['marked'][:24]!r}")
-def test_hard_cases(case):
-    text = case["marked"].replace(BORDER, "")
-    assert texts(text, case["language"]) == parts(case["marked"])
+def test_hard_cases():
+    wrong = {}
+    for case in SOLVED:
+        divided = texts(case["marked"].replace(BORDER, ""), case["language"])
+        if divided != parts(case["marked"]):
+            wrong[case["marked"]] = divided
+    assert len(SOLVED) > 100 and wrong == {}
 
 
-# Each of these is wrong, for the reason that the fixture gives; whoever mends one moves it to the cases above.
-@pytest.mark.parametrize("case", CASES["limits"], ids=lambda case: f"{case['kind']}: {case['marked'][:24]!r}")
-def test_known_limits(case):
-    text = case["marked"].replace(BORDER, "")
-    assert case["wanted"].replace(BORDER, "") == text and case["why"]
-    assert texts(text, case["language"]) == parts(case["marked"]) != parts(case["wanted"])
+def test_known_limits():
+    """Each is wrong, for the reason that the fixture gives; whoever mends one moves it to the cases above."""
+    for case in CASES["limits"]:
+        text = case["marked"].replace(BORDER, "")
+        assert case["wanted"].replace(BORDER, "") == text and case["why"], text
+        assert texts(text, case["language"]) == parts(case["marked"]) != parts(case["wanted"]), text
 
 
 def test_a_change_of_the_rules_changes_their_name():
@@ -286,10 +289,6 @@ def test_threads_share_a_pipeline():
 @pytest.mark.parametrize("language", ["ja", "ko", "th", "vi", "zh", "ru", "he", "xx"])
 def test_languages_need_no_further_package(language):
     assert texts("One here. Two there! Three?", language) == ["One here.", "Two there!", "Three?"]
-
-
-def test_languages_are_listed():
-    assert {"en", "de", "zh", "xx"} <= set(languages())
 
 
 @pytest.mark.parametrize("language", ["", "english", "xy", "EN", "../en"])
