@@ -274,11 +274,10 @@ def test_without_late_a_passage_is_a_text_of_its_own(family: str, method: str) -
     whole = mean_by_tokens(document.passages, raw.encode_document(texts).astype(np.float64))
     assert np.abs(document.vector - whole).max() <= 1e-5
     for passage, text in zip(document.passages, texts, strict=True):
-        held = document.sentences[passage.first_sentence : passage.last_sentence + 1]
-        for sentence in held:
-            if e.can_embed_spans:
-                inside = (sentence.start - passage.start, sentence.end - passage.start)
-                expected = span_vector(read_alone(family, method, text), inside)
+        read = read_alone(family, method, text) if e.can_embed_spans else []
+        for sentence in document.sentences[passage.first_sentence : passage.last_sentence + 1]:
+            if read:
+                expected = span_vector(read, (sentence.start - passage.start, sentence.end - passage.start))
             else:
                 expected = e.encode_document(TEXT[sentence.start : sentence.end])
             assert np.abs(sentence.vector - expected).max() <= 1e-5
