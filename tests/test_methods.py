@@ -19,14 +19,16 @@ INSTRUCTED = ["plain", "prompteol", "echo", "tp:prompt=prompteol,range=2-5,exit=
 @pytest.mark.parametrize(("family", "method"), mostly_slow(ALL, USUAL))
 def test_equals_the_reference(family: str, method: str) -> None:
     e, exactly = embedder(family, method), embedder(family, method, exactly=True)
-    texts = TEXTS if family == "llama" and method in CORE else TEXTS[::3]
+    thorough = family == "llama" and method in CORE  # `test_contract` has the batches of the others
+    texts = TEXTS if thorough else TEXTS[::3]
     single, double = e.encode_query(texts), exact(exactly, texts, "query")
     for at, text in enumerate(texts):
         right = expected(family, method, text)
         assert np.abs(double[at] - right).max() <= 1e-9, text
-        assert np.abs(exact(exactly, [text], "query")[0] - double[at]).max() <= 1e-12, text
         assert np.abs(single[at] - right).max() <= 1e-5, text
-        assert np.abs(e.encode_query(text) - single[at]).max() <= 1e-5, text
+        if thorough:
+            assert np.abs(exact(exactly, [text], "query")[0] - double[at]).max() <= 1e-12, text
+            assert np.abs(e.encode_query(text) - single[at]).max() <= 1e-5, text
 
 
 @pytest.mark.parametrize(
