@@ -3,45 +3,55 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
-import mteb
 import numpy as np
 import pytest
-from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores
-from mteb._evaluators.retrieval_metrics import mrr as mteb_mrr
-from mteb.models.abs_encoder import AbsEncoder
-from mteb.models.models_protocols import EncoderProtocol
-from mteb.types import PromptType
-from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
 from typer.testing import CliRunner
 
 import mteb_eddy
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from evaluation import metrics
-from mteb_eddy import EddyEncoder, command, instructions, suite, tasks
+from mteb_eddy import command
+
+if TYPE_CHECKING:
+    import mteb
+    from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
+
+    from mteb_eddy import EddyEncoder, instructions, suite, tasks
 
 SHORT = {"max_length": 128, "overflow": "truncate"}
 INSTRUCTIONS = {"SciFact": "Given a claim, retrieve what supports it", "Banking77Classification": "Find the intent"}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import MTEB, which takes seconds, where a test uses it."""
+    global PAIRS, TEXTS, EddyEncoder, instructions, mteb, stand_in, suite, tasks
+    import mteb
+    from tests.adapters.mteb_tasks import PAIRS, TEXTS, stand_in
+
+    from mteb_eddy import EddyEncoder, instructions, suite, tasks
+
+
 @pytest.fixture(scope="module")
-def encoder() -> EddyEncoder:
+def encoder(imported: None) -> EddyEncoder:
     return EddyEncoder("eddy-tiny", method="kv", instructions=INSTRUCTIONS)
 
 
-def encoded(encoder: EddyEncoder, task: str, texts: list[str], kind: PromptType | None, **kwargs) -> np.ndarray:
+def encoded(encoder: EddyEncoder, task: str, texts: list[str], kind: str | None, **kwargs) -> np.ndarray:
     batches = [{"text": texts[:2]}, {"text": texts[2:]}]
-    of = mteb.get_task(task).metadata
+    of, kind = mteb.get_task(task).metadata, kind and mteb.types.PromptType(kind)
     return encoder.encode(batches, task_metadata=of, hf_split="test", hf_subset="default", prompt_type=kind, **kwargs)
 
 
 @pytest.mark.parametrize(
     ("task", "kind", "told", "role"),
     [
-        ("SciFact", PromptType.query, {"query_instruction": INSTRUCTIONS["SciFact"]}, "query"),
-        ("SciFact", PromptType.document, {}, "document"),
-        ("NFCorpus", PromptType.query, {}, "query"),
+        ("SciFact", "query", {"query_instruction": INSTRUCTIONS["SciFact"]}, "query"),
+        ("SciFact", "document", {}, "document"),
+        ("NFCorpus", "query", {}, "query"),
         ("Banking77Classification", None, {"text_instruction": INSTRUCTIONS["Banking77Classification"]}, "document"),
         ("STS12", None, {}, "document"),
     ],
@@ -56,7 +66,7 @@ def test_vectors_are_those_of_an_embedder_with_the_instruction(encoder, task, ki
 
 def test_blank_texts_are_zeros_and_told(encoder, caplog) -> None:
     with caplog.at_level(logging.WARNING):
-        found = encoded(encoder, "NFCorpus", [TEXTS[0], " \n", TEXTS[1]], PromptType.document)
+        found = encoded(encoder, "NFCorpus", [TEXTS[0], " \n", TEXTS[1]], "document")
     assert not found[1].any() and np.allclose(np.linalg.norm(found[[0, 2]], axis=1), 1)
     assert "NFCorpus: 1 of 3 texts are blank" in caplog.text
     similar = np.asarray(encoder.similarity(found[:1], found))
@@ -71,6 +81,9 @@ def test_what_would_change_vectors_is_refused(encoder) -> None:
 
 
 def test_the_card_says_what_ran(encoder) -> None:
+    from mteb.models.abs_encoder import AbsEncoder
+    from mteb.models.models_protocols import EncoderProtocol
+
     assert isinstance(encoder, AbsEncoder) and isinstance(encoder, EncoderProtocol)
     meta = encoder.mteb_model_meta
     assert (meta.name, meta.framework, meta.languages) == ("eddy-embed/eddy-tiny", ["PyTorch", "Transformers"], None)
@@ -92,6 +105,8 @@ def test_results_are_kept_by_what_made_them(tmp_path) -> None:
 
 def test_our_scores_of_rankings_are_mtebs() -> None:
     """To 1e-9, on scores without ties; among equal scores trec_eval puts the greater id first, we the first row."""
+    from mteb._evaluators.retrieval_metrics import calculate_retrieval_scores, mrr
+
     generator = np.random.default_rng(0)
     queries, documents, ks = 40, 120, [1, 3, 10, 100]
     scores, grades = generator.normal(size=(queries, documents)), generator.integers(0, 4, (queries, documents))
@@ -101,7 +116,7 @@ def test_our_scores_of_rankings_are_mtebs() -> None:
     found = {f"q{q}": dict(zip(names, map(float, scores[q]), strict=True)) for q in range(queries)}
     asked = {f"q{q}": {n: int(g) for n, g in zip(names, grades[q], strict=True) if g} for q in range(queries)}
     theirs = calculate_retrieval_scores(found, asked, ks).all_scores
-    ranks = mteb_mrr(asked, found, ks)
+    ranks = mrr(asked, found, ks)
     for q in range(queries):
         order = grades[q][np.argsort(-scores[q])].astype(float)
         best, said = grades[q].astype(float), theirs[f"q{q}"]
