@@ -84,9 +84,12 @@ def test_the_card_says_what_ran(encoder) -> None:
     from mteb.models.abs_encoder import AbsEncoder
     from mteb.models.models_protocols import EncoderProtocol
 
+    from mteb_eddy.encoder import public_name
+
     assert isinstance(encoder, AbsEncoder) and isinstance(encoder, EncoderProtocol)
     meta = encoder.mteb_model_meta
     assert (meta.name, meta.framework, meta.languages) == ("eddy-embed/eddy-tiny", ["PyTorch", "Transformers"], None)
+    assert public_name("ollama:user/tiny:1b") == "ollama/user_tiny_1b"
     assert meta.training_datasets == set() and meta.use_instructions
     assert meta.experiment_kwargs["method"] == "kv"
     assert meta.experiment_kwargs["fingerprint"] not in ("", encoder.embedder.fingerprint)
