@@ -60,12 +60,6 @@ def test_every_family(family: str, ask: Ask) -> None:
     assert found["device"] == "elsewhere:0" and "embedding" in found["ran"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("family", families.FAMILIES)
-def test_attention_that_is_watched(family: str, ask: Ask) -> None:
-    held(ask(family, method=MOST[1]))
-
-
 @pytest.mark.parametrize("family", mostly_slow([*families.OWN_ATTENTION, *families.ENCODERS], ["bert"]))
 def test_families_whose_attention_is_left_to_them_and_encoders(family: str, ask: Ask) -> None:
     held(ask(family, method="plain+tempscale:tau=0.7+last2avg"))
@@ -86,12 +80,6 @@ def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, called:
     """Called as torch declares them, with what they give back, by the processor's own."""
     assert called in held(ask(family, method=method, dtype=dtype, capability=(9, 0)))["ran"]
     assert called not in held(ask(family, method=method, dtype=dtype))["ran"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("use", ["passages", "words"])
-def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:
-    held(ask("llama", method="htp", use=use))
 
 
 @pytest.mark.parametrize("dtype", mostly_slow(["float32", "bfloat16"], ["bfloat16"]))
