@@ -197,6 +197,7 @@ class Asked:
         capability: Of the NVIDIA device that attention takes the device for, None for another kind.
         folder: Where the model is saved, to be opened by name on the device; None: it is handed over.
         forgotten: A method of `Group` that no longer does anything, to see the device refuse what follows.
+        use: What is computed: "documents", or "passages" and "words" of one text.
     """
 
     family: str
@@ -205,12 +206,20 @@ class Asked:
     capability: tuple[int, int] | None = None
     folder: str | None = None
     forgotten: str | None = None
+    use: str = "documents"
 
 
-def computed(model: Any, options: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
+def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
     """All numbers that an embedder gives, and its device."""
     with Embedder(model, **options) as embedder:
-        return embedder.encode_document(TEXTS).ravel().tolist(), {"device": embedder.device}
+        text = " ".join(TEXTS)
+        if use == "passages":
+            vectors = np.stack([each.vector for each in embedder.encode_long(text, passage_size=20).passages])
+        elif use == "words":
+            vectors = embedder.encode_words(text, [(0, 5), (30, 47)])
+        else:
+            vectors = embedder.encode_document(TEXTS)
+        return vectors.ravel().tolist(), {"device": embedder.device}
 
 
 def answer(asked: Asked) -> dict[str, Any]:
@@ -225,10 +234,10 @@ def answer(asked: Asked) -> dict[str, Any]:
     def numbers(there: bool, dtype: str = asked.dtype) -> tuple[Any, dict[str, Any]]:
         if asked.folder is not None:
             more = {"dtype": dtype, "device": NAME if there else "cpu"}
-            found, known = computed(asked.folder, {**options, **more})
+            found, known = computed(asked.use, asked.folder, {**options, **more})
         else:
             own = model if dtype == "float32" else half
-            found, known = computed(moved(own) if there else own, {**options, "tokenizer": tokenizer})
+            found, known = computed(asked.use, moved(own) if there else own, {**options, "tokenizer": tokenizer})
         return np.array(found), known
 
     expected, _ = numbers(False)

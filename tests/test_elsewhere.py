@@ -82,6 +82,12 @@ def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, called:
     assert called not in held(ask(family, method=method, dtype=dtype))["ran"]
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("use", ["passages", "words"])
+def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:
+    held(ask("llama", method="htp", use=use))
+
+
 @pytest.mark.parametrize("dtype", mostly_slow(["float32", "bfloat16"], ["bfloat16"]))
 def test_a_model_opened_by_its_name(dtype: str, tmp_path: Path, ask: Ask) -> None:
     for part in families.build("qwen3"):
