@@ -258,3 +258,14 @@ def test_tied_embeddings_stored_as_the_head(tmp_path: Path) -> None:
     given = AutoModelForCausalLM.from_pretrained(tmp_path)
     shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
     assert np.array_equal(shared.encode_document(TEXTS), embedder("gpt2", METHOD).encode_document(TEXTS))
+
+
+def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> None:
+    for name in ("torchao int8", "bitsandbytes int8"):
+        given = quantised(llama, name)
+        view = Embedder(given, tokenizer=families.build("llama")[1], method="plain")._pipeline.open_runner.host._view
+        for ours, theirs in zip(view.parameters(), given.model.parameters(), strict=True):
+            assert ours is theirs or ours.data_ptr() == theirs.data_ptr()
+        ours, theirs = (each.layers[0].mlp.up_proj for each in (view, given.model))
+        if name == "bitsandbytes int8":
+            assert ours.state.SCB.data_ptr() == theirs.weight.SCB.data_ptr() and ours.state is not theirs.state

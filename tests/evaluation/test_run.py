@@ -194,7 +194,10 @@ def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -
         ResultStore(path)
 
 
-def test_the_command_prints_tables_and_goes_on(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_the_command_prints_tables_and_goes_on(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("EDDY_EVAL_DATA", raising=False)
     for part in families.build("llama"):
         part.save_pretrained(tmp_path / "model")
     output = tmp_path / "scores.jsonl"
