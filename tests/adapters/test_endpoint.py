@@ -55,22 +55,11 @@ class Held(Embedder):
         return super().encode_document(texts, **options)
 
 
-class HeldReranker(Reranker):
-    """The same for judging."""
-
-    judged: ClassVar[list[list[str]]] = []
-
-    def scores(self, query: Any, texts: Any, **options: Any) -> Any:
-        self.judged.append([texts] if isinstance(texts, str) else list(texts))
-        assert HOLD not in texts or Held.gate.wait(60)
-        return super().scores(query, texts, **options)
-
-
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     options = {"query_instruction": "Find: ", "max_length": 96}
     embedders = {method: Held("eddy-tiny", method=method, **options) for method in METHODS}
-    reranker = HeldReranker("eddy-tiny", max_length=96)
+    reranker = Reranker("eddy-tiny", max_length=96)
     names = [NAME, "text-embedding-3-small"]
     with serving(embedders, names=names, limits=LIMITS, reranker=reranker, batch_tokens=64) as site:
         yield site
@@ -390,35 +379,18 @@ def test_a_text_that_fails_fails_alone(served: Served) -> None:
     assert bad.result().status_code == 500 and error["type"] == "server_error" and "'input[1]'" in error["message"]
 
 
-@pytest.mark.parametrize("rerank", [False, True])
-def test_what_a_vanished_client_asked_for_is_not_done(rerank: bool, served: Served) -> None:
+def test_what_a_vanished_client_asked_for_is_not_done(served: Served) -> None:
     Held.gate.clear()
     Held.together.clear()
-    body = {"query": QUESTION, "documents": ["Nobody wants this."]} if rerank else {"input": "Nobody wants this."}
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(served.post, {"input": HOLD})
         until(lambda: [HOLD] in Held.together)
         with pytest.raises(httpx.ReadTimeout):
-            path = "/v1/rerank" if rerank else "/v1/embeddings"
-            served.http.post(path, json={"model": NAME, **body}, timeout=0.3)
+            served.post({"input": "Nobody wants this."}, timeout=0.3)
         waiting(served, 0)
         Held.gate.set()
         assert first.result().status_code == 200
-    assert ["Nobody wants this."] not in [*Held.together, *HeldReranker.judged]
-
-
-def test_a_short_request_does_not_wait_for_the_end_of_a_long_one(served: Served) -> None:
-    Held.gate.clear()
-    HeldReranker.judged.clear()
-    with ThreadPoolExecutor(2) as threads:
-        documents = [HOLD, *(f"Ferry {number} leaves." for number in range(12))]
-        judging = threads.submit(served.rerank, query=QUESTION, documents=documents)
-        until(lambda: len(HeldReranker.judged) == 1)
-        embedding = threads.submit(served.post, {"input": "Dogs travel for free."})
-        waiting(served, 2)
-        Held.gate.set()
-        assert embedding.result().status_code == 200 and not judging.done()
-        assert len(judging.result().json()["results"]) == 13
+    assert ["Nobody wants this."] not in Held.together
 
 
 def test_overload_is_refused_with_a_time_and_the_accepted_is_answered(served: Served, usual: Embedder) -> None:
