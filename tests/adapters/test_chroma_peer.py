@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 from langchain_chroma import Chroma
 from langchain_classic.retrievers import (
+    ContextualCompressionRetriever,
+    EnsembleRetriever,
+    MultiVectorRetriever,
     ParentDocumentRetriever,
 )
+from langchain_classic.retrievers.document_compressors import EmbeddingsFilter
 from langchain_classic.retrievers.self_query.base import SelfQueryRetriever
 from langchain_community.query_constructors.chroma import ChromaTranslator
 from langchain_core.documents import Document
@@ -156,3 +160,14 @@ async def test_retrievers_built_on_stores(store: EddyChroma) -> None:
     held = {each.page_content for each in whole}
     assert {each.page_content for each in parents.invoke(ASKED)} <= held and parents.invoke(ASKED)
     assert await parents.ainvoke(ASKED) == parents.invoke(ASKED)
+    several = MultiVectorRetriever(vectorstore=store, docstore=InMemoryStore(), id_key="n")
+    several.docstore.mset([(at, Document(f"Whole {at}")) for at in range(len(SENTENCES))])
+    best = store.similarity_search(ASKED, 1)[0].metadata["n"]
+    assert several.invoke(ASKED)[0].page_content == f"Whole {best}"
+    both = EnsembleRetriever(retrievers=[store.as_retriever(), store.as_retriever(search_type="hybrid")])
+    single = {each.page_content for each in store.as_retriever().invoke(ASKED)}
+    assert {each.page_content for each in both.invoke(ASKED)} >= single
+    assert [each.id for each in await both.ainvoke(ASKED)] == [each.id for each in both.invoke(ASKED)]
+    cut = EmbeddingsFilter(embeddings=EMBEDDINGS, k=2, similarity_threshold=None)
+    judged = ContextualCompressionRetriever(base_compressor=cut, base_retriever=store.as_retriever())
+    assert len(judged.invoke(ASKED)) == 2

@@ -9,6 +9,9 @@ import chromadb
 import numpy as np
 import pytest
 from llama_index.core import QueryBundle, StorageContext, VectorStoreIndex
+from llama_index.core.llms import MockLLM
+from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
@@ -367,3 +370,15 @@ def test_a_place_is_asked_for_and_a_writer_waited_for(tmp_path, model):
         EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path), host="x")
     with pytest.raises(InvalidParameter, match="did you mean persist_dir"):
         EddyChromaVectorStore("notes", model, presist_dir=str(tmp_path))
+
+
+async def test_fusion_of_retrievers(full):
+    index, few = index_of(full), MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)])
+    kinds = [{"filters": few}, {"vector_store_query_mode": "hybrid"}]
+    retrievers = [index.as_retriever(similarity_top_k=4, **kind) for kind in kinds]
+    options = {"llm": MockLLM(), "num_queries": 1, "mode": FUSION_MODES.RECIPROCAL_RANK, "similarity_top_k": 6}
+    fused = QueryFusionRetriever(retrievers, **options, use_async=False)
+    found = [hit.node.node_id for hit in fused.retrieve(ASKED)]
+    of_each = {hit.node.node_id for retriever in retrievers for hit in retriever.retrieve(ASKED)}
+    assert len(found) == len(set(found)) == min(6, len(of_each)) and set(found) <= of_each
+    assert [hit.node.node_id for hit in await QueryFusionRetriever(retrievers, **options).aretrieve(ASKED)] == found
