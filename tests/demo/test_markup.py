@@ -6,9 +6,9 @@ import io
 import zipfile
 from pathlib import Path
 
-import docx
 import pytest
 from docx.oxml import parse_xml
+from tests.demo.word_files import word_file
 
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.documents import read_documents
@@ -120,14 +120,6 @@ def test_markdown_is_the_file_behind_its_front_matter(matter: str, text: str, ti
     assert (content.title, content.text) == (title, text)
 
 
-def word(fill) -> bytes:
-    document = docx.Document()
-    fill(document)
-    file = io.BytesIO()
-    document.save(file)
-    return file.getvalue()
-
-
 def test_docx_in_reading_order() -> None:
     def fill(document) -> None:
         document.add_heading("Tides – 潮", 0)
@@ -150,7 +142,7 @@ def test_docx_in_reading_order() -> None:
         document.add_paragraph("Line one\nline two", style="Intense Quote")
         document.sections[0].header.paragraphs[0].text = "Running"
 
-    content = read_docx(word(fill))
+    content = read_docx(word_file(fill))
     assert content.title == "Tides – 潮"
     assert content.notes == ()
     assert content.text == (
@@ -177,7 +169,7 @@ def test_docx_notes_boxes_and_what_is_lost() -> None:
             paragraph._p.append(parse_xml(inside))
         document.add_paragraph("After.")
 
-    file = io.BytesIO(word(fill))
+    file = io.BytesIO(word_file(fill))
     with zipfile.ZipFile(file, "a") as archive:
         note = '<w:footnote w:id="2"><w:p><w:r><w:t>A note.</w:t></w:r></w:p></w:footnote>'
         archive.writestr("word/footnotes.xml", f"<w:footnotes {word_xml}>{note}</w:footnotes>")

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.demo.conftest import BREAD, DOCUMENTS, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
-from tests.demo.word_files import docx
+from tests.demo.word_files import docx_of
 
 from chroma_eddy import Document, Index, WriteReport, WriterLock
 from eddy_demo.library.settings import original_path
@@ -172,7 +172,7 @@ def test_what_an_interruption_left_of_an_upload_goes(tmp_path: Path) -> None:
 def test_files_become_documents(site: Site) -> None:
     for name, text in DOCUMENTS.items():
         assert site.upload(name, text).status_code == 200
-    site.upload("letter.docx", docx("The mill stands by the river."))
+    site.upload("letter.docx", docx_of("The mill stands by the river."))
     site.upload("pages.PDF", two_pages())
     jobs = {job["name"]: job for job in site.settled()}
     added = (*DOCUMENTS, "letter.docx", "pages.PDF")
