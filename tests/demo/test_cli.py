@@ -80,16 +80,6 @@ def test_page_shows_everything(library: Path, run: Run) -> None:
         assert f"»{' '.join(best.split())}«" in flat
 
 
-def test_methods_that_read_one_token_embed_passages_by_themselves(documents: Path, tmp_path: Path, run: Run) -> None:
-    refused = run("ingest", documents, "--library", tmp_path / "lib", "--method", "prompteol", "--late")
-    assert refused.code == 1
-    assert "late=False" in refused.err
-    assert not (tmp_path / "lib").exists()
-    made = run("ingest", documents / "bread.txt", "--library", tmp_path / "lib", "--method", "prompteol")
-    assert made.code == 0, made.err
-    assert len(json.loads(run("ask", QUESTION, "--library", tmp_path / "lib", "--json").out)) == 1
-
-
 # --- Ingesting again
 
 
@@ -247,17 +237,6 @@ def test_needles_say_which_passages_and_quotes_answer(library: Path, tmp_path: P
     assert judged["system"].endswith("re-ranked") and judged["hit_at_5"] == 1 / 2
     (tmp_path / "q.jsonl").write_text(json.dumps({"text": "x", "needle": "("}))
     refused(run("evaluate", *options), "cannot read", "needle")
-
-
-# --- Methods with post-processing
-
-
-def test_post_processing_is_calibrated_on_general_text(tmp_path: Path, run: Run) -> None:
-    (tmp_path / "one.txt").write_text("One sentence.", encoding="utf-8")
-    made = run("ingest", tmp_path / "one.txt", "--library", tmp_path / "library", "--method", "plain:exit=0+centre")
-    assert made.code == 0, made.err
-    with opened(tmp_path / "library") as index:
-        assert index.settings.fingerprint == Embedder("eddy-tiny", method="plain:exit=0+centre").fingerprint
 
 
 def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path, tmp_path: Path, run: Run) -> None:

@@ -16,8 +16,7 @@ from tests.processes import context, run_code
 
 from eddy_demo.library import rebuild
 from eddy_demo.library.defaults import default_method
-from eddy_demo.library.index import open_library
-from eddy_demo.library.settings import NEXT_SETTINGS, LibrarySettings, read_settings, write_settings
+from eddy_demo.library.settings import NEXT_SETTINGS, read_settings
 from eddy_demo.web.server import addresses, bind
 from eddy_demo.web.uploads.stored_uploads import StoredUploads
 from eddy_embed import Embedder
@@ -138,18 +137,6 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path, run: Any) -> None:
     with opened(folder) as index:
         assert {str(entry.metadata["name"]) for entry in index.entries().values()} == {"tides.md", "clock.html"}
         assert index.check() == {}
-
-
-def test_a_library_is_replaced_that_was_looked_at_before_its_first_document(tmp_path: Path) -> None:
-    """Whatever stayed open would read deleted files."""
-    folder, settings = tmp_path / "library", LibrarySettings("eddy-tiny", "plain:exit=0")
-    (tmp_path / "bread.txt").write_text(BREAD, encoding="utf-8")
-    with serving(folder, method="plain:exit=0") as site:
-        with open_library(folder, Embedder("eddy-tiny", method="plain:exit=0"), settings):
-            write_settings(folder, settings)
-            site.state.reader.check_for_changes()
-        elsewhere("ingest", tmp_path / "bread.txt", "--library", folder, "--rebuild", "--method", "plain:exit=0")
-        wait(lambda: site.names() == ["bread.txt"])
 
 
 def elsewhere(*arguments: object) -> None:

@@ -21,11 +21,10 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, context, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy.storage.names import DOCUMENTS, LOCK, MAIN
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_demo.cli import main, work
-from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.settings import delete_library, holds_library
 
 Run = Callable[..., Outcome]
@@ -156,17 +155,7 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
     refused(run("ingest", documents, "--library", tmp_path / "file" / "library"), "Not a directory")
 
 
-# --- One writer
-
-
-def test_the_lock_goes_with_its_holder_and_leaves_no_empty_folder(tmp_path: Path) -> None:
-    with lock_library(tmp_path / "a" / "library"):
-        assert (tmp_path / "a" / "library" / LOCK).exists()
-    assert not (tmp_path / "a" / "library").exists()
-    (tmp_path / "there").mkdir()
-    with lock_library(tmp_path / "there"):
-        pass
-    assert (tmp_path / "there").is_dir()
+# --- What was cut short
 
 
 def test_a_deletion_that_was_cut_short_is_finished(
