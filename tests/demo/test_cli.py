@@ -160,6 +160,7 @@ def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("mine", encoding="utf-8")
     (tmp_path / "good.txt").write_text("A good text.", encoding="utf-8")
+    (tmp_path / "deep.jsonl").write_text("[" * 200_000, encoding="utf-8")
     for arguments, words in (
         (["ask", ""], ["the question is empty"]),
         (["ask", " \n"], ["the question is empty"]),
@@ -174,6 +175,7 @@ def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (["ingest", "good.txt", "--model", "./missing"], ["./missing"]),
         (["ingest", "good.txt", "--library", "empty/../full"], ["full exists and is not a library"]),
         (["evaluate", "--queries", "q.jsonl", "--qrels", "r.tsv"], ["cannot read q.jsonl"]),
+        (["evaluate", "--queries", "deep.jsonl"], ["cannot read deep.jsonl"]),
     ):
         refused(run(*arguments), *words)
         assert not (tmp_path / "library").exists(), arguments

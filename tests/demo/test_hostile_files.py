@@ -21,8 +21,7 @@ from tests.demo.conftest import handbook_table
 from tests.demo.test_pdf import make
 from tests.demo.word_files import bomb
 
-from eddy_demo.errors import DemoError, NothingToRead
-from eddy_demo.evaluate import read_questions
+from eddy_demo.errors import NothingToRead
 from eddy_demo.readers import process
 from eddy_demo.readers.content import MAX_TITLE, Content, Row
 from eddy_demo.readers.documents import ReadResult, read_documents
@@ -239,13 +238,6 @@ def test_the_handbook_knows_the_limits() -> None:
 
 
 # --- The command line
-
-
-def test_deep_rows_of_questions_and_texts_are_named(tmp_path: Path) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("[" * 200_000, encoding="utf-8")
-    with pytest.raises(DemoError, match=r"cannot read .*rows\.jsonl"):
-        read_questions(rows, rows)
 
 
 def test_every_skipped_file_is_named(folder: Path, run: Callable[..., Any], tmp_path: Path) -> None:

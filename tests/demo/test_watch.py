@@ -144,9 +144,9 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_text_that_cannot_be_embedded_is_named_and_the_others_are_written(
     followed: Followed, tmp_path: Path, run: Run
 ) -> None:
-    folder, library = followed.folder.path, tmp_path / "other"
+    folder = followed.folder.path
     (folder / "bad.txt").write_text("It is poison.", encoding="utf-8")
-    told = run("ingest", folder, "--library", library, "--method", "plain:exit=0")
+    told = run("ingest", folder, "--library", tmp_path / "other", "--method", "plain:exit=0")
     assert told.code == 1 and "3 documents written" in told.err
     assert "bad.txt: it cannot be embedded: the vector of 'poison' holds NaN" in " ".join(told.err.split())
     for file in folder.glob("[!b]*.txt"):

@@ -18,7 +18,6 @@ from tests.demo.site import Site
 from tests.demo.test_pdf import make
 
 from eddy_demo.library.index import to_index_document
-from eddy_demo.library.settings import check_available, delete_library, original_path
 from eddy_demo.readers.documents import read_documents
 from eddy_demo.readers.pdf import page_image
 from eddy_demo.web.errors import RequestRefused
@@ -123,15 +122,6 @@ def test_a_place_outside_the_text_has_no_page(site: Site) -> None:
         answer = site.client.get(f"/api/documents/{keys['ferry.pdf']}/page?start={start}&end={end}")
         assert (answer.status_code, answer.json()["error"]) == (404, "the document has no such place any more")
     assert site.client.get(f"/api/documents/{keys['bread.txt']}/page?start=0&end=5").status_code == 404
-
-
-def test_originals_go_with_their_library(tmp_path: Path) -> None:
-    kept = original_path(tmp_path, "ab" * 8)
-    kept.parent.mkdir()
-    kept.write_bytes(b"%PDF")
-    check_available(tmp_path)
-    delete_library(tmp_path)
-    assert not kept.exists()
 
 
 def entry(path: Path) -> tuple[Any, str]:

@@ -75,10 +75,6 @@ def test_what_no_sentence_supports_is_left_out(generator: Generator, monkeypatch
         assert len(texts) == len(shown) and all("[" not in text for text in texts), written
 
 
-def test_a_sentence_without_words_has_no_support() -> None:
-    assert Evidence("When does the ferry leave?", SENTENCES).supporting("…") is None
-
-
 def test_a_sentence_that_says_otherwise_has_no_support() -> None:
     evidence = Evidence("Who pays?", [{"n": 1, "text": "Dogs travel for free, but only on the upper deck."}])
     assert evidence.supporting("Dogs travel for free on the upper deck.") == 1
@@ -86,6 +82,7 @@ def test_a_sentence_that_says_otherwise_has_no_support() -> None:
         "Dogs do not travel for free on the upper deck.",  # the sentence denies nothing
         "The upper deck travels for free on dogs.",  # its words in another order
         "12 dogs travel for free on the upper deck.",  # a number of the model's own
+        "…",
     ):
         assert evidence.supporting(written) is None, written
     evidence = Evidence("How fast?", [{"n": 1, "text": "The Mach number was 3.5 at the exit of the long nozzle."}])

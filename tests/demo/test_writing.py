@@ -25,7 +25,7 @@ from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_demo.cli import main, work
-from eddy_demo.library.settings import delete_library, holds_library
+from eddy_demo.library.settings import delete_library, holds_library, original_path
 
 Run = Callable[..., Outcome]
 
@@ -164,6 +164,9 @@ def test_a_deletion_that_was_cut_short_is_finished(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
+    original = original_path(library, "ab" * 8)
+    original.parent.mkdir()
+    original.write_bytes(b"%PDF")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", stop)
         with pytest.raises(KeyboardInterrupt):
@@ -171,7 +174,7 @@ def test_a_deletion_that_was_cut_short_is_finished(
     assert holds_library(library) and not (library / "chroma").exists()
     again = run("ingest", documents, "--library", library, "--rebuild", *FAST)
     assert again.code == 0 and "3 documents written" in again.err
-    assert not (library / "chroma.old").exists()
+    assert not (library / "chroma.old").exists() and not original.exists()
 
 
 # --- Documents that are gone
