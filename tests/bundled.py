@@ -10,35 +10,41 @@ from typing import Any
 
 import pytest
 
+from eddy_embed import reranker
 from eddy_embed.encoding import build
 from eddy_embed.encoding.build import LoadedModel, host_for
 from eddy_embed.model.backbone import Backbone
 from eddy_embed.model.host import ModelView
 from eddy_embed.model.loading.names import locate
 from eddy_embed.model.loading.pretrained import load
+from eddy_embed.model.packed import weights_digest
 from eddy_embed.text.tokenizer import Tokenizer
 
 NAME = "eddy-tiny"
 _backbones: dict[Any, Backbone] = {}
 _read: dict[Any, tuple[Any, Any]] = {}
-"""Model and tokenizer for each exit layer and way to open them."""
+"""Model and tokenizer for each exit layer, with or without its head, and way to open them."""
 _hosts: dict[tuple[int, int], ModelView] = {}
+_digests: dict[int, tuple[Any, str]] = {}
+"""What the weights of each view hash to, which every fingerprint asks for."""
 _tokenizers: dict[int, Tokenizer] = {}
 
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Make embedders that name the bundled model share its weights and its view: they only read them."""
+    """Make embedders and rerankers that name the bundled model share its weights and views: they only read them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "load", _load)
         patch.setattr(build, "host_for", _host_for)
+        patch.setattr(reranker, "host_for", _host_for)
+        patch.setattr(build, "weights_digest", _weights_digest)
         patch.setattr(build, "Tokenizer", _tokenizer)
         yield
 
 
 def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
     exit_of, show, *others = (asked[key] for key in ("exit_of", "show_progress", "tokenizer", "model_kwargs"))
-    if name != NAME or show or any(others) or asked["head"]:
+    if name != NAME or show or any(others):
         return load(name, **asked)
     stat = Path(locate(NAME), "model.safetensors").stat()
     files = (locate(NAME), stat.st_mtime_ns, stat.st_size)
@@ -48,7 +54,8 @@ def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
     if files not in _backbones:
         model, tokenizer, _backbones[files] = load(name, **asked)
         fresh = model, tokenizer
-    key = (files, exit_of(_backbones[files]), repr(settings), repr(variables))
+    exit_layer = "head" if asked["head"] else exit_of(_backbones[files])
+    key = (files, exit_layer, repr(settings), repr(variables))
     if key not in _read:
         _read[key] = fresh or load(name, **asked)[:2]
     return (*_read[key], _backbones[files])
@@ -59,8 +66,16 @@ def _host_for(opened: LoadedModel) -> ModelView:
         return host_for(opened)
     key = (id(opened.model), opened.method.exit_layer)
     if key not in _hosts:
-        _hosts[key] = host_for(opened)
+        view = _hosts[key] = host_for(opened)
+        weights = list(view.weights())
+        _digests[id(weights)] = weights, weights_digest(weights)
+        view.weights = lambda: weights  # type: ignore[method-assign]
     return _hosts[key]
+
+
+def _weights_digest(weights: Any) -> str:
+    shared, digest = _digests.get(id(weights), (None, ""))
+    return digest if shared is weights else weights_digest(weights)
 
 
 def _tokenizer(tokenizer: Any, private: bool = False) -> Tokenizer:

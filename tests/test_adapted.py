@@ -7,10 +7,9 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import peft
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -22,8 +21,18 @@ from transformers import AutoModelForCausalLM
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 
+if TYPE_CHECKING:
+    import peft
+
 METHOD = "htp:range=1-3,exit=3"
 EVERYWHERE = ["q_proj", "v_proj", "down_proj"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import the package, which takes seconds, where a test uses it."""
+    global peft
+    import peft
 
 
 def lora(targets: str | list[str], **more: Any) -> Callable[[], peft.LoraConfig]:
@@ -136,18 +145,22 @@ def test_adapters_above_the_exit_are_nothing(base: Path, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("config", "reason"),
     [
-        (peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "prompt"),
-        (peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "pr(ompt|efix)"),
-        (peft.OFTConfig(oft_block_size=8, target_modules=["q_proj"]), "kind oft"),
+        (lambda: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "prompt"),
+        (lambda: peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "pr(ompt|efix)"),
+        (lambda: peft.OFTConfig(oft_block_size=8, target_modules=["q_proj"]), "kind oft"),
         (
-            peft.LoraConfig(r=4, task_type="CAUSAL_LM", target_modules=["q_proj"], alora_invocation_tokens=[5, 6]),
+            lambda: peft.LoraConfig(
+                r=4, task_type="CAUSAL_LM", target_modules=["q_proj"], alora_invocation_tokens=[5, 6]
+            ),
             "kind a?lora",
         ),
     ],
     ids=["prompt", "prefix", "oft", "alora"],
 )
-def test_other_kinds_are_refused(config: peft.PeftConfig, reason: str, base: Path, tmp_path: Path) -> None:
-    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config)
+def test_other_kinds_are_refused(
+    config: Callable[[], peft.PeftConfig], reason: str, base: Path, tmp_path: Path
+) -> None:
+    model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config())
     model.save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModel, match=reason):
         made(model)

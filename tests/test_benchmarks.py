@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import lzma
-from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,61 +32,6 @@ def test_a_ratio_is_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch
     assert " ".join(order) == "one base base one one base base one"
     assert (found.median, found.low, found.high) == (2.0, 2.0, 2.5)
     assert (found.seconds, found.base, found.rounds) == (4.0, 2.0, 3)
-
-
-def test_machines_have_files_of_their_own_and_the_page_has_them_all(tmp_path: Path) -> None:
-    from speed import report
-
-    page = tmp_path / "performance.md"
-    page.write_text("".join(f"<!-- {part}: begin -->\n<!-- {part}: end -->\n" for part in ("peers", "memory")))
-    peaks = {name: {"peak": 100, "over": 2**20} for name in ("echo", "reba")}
-
-    def row(machine: str, shape: str) -> dict[str, Any]:
-        found = {"reba": {"tokens": 512, "peaks": peaks}}
-        named = {"key": f"memory {shape}", "part": "memory", "shape": shape, "dtype": "float32", "layers": 4}
-        about = {"machine": machine, "threads": 1, "versions": {"torch": "2"}, "command": "python bench.py"}
-        return {**named, "found": found, **about}
-
-    report.write([row("CPU family 1 (avx2)", "one"), row("CPU family 2 (avx2)", "other")], tmp_path, page)
-    report.write([row("CPU family 1 (avx2)", "third")], tmp_path, page)
-    heads = [line for line in page.read_text().splitlines() if line.startswith("**")]
-    assert heads == [
-        f"**{shape}, 4 layers, float32**, CPU family {family} (avx2), 1 thread; torch 2."
-        for shape, family in (("one", 1), ("third", 1), ("other", 2))
-    ]
-    files = {each.name: json.loads(each.read_text())["rows"] for each in tmp_path.glob("*.json")}
-    assert {name: [each["shape"] for each in found] for name, found in files.items()} == {
-        "speed-cpu-family-1.json": ["one", "third"],
-        "speed-cpu-family-2.json": ["other"],
-    }
-    with pytest.raises(SystemExit, match="not for a table"):
-        report.write([{**row("CPU", "tried"), "command": "python bench.py --trial"}], tmp_path, page)
-
-
-def test_a_model_has_a_table_of_its_run_on_the_most_threads() -> None:
-    """The default batch size before the best one, which may be the same; a dash for what was not measured."""
-    from speed.report import SORTS, peers
-
-    def row(peer: str, threads: int, *times: tuple[str, str, float]) -> dict[str, Any]:
-        found = [
-            {"texts": texts, "words": 100, "which": which, "time": {"median": t, "low": t, "high": t, "base": 0.5}}
-            for texts, which, t in times
-        ]
-        about = {"machine": "CPU", "versions": {"torch": "2"}, "shape": "smollm2", "threads": threads}
-        return {"part": "peers", "peer": peer, "found": found, **about}
-
-    whole = [(sort, "default and best", 2.0) for sort in SORTS]
-    batched = row("one", 2, ("mixed", "default", 3.0), ("mixed", "best", 1.5), *whole[1:])
-    scored = {"part": "quality", "shape": "smollm2", "peer": "other", "machine": "CPU", "found": {"spearman": 0.5}}
-    (table,) = peers([batched, row("other", 1, *whole), row("other", 2, *whole[1:]), scored])
-    assert table.startswith("**smollm2**, CPU, 2 threads; torch 2.")
-    spread = "2.00 [2.00, 2.00]"
-    assert table.splitlines()[4:] == [
-        f"| **Eddy, bfloat16** |{' 200 words/s |' * 4}  |",
-        f"| one, default batch size | 3.00 [3.00, 3.00] |{f' {spread} |' * 3}  |",
-        f"| the best batch size | 1.50 [1.50, 1.50] |{f' {spread} |' * 3}  |",
-        f"| other | – |{f' {spread} |' * 3} 0.500 |",
-    ]
 
 
 # --- long documents
@@ -143,34 +87,6 @@ def test_the_page_shows_what_was_measured_of_every_model() -> None:
 # --- index
 
 
-def test_disk_is_told_by_part_and_all_hnsw_folders_are_one(tmp_path: Path) -> None:
-    from index_cost import disk
-
-    sizes = {"chroma.sqlite3": 3, "a1/data_level0.bin": 5, "a1/header.bin": 1, "b2/data_level0.bin": 7, "eddy.x/y/z": 2}
-    for name, size in sizes.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(bytes(size))
-    assert disk(tmp_path) == {"chroma.sqlite3": 3, "HNSW": 13, "eddy.x": 2}
-
-
-def test_checkouts_take_turns_and_their_medians_are_divided() -> None:
-    from index_cost import in_turn, table
-
-    order: list[str] = []
-    spent = {"earlier": iter([8.0, 90.0, 6.0]), "now": iter([1.0, 2.0, 3.0])}
-
-    def run(name: str) -> Any:
-        order.append(name)
-        return {"disk, MB": next(spent[name]), **({"copies, MB": 4.0} if name == "earlier" else {})}
-
-    earlier, now = in_turn([lambda: run("earlier"), lambda: run("now")], 3)
-    assert " ".join(order) == "earlier now now earlier earlier now"
-    assert table({"earlier": earlier, "now": now}).splitlines()[2:] == [
-        "| disk, MB | 8 | 2 | 4.00 |",
-        "| copies, MB | 4 |  |  |",
-    ]
-
-
 def test_an_index_of_drawn_vectors_is_written_asked_and_opened(tmp_path: Path) -> None:
     from index_systems import RUNS
 
@@ -212,27 +128,6 @@ def asked(text: str, passage: str, start: int, **changed: Any) -> Any:
 
     digest = hashlib.sha256(passage.encode()).hexdigest()[:16]
     return Question(text, "dev", "some", "some-00.txt.xz", start, start + len(passage), changed.get("digest", digest))
-
-
-def test_paraphrases_are_built_from_the_corpus_and_become_a_task(corpus: Path, tmp_path: Path) -> None:
-    from evaluation.tasks import Retrieval, find_tasks
-    from paraphrases import NAME, check, collection, library, write
-
-    passage = f"{'Word ' * 30}number 0."
-    question = asked("which term stands first", passage, len("Question: "))
-    passages = library(corpus, [question])
-    # Every second paragraph, the first of them by the passage that answers; every fourth ends after its first sentence.
-    assert len(passages) == 20 and passages[question.id] == passage
-    lengths = Counter(len(text) for text in passages.values())
-    assert lengths == {159: 2, 160: 3, 365: 3, 367: 12}
-    assert check([question], passages) == [0.0]
-    write(tmp_path / "retrieval" / NAME, [question], passages)
-    (task,) = find_tasks(tmp_path)
-    assert isinstance(task, Retrieval) and task.grades == [{question.id: 1.0}]
-    assert dict(zip(task.ids, task.texts, strict=True)) == passages
-    found = collection([question], passages)
-    hits: Any = [SimpleNamespace(document=id_) for id_ in ("some-00:9", question.id)]
-    assert found.judge(0, hits) == 0.5 and found.sets == {"all": [0], "dev": [0], "some": [0]}
 
 
 def test_a_question_in_the_passages_own_words_is_refused(corpus: Path) -> None:

@@ -8,14 +8,13 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from threading import Thread
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from huggingface_hub import constants
 from tests.command_line import BEGIN, END, PAGE, listed, run
 
-from eddy_embed import Embedder, __version__, methods
+from eddy_embed import Embedder, methods
 from eddy_embed.model.loading import names
 
 TEXTS = ["The ferry leaves at noon.", "Dogs travel for free."]
@@ -32,15 +31,6 @@ def test_vectors_are_those_of_the_library(capsys, monkeypatch) -> None:
     _, out, _ = run(capsys, monkeypatch, "embed", TEXTS[0], *asked)
     expected = Embedder("eddy-tiny", method="plain", query_instruction="Find it:").encode_query(TEXTS[0])
     assert np.array_equal(json.loads(out)["vector"], expected)
-
-
-@pytest.mark.parametrize("terminal", [True, False])
-def test_one_long_text_has_a_bar_on_a_terminal(terminal: bool, capsys, monkeypatch, tmp_path: Path) -> None:
-    (tmp_path / "one.txt").write_text("The ferry leaves at noon. " * 60)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal)
-    long = ["--method", "plain:exit=0", "--max-length", "64", "--input", str(tmp_path / "one.txt")]
-    code, out, err = run(capsys, monkeypatch, "embed", *long)
-    assert code == 0 and len(out.splitlines()) == 1 and ("Embedding" in err) == terminal
 
 
 def test_a_file_or_standard_input_in_a_file_out(capsys, monkeypatch, tmp_path: Path) -> None:
@@ -67,10 +57,6 @@ def test_explain_shows_what_happens(capsys, monkeypatch) -> None:
     assert code == 0 and out.count("<PST>") == 2 and out.count("<B-PST>") == 2
     _, out, _ = run(capsys, monkeypatch, "explain", TEXTS[0], "--method", "kv:layers=2-4+tempscale:tau=0.5")
     assert "rerouted  2, 3, 4\n" in out and "logits    times 2\n" in out
-
-
-def test_the_version(capsys, monkeypatch) -> None:
-    assert run(capsys, monkeypatch, "--version")[1] == f"eddy-embed {__version__}\n"
 
 
 @pytest.mark.parametrize(
@@ -132,16 +118,6 @@ def test_any_answer_of_the_hub_is_one(monkeypatch) -> None:
     with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         Thread(target=server.handle_request).start()
         assert names._hub_answers(f"http://127.0.0.1:{server.server_port}", 0)
-
-
-def test_the_hub_is_asked_again_after_a_while(monkeypatch) -> None:
-    asked: list[str] = []
-    hub = SimpleNamespace(head=lambda endpoint, timeout: asked.append(endpoint))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr("huggingface_hub.get_session", lambda: hub)
-    for seconds, times in ((3e9, 1), (3e9 + 5, 1), (3e9 + 60, 2)):
-        monkeypatch.setattr(names, "time", SimpleNamespace(monotonic=lambda now=seconds: now))
-        assert names.reachable("some/model", "some/model", {}) == {} and len(asked) == times
 
 
 def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import torch
 from safetensors.torch import load_file, save_file
 from tests import families
 from tests.comparison import TEXTS
-from tests.test_command_line import run
 from transformers import AutoModel, RobertaConfig
 
 from eddy_demo.library.defaults import default_method
@@ -174,11 +173,3 @@ def test_roberta_whose_padding_is_the_first_token() -> None:
         positions = 1 + torch.arange(ids.shape[1])[None]
         states = model(input_ids=ids, position_ids=positions).last_hidden_state[0, 1:-1].double().mean(0).numpy()
     np.testing.assert_allclose(embedder.encode_document(TEXTS[0]), states / np.linalg.norm(states), atol=1e-5)
-
-
-def test_the_command_line_says_what_is_wrong(
-    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    change(model, hidden_size=10**9)
-    code, _, err = run(capsys, monkeypatch, "embed", "a", "--model", str(model), "--method", "plain")
-    assert code == 1 and "hidden_size=1000000000" in err

@@ -24,10 +24,6 @@ def test_foreign_code_runs_for_true_alone(flag: Any) -> None:
             kind("eddy-tiny", trust_remote_code=flag)
 
 
-def test_the_method_may_be_the_second_argument() -> None:
-    assert Embedder("eddy-tiny", "plain", check=False).method == Embedder("eddy-tiny", method="plain").method
-
-
 @pytest.mark.parametrize("options", [{"device": "nowhere"}, {"dtype": "float17"}], ids=str)
 def test_devices_and_dtypes_are_refused_before_the_model_is_looked_for(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidParameter, match=next(iter(options))):

@@ -6,7 +6,6 @@ import pytest
 
 from eddy_embed import methods
 from eddy_embed.errors import IncompatibleMethods
-from eddy_embed.methods.method import Method
 from eddy_embed.parts.layout import Blocks, Layout
 from eddy_embed.parts.readout import Readout
 
@@ -106,11 +105,3 @@ def test_a_readout_by_name_decides_in_python_too() -> None:
     assert methods.parse(str(joined)) == joined
     with pytest.raises(IncompatibleMethods, match="both set readout"):
         joined | methods.readout()
-
-
-def test_layouts_of_other_classes_are_left_alone() -> None:
-    class Other(Layout):
-        pass
-
-    with pytest.raises(IncompatibleMethods, match="both set layout"):
-        Method(layout=Other()) | Method(layout=Layout())

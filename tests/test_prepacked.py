@@ -165,16 +165,6 @@ def test_what_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         assert packed(again) == []
 
 
-def test_undone() -> None:
-    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(48, 100))
-    weights = [module.weight.detach().clone() for module in model]
-    products.prepack(model)
-    assert packed(model) == ["0.weight"]
-    assert products.unpack(model) and not products.unpack(model)
-    assert [type(module) for module in model] == [nn.Linear, nn.Linear]
-    assert all(torch.equal(module.weight, weight) for module, weight in zip(model, weights, strict=True))
-
-
 def test_autocast() -> None:
     """Which turns the states into another type on their way to a product that it knows."""
     model = nn.Sequential(nn.Linear(64, 64))

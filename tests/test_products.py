@@ -109,11 +109,3 @@ def test_what_it_cannot_multiply_is_left_alone(monkeypatch: pytest.MonkeyPatch) 
     products.use_onednn(view)
     changed = {name for name, module in view.items() if type(module) is not type(made[name])}
     assert changed == {"plain"}
-
-
-def test_no_rows_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "slower_in_mkl", lambda: True)
-    view = nn.Sequential(nn.Linear(8, 4))
-    products.use_onednn(view)
-    with torch.inference_mode():
-        assert view(torch.empty(0, 8)).shape == (0, 4)

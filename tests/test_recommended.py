@@ -25,7 +25,6 @@ from eddy_embed.model.loading.pretrained import read_backbone
 from eddy_embed.parts.attention import Temperature
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
-from mteb_eddy import EddyEncoder
 
 # The package's attribute of this name is the method.
 table = importlib.import_module("eddy_embed.methods.recommended")
@@ -178,6 +177,8 @@ def test_serialised_settings_hold_the_full_text() -> None:
     config = chroma.get_config()
     assert config["method"] == TINY and config["fingerprint"] == llama.fingerprint
     assert EddyEmbeddingFunction.build_from_config(config).embedder.fingerprint == chroma.fingerprint
+    from mteb_eddy import EddyEncoder  # it takes seconds to import
+
     assert EddyEncoder("eddy-tiny").embedder.fingerprint == llama.fingerprint
 
 

@@ -256,32 +256,6 @@ def test_all_and_dev_have_every_extra() -> None:
     assert of_dev and set(of_dev[1].split(",")) == APART
 
 
-def test_namespaces_shared_with_others_have_no_init() -> None:
-    shared = [ROOT / "adapters" / "llama_index", *(ROOT / "adapters" / "llama_index").glob("*/")]
-    assert not [str(folder) for folder in shared if (folder / "__init__.py").exists()]
-
-
-def test_llamahub_finds_the_classes() -> None:
-    """`import_path` holds every class of `class_authors`; secondary ones may be elsewhere in the distribution."""
-    import llama_index.embeddings.eddy
-    import llama_index.node_parser.eddy
-    import llama_index.postprocessor.eddy
-    import llama_index.vector_stores.eddy
-
-    text = read("pyproject.toml")
-    section = {
-        name: re.findall(r"^(\w+) = ", body, re.MULTILINE)
-        for name, body in re.findall(r"^\[tool\.llamahub([.\w]*)\].*\n((?:.+\n)*)", text, re.MULTILINE)
-    }
-    assert 'import_path = "llama_index.embeddings.eddy"' in text and "contains_example" in section[""]
-    assert section[".class_authors"] == llama_index.embeddings.eddy.__all__
-    assert section[".secondary_class_authors"] == [
-        *llama_index.node_parser.eddy.__all__,
-        *llama_index.postprocessor.eddy.__all__,
-        *llama_index.vector_stores.eddy.__all__,
-    ]
-
-
 # --- The network is blocked -------------------------------------------------------------------------------------------
 ELSEWHERE = "192.0.2.1"  # TEST-NET-1 of RFC 5737, assigned to nobody
 
@@ -331,11 +305,8 @@ def modules_after(code: str, *flags: str) -> set[str]:
     return set(child.stdout.split())
 
 
-@pytest.mark.parametrize("module", ["eddy_embed", "eddy_embed.errors"])
-def test_import_is_light(module: str) -> None:
-    loaded = modules_after(f"import {module}")
-    assert module in loaded
-    assert not loaded & set(HEAVY)
+def test_import_is_light() -> None:
+    assert not modules_after("import eddy_embed.errors") & set(HEAVY)
 
 
 STARTS = {
@@ -392,14 +363,6 @@ def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None
     shared = ("", *(f"/{name}" for name in ("embeddings", "node_parser", "postprocessor", "vector_stores")))
     assert not {f"llama_index{folder}/__init__.py" for folder in shared} & set(names)
     assert not [name for name in names if name.endswith((".pyc", ".pt", ".npz")) or "__pycache__" in name]
-
-
-def test_the_wheel_imports_from_where_it_is_installed(wheel: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path)
-    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); import eddy_embed; print(eddy_embed.__file__)"
-    child = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert Path(child.stdout.strip()).is_relative_to(tmp_path)
 
 
 def test_one_version_everywhere(wheel: Path) -> None:
@@ -487,7 +450,3 @@ def test_links_between_documents_lead_somewhere() -> None:
     for document in DOCUMENTS:
         for target in re.findall(r"\]\((?!https?://|#)([^)#\s]+)", read(document)):
             assert ((ROOT / document).parent / target).exists(), f"{document} links to {target}"
-
-
-def test_handbook_is_worth_reading() -> None:
-    assert sum(len(read(d).split()) for d in DOCUMENTS if d.startswith("docs/")) >= 3000

@@ -24,13 +24,18 @@ from tests.selection import each_once
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, MissingExtra, ModelNotFound, UnsupportedModel
 
-with warnings.catch_warnings():
-    warnings.simplefilter("ignore")
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.base.modules import Dense, Normalize, Transformer
-    from sentence_transformers.sentence_transformer.modules import LSTM, LayerNorm, Pooling
-
 PROMPTS = {"query": "Given a question, find the passage.\nQuery:", "document": "passage: "}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import the package, which takes seconds, where a test uses it."""
+    global LSTM, Dense, LayerNorm, Normalize, Pooling, SentenceTransformer, Transformer
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.base.modules import Dense, Normalize, Transformer
+        from sentence_transformers.sentence_transformer.modules import LSTM, LayerNorm, Pooling
 
 
 @dataclass(frozen=True)
@@ -49,13 +54,17 @@ def _dense(width: int, out: int, **more: Any) -> Callable[[], Any]:
     return lambda: Dense(width, out, **more)
 
 
+def normalized() -> Any:
+    return Normalize()
+
+
 CASES = {
     "mean": Case("bert", "mean", prompts=("query",)),
-    "mpnet": Case("mpnet", "mean", (Normalize,)),
-    "cls": Case("bert", "cls", (Normalize,)),
-    "last": Case("qwen3", "lasttoken", (Normalize,), prompts=("query", "document")),
+    "mpnet": Case("mpnet", "mean", (normalized,)),
+    "cls": Case("bert", "cls", (normalized,)),
+    "last": Case("qwen3", "lasttoken", (normalized,), prompts=("query", "document")),
     "weighted": Case("llama", "weightedmean", prompts=("document",)),
-    "without": Case("roberta", "mean", (Normalize,), prompts=("query",), include=False),
+    "without": Case("roberta", "mean", (normalized,), prompts=("query",), include=False),
     "dense": Case(
         "distilbert",
         "mean",
@@ -63,10 +72,10 @@ CASES = {
             _dense(64, 96, bias=False, activation_function=None),
             lambda: LayerNorm(96),
             _dense(96, 32, use_residual=True),
-            Normalize,
+            normalized,
         ),
     ),
-    "t5": Case("t5", "mean", (_dense(64, 48, bias=False, activation_function=None), Normalize)),
+    "t5": Case("t5", "mean", (_dense(64, 48, bias=False, activation_function=None), normalized)),
     "dot": Case("bert", "cls", similarity="dot"),
 }
 
@@ -107,7 +116,7 @@ def changed(path: Path, to: Path, file: str, **values: Any) -> Path:
 
 
 def normal(name: str) -> bool:
-    return Normalize in CASES[name].behind
+    return normalized in CASES[name].behind
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from tests.selection import mostly_slow, turns
 from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder, methods
-from eddy_embed.errors import FingerprintMismatch, IncompatibleMethods, InvalidParameter, UnsupportedModel
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, UnsupportedModel
 from eddy_embed.text.sequence import Role, TokenSequence
 from eddy_embed.text.tokenizer import Tokenizer
 
@@ -173,15 +172,6 @@ def test_equals_the_reference(family: str, method: str, start: bool) -> None:
         )
         assert np.abs(vector - expected).max() <= 1e-9
         assert np.abs(vector - other).max() > 1e-4
-
-
-def test_post_processing_fitted_without_it_is_refused(tmp_path: Any) -> None:
-    without = embedder("gpt2", "plain+centre" + NONE)
-    without.fit(TEXTS)
-    without.post.save(tmp_path / "post.npz")
-    assert embedder("gpt2", "plain+centre" + NONE, fitted=tmp_path / "post.npz").fingerprint == without.fingerprint
-    with pytest.raises(FingerprintMismatch, match=r"start None, here \[0\]"):
-        embedder("gpt2", "plain+centre", fitted=tmp_path / "post.npz")
 
 
 def test_encoders_keep_their_own_first_token() -> None:

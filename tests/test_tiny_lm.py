@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SHIPPED = ROOT / "plugin" / "eddy_embed" / "model" / "tiny"
 sys.path.insert(0, str(ROOT / "demos"))
 
-from tiny_lm import data, evaluate, prepare, train  # noqa: E402
+from tiny_lm import data, evaluate, prepare  # noqa: E402
 
 THINGS = ["the river", "a kettle", "an old mill", "the lighthouse", "a narrow bridge", "the glass", "a copper pan"]
 DEEDS = ["turns slowly", "cools in the wind", "carries water", "was repaired twice", "stands by the road", "is empty"]
@@ -35,6 +35,13 @@ HARD = [
     "  leading and trailing  ",
     "x" * 300,
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def imported() -> None:
+    """Import transformers' trainer, which takes seconds, where a test uses it."""
+    global train
+    from tiny_lm import train
 
 
 def essay(seed: int, sentences: int) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,6 @@ from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
 from eddy_embed.model import self_check
 from eddy_embed.model.loading.names import BUNDLED
 
-MODELS = os.environ.get("EDDY_TEST_MODELS")
 SMALL: dict[str, Any] = {
     "vocab_size": families.VOCABULARY,
     "hidden_size": 64,
@@ -130,14 +128,6 @@ def test_what_eager_attention_rounds_is_no_fault(monkeypatch: pytest.MonkeyPatch
             except UnsupportedModel as error:
                 refused.append(str(error))
     assert refused and all("differ from the model's own" in each for each in refused)
-
-
-@pytest.mark.skipif(not MODELS, reason="EDDY_TEST_MODELS names no folder of larger models")
-@pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_qwen_opens_with_all_of_its_layers(dtype: str) -> None:
-    embedder = Embedder(f"{MODELS}/qwen05.gguf", "tp:prompt=cot,exit=-1", dtype=dtype, device="cpu", check=False)
-    assert embedder.encode_query("a").shape == (896,)
 
 
 @pytest.mark.parametrize("part", ["embed_tokens", "norm"])

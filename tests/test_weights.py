@@ -148,17 +148,6 @@ def test_what_a_quantised_model_reads_is_its_own_hidden_states(llama: Path) -> N
         assert np.abs(e.encode_document(TEXTS[0]) - expected.numpy()).max() <= 1e-2
 
 
-def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> None:
-    for name in ("torchao int8", "bitsandbytes int8"):
-        given = quantised(llama, name)
-        view = Embedder(given, tokenizer=families.build("llama")[1], method="plain")._pipeline.open_runner.host._view
-        for ours, theirs in zip(view.parameters(), given.model.parameters(), strict=True):
-            assert ours is theirs or ours.data_ptr() == theirs.data_ptr()
-        ours, theirs = (each.layers[0].mlp.up_proj for each in (view, given.model))
-        if name == "bitsandbytes int8":
-            assert ours.state.SCB.data_ptr() == theirs.weight.SCB.data_ptr() and ours.state is not theirs.state
-
-
 @pytest.mark.parametrize("name", ["torchao int8", "bitsandbytes nf4"])
 def test_folders_of_quantised_models(name: str, llama: Path, tmp_path: Path) -> None:
     quantise, tokenizer = QUANTISED[name][0], families.build("llama")[1]
@@ -269,3 +258,14 @@ def test_tied_embeddings_stored_as_the_head(tmp_path: Path) -> None:
     given = AutoModelForCausalLM.from_pretrained(tmp_path)
     shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
     assert np.array_equal(shared.encode_document(TEXTS), embedder("gpt2", METHOD).encode_document(TEXTS))
+
+
+def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> None:
+    for name in ("torchao int8", "bitsandbytes int8"):
+        given = quantised(llama, name)
+        view = Embedder(given, tokenizer=families.build("llama")[1], method="plain")._pipeline.open_runner.host._view
+        for ours, theirs in zip(view.parameters(), given.model.parameters(), strict=True):
+            assert ours is theirs or ours.data_ptr() == theirs.data_ptr()
+        ours, theirs = (each.layers[0].mlp.up_proj for each in (view, given.model))
+        if name == "bitsandbytes int8":
+            assert ours.state.SCB.data_ptr() == theirs.weight.SCB.data_ptr() and ours.state is not theirs.state

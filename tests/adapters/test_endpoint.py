@@ -34,17 +34,10 @@ TEXTS = ["The ferry leaves at noon.", "Dogs travel for free.\n\nWho keeps the li
 LONG = "The ferry leaves at noon. Dogs travel for free. The keeper of the light sleeps by day. " * 6
 QUESTION = "When does the ferry leave?"
 HOLD, BREAK = "Hold the ferry.", "Break the ferry."
-METHODS = ("htp:pool=mean", "plain:exit=2")
+METHODS = ("plain:exit=2", "plain:exit=1")
 CLOSE = {"rtol": 0, "atol": 1e-5}
-LIMITS = Limits(
-    inputs=40,
-    input_characters=4000,
-    input_tokens=400,
-    request_tokens=4000,
-    pending_tokens=4000,
-    body_bytes=32_768,
-    body_seconds=1.0,
-)
+SIZES = {"inputs": 40, "input_characters": 4000, "input_tokens": 400, "request_tokens": 1200, "pending_tokens": 1200}
+LIMITS = Limits(**SIZES, body_bytes=32_768, body_seconds=0.5)
 
 
 class Held(Embedder):
@@ -62,22 +55,11 @@ class Held(Embedder):
         return super().encode_document(texts, **options)
 
 
-class HeldReranker(Reranker):
-    """The same for judging."""
-
-    judged: ClassVar[list[list[str]]] = []
-
-    def scores(self, query: Any, texts: Any, **options: Any) -> Any:
-        self.judged.append([texts] if isinstance(texts, str) else list(texts))
-        assert HOLD not in texts or Held.gate.wait(60)
-        return super().scores(query, texts, **options)
-
-
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
     options = {"query_instruction": "Find: ", "max_length": 96}
     embedders = {method: Held("eddy-tiny", method=method, **options) for method in METHODS}
-    reranker = HeldReranker("eddy-tiny", max_length=96)
+    reranker = Reranker("eddy-tiny", max_length=96)
     names = [NAME, "text-embedding-3-small"]
     with serving(embedders, names=names, limits=LIMITS, reranker=reranker, batch_tokens=64) as site:
         yield site
@@ -185,67 +167,86 @@ def test_frameworks(served: Served, usual: Embedder, monkeypatch: pytest.MonkeyP
 
 def test_fields_of_other_servers(served: Served, usual: Embedder) -> None:
     texts = TEXTS[:1]
-    documents, queries = usual.encode_document(texts), usual.encode_query(texts)
     for more in (
-        *({"truncate": value} for value in (True, False, "NONE", "END", None)),
+        {"truncate": True, "output_dimension": 320, "normalize": True, "embedding_type": "float", "priority": 0},
+        {"truncate": "NONE", "normalized": True, "embedding_types": ["float"], "metadata": {"a": 1}},
+        {"truncate": "END", "output_dtype": "float", "late_chunking": False, "user": None, "dimensions": None},
+        {"truncate": None, "input": [{"text": text} for text in texts], "add_special_tokens": True},
+        {"truncate": False, "input": [{"type": "text", "text": text} for text in texts]},
         *({"truncation": value} for value in (True, False)),
-        *({"output_dimension": 320}, {"normalize": True}, {"normalized": True}, {"embedding_type": "float"}),
-        *({"embedding_types": ["float"]}, {"output_dtype": "float"}, {"priority": 0}, {"metadata": {"a": 1}}),
-        *({"input": [{"text": text} for text in texts]}, {"input": [{"type": "text", "text": text} for text in texts]}),
-        *({"late_chunking": False}, {"add_special_tokens": True}, {"user": None}, {"dimensions": None}),
         *({"input_type": value} for value in ("search_document", "passage", "classification", "clustering")),
         *({"task": value} for value in ("retrieval.passage", "text-matching", "separation")),
+        *({"input_type": "search_query"}, {"input_type": "query"}, {"task": "retrieval.query"}),
     ):
-        np.testing.assert_allclose(
-            vectors(served.post({"input": texts, **more})), documents, **CLOSE, err_msg=str(more)
-        )
-    for more in ({"input_type": "search_query"}, {"input_type": "query"}, {"task": "retrieval.query"}):
-        np.testing.assert_allclose(vectors(served.post({"input": texts, **more})), queries, **CLOSE)
-    found = served.rerank(query=QUESTION, documents=TEXTS, top_k=2, truncation=False, priority=0, rank_fields=["text"])
-    assert len(found.json()["results"]) == 2
+        encode = usual.encode_query if "query" in str(more) else usual.encode_document
+        answer = vectors(served.post({"input": texts, **more}))
+        np.testing.assert_allclose(answer, encode(texts), **CLOSE, err_msg=str(more))
+    answer = served.rerank(query=QUESTION, documents=TEXTS, top_k=2, truncation=False, priority=0, rank_fields=["text"])
+    assert len(answer.json()["results"]) == 2
 
 
-WRONG: dict[str, tuple[Any, str | None, str]] = {
-    "no JSON": (b"{", None, "could not parse the JSON"),
-    "not UTF-8": (b'{"input": "\xff"}', None, "could not parse"),
-    "too deep": (b"[" * 20_000, None, "could not parse"),
-    "a list": (b"[]", None, "must be a JSON object, not a list"),
-    "no model": (b'{"input": "a"}', "model", "You must provide 'model'"),
-    "half an emoji": ({"input": ["a", "b\ud83d"]}, "input", "'input[1]': holds half a character"),
-    "half an emoji alone": ({"input": "\ud83d"}, "input", "'input[0]': holds half a character"),
-    "no input": ({"input": None}, "input", "You must provide 'input'"),
-    "model of another kind": ({"input": "a", "model": 3}, "model", "a valid string, not 3"),
-    "unknown field": ({"input": "a", "dimension": 3}, "dimension", "Unrecognized request argument supplied: dimension"),
-    "twice": ({"input": "a", "role": "query", "task": "retrieval.query"}, "task", "supplied: task"),
-    "an image": ({"input": ["a", {"image": "a"}]}, "input", "'input[1]': Input should be a string or {\"text\""),
-    "no inputs": ({"input": []}, "input", "at least 1 item"),
-    "token ids": ({"input": [5, 6]}, "input", "check_embedding_ctx_length=False"),
-    "too many": ({"input": ["a"] * 41}, "input", "41 inputs, more than 40"),
-    "too long": ({"input": "ab " * 1000}, "input", "tokens, more than"),
-    "too many characters": ({"input": "a" * 4001}, "input", "4001 characters"),
-    "too much": ({"input": ["ab " * 100] * 40}, "input", "in all"),
-    "encoding": ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'float' or 'base64', not 'hex'"),
-    "integers": ({"input": "a", "embedding_type": "int8"}, "embedding_type", "'float' or 'base64', not 'int8'"),
-    "priority": ({"input": "a", "priority": 3}, "priority", "0, not 3"),
-    "truncate": ({"input": "a", "truncate": "START"}, "truncate", "'NONE' or 'END', not 'START'"),
-    "normalize": ({"input": "a", "normalize": False}, "normalize", "makes vectors with True"),
-    "dimensions 0": ({"input": "a", "dimensions": 0}, "dimensions", "greater than 0, not 0"),
-    "dimensions true": ({"input": "a", "dimensions": True}, "dimensions", "a valid integer, not True"),
-    "too many dimensions": ({"input": "a", "output_dimension": 321}, "dimensions", "have 320"),
-    "role": ({"input": "a", "role": "user"}, "role", "not 'user'"),
-    "method": ({"input": "a", "method": "htp:exit=2"}, "method", "this server has htp:pool=mean, plain:exit=2"),
-    "nothing to read": ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "greater than 0, not 0"),
-}
+WRONG: list[tuple[Any, str | None, str]] = [
+    (b"{", None, "could not parse the JSON"),
+    (b'{"input": "\xff"}', None, "could not parse"),
+    (b"[" * 20_000, None, "could not parse"),
+    (b"[]", None, "must be a JSON object, not a list"),
+    (b'{"input": "a"}', "model", "You must provide 'model'"),
+    ({"input": ["a", "b\ud83d"]}, "input", "'input[1]': holds half a character"),
+    ({"input": "\ud83d"}, "input", "'input[0]': holds half a character"),
+    ({"input": None}, "input", "You must provide 'input'"),
+    ({"input": "a", "model": 3}, "model", "a valid string, not 3"),
+    ({"input": "a", "dimension": 3}, "dimension", "Unrecognized request argument supplied: dimension"),
+    ({"input": "a", "role": "query", "task": "retrieval.query"}, "task", "supplied: task"),
+    ({"input": ["a", {"image": "a"}]}, "input", "'input[1]': Input should be a string or {\"text\""),
+    ({"input": []}, "input", "at least 1 item"),
+    ({"input": [5, 6]}, "input", "check_embedding_ctx_length=False"),
+    ({"input": ["a"] * 41}, "input", "41 inputs, more than 40"),
+    ({"input": "ab " * 1000}, "input", "tokens, more than"),
+    ({"input": "a" * 4001}, "input", "4001 characters"),
+    ({"input": ["ab " * 100] * 40}, "input", "in all"),
+    ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'float' or 'base64', not 'hex'"),
+    ({"input": "a", "embedding_type": "int8"}, "embedding_type", "'float' or 'base64', not 'int8'"),
+    ({"input": "a", "priority": 3}, "priority", "0, not 3"),
+    ({"input": "a", "truncate": "START"}, "truncate", "'NONE' or 'END', not 'START'"),
+    ({"input": "a", "normalize": False}, "normalize", "makes vectors with True"),
+    ({"input": "a", "dimensions": 0}, "dimensions", "greater than 0, not 0"),
+    ({"input": "a", "dimensions": True}, "dimensions", "a valid integer, not True"),
+    ({"input": "a", "output_dimension": 321}, "dimensions", "have 320"),
+    ({"input": "a", "role": "user"}, "role", "not 'user'"),
+    ({"input": "a", "method": "htp:exit=2"}, "method", "this server has plain:exit=2, plain:exit=1"),
+    ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "greater than 0, not 0"),
+]
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_malformed_requests(name: str, served: Served) -> None:
-    body, param, message = WRONG[name]
-    content = body if isinstance(body, bytes) else json.dumps({"model": NAME, **body}).encode()
-    answer = served.post({}, json=None, content=content, headers={"content-type": "application/json"})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"], error["type"]) == (400, param, "invalid_request_error"), error
-    assert message in error["message"] and answer.json() == {"error": error, "detail": error["message"]}
+WRONG_RERANKING: list[tuple[dict[str, Any], str, str]] = [
+    ({"query": None}, "query", "You must provide 'query'"),
+    ({"query": " "}, "query", "'query' is blank"),
+    ({"query": "\udc00"}, "query", "'query': holds half a character"),
+    ({"documents": []}, "documents", "at least 1 item"),
+    ({"documents": "a"}, "documents", "a valid list"),
+    ({"documents": ["a", 3]}, "documents", "'documents[1]': Input should be a string or {\"text\": a string}, not 3"),
+    ({"documents": [{"text": "a", "title": "b"}]}, "documents", "'title': 'b'"),
+    ({"rank_fields": ["title"]}, "rank_fields", "'text', not 'title'"),
+    ({"top_n": 0}, "top_n", "greater than 0, not 0"),
+    ({"return_documents": 1}, "return_documents", "a valid boolean, not 1"),
+    ({"query": "a" * 4001}, "query", "'query' has 4001 characters"),
+    ({"query": "Why? " * 80, "documents": [LONG]}, "query", "shorten the question"),
+]
+
+
+def test_malformed_requests(served: Served) -> None:
+    usual = {"model": NAME, "query": QUESTION, "documents": TEXTS}
+    cases = [
+        ("/v1/embeddings", body if isinstance(body, bytes) else json.dumps({"model": NAME, **body}), param, message)
+        for body, param, message in WRONG
+    ]
+    cases += [("/v1/rerank", json.dumps({**usual, **body}), param, message) for body, param, message in WRONG_RERANKING]
+    for path, content, param, message in cases:
+        answer = served.http.post(path, content=content, headers={"content-type": "application/json"})
+        error = answer.json()["error"]
+        expected = (400, param, "invalid_request_error")
+        assert (answer.status_code, error["param"], error["type"]) == expected, (content[:200], error)
+        assert message in error["message"] and answer.json() == {"error": error, "detail": error["message"]}, error
 
 
 def test_a_byte_order_mark_is_passed_over(served: Served, usual: Embedder) -> None:
@@ -261,20 +262,23 @@ def test_a_blank_input_has_a_vector(served: Served, usual: Embedder) -> None:
         np.testing.assert_allclose(answer, encode([TEXTS[0], ".", ".", "."]), **CLOSE)
 
 
-@pytest.mark.parametrize("role", ["document", "query"])
-def test_inputs_are_cut_where_a_client_says(role: Any, served: Served, usual: Embedder) -> None:
-    encode = {"query": usual.encode_query, "document": usual.encode_document}[role]
+def test_inputs_are_cut_where_a_client_says(served: Served, usual: Embedder) -> None:
     words = "The ferry leaves at noon"
-    cut = served.post({"role": role, "input": LONG, "truncate_prompt_tokens": usual.count_tokens(words)})
-    np.testing.assert_allclose(vectors(cut)[0], encode(words), **CLOSE)
-    (start,) = first_tokens(usual, [LONG], None, role=role)
-    assert LONG.startswith(start) and usual.count_tokens(LONG) > usual.max_length
-    for more in ({"truncate_prompt_tokens": -1}, {"truncate": True}):
-        np.testing.assert_allclose(
-            vectors(served.post({"role": role, "input": [LONG, TEXTS[0]], **more})), encode([start, TEXTS[0]]), **CLOSE
-        )
-    whole = served.post({"role": role, "input": LONG})
-    np.testing.assert_allclose(vectors(whole)[0], encode(LONG), **CLOSE)
+    cut = served.post({"role": "query", "input": LONG, "truncate_prompt_tokens": usual.count_tokens(words)})
+    np.testing.assert_allclose(vectors(cut)[0], usual.encode_query(words), **CLOSE)
+    assert usual.count_tokens(LONG) > usual.max_length
+    cases: tuple[tuple[Any, dict[str, Any]], ...] = (
+        ("query", {"truncate_prompt_tokens": -1}),
+        ("document", {"truncate": True}),
+    )
+    for role, more in cases:
+        encode = usual.encode_query if role == "query" else usual.encode_document
+        (start,) = first_tokens(usual, [LONG], None, role=role)
+        answer = served.post({"role": role, "input": [LONG, TEXTS[0]], **more})
+        np.testing.assert_allclose(vectors(answer), encode([start, TEXTS[0]]), **CLOSE)
+        assert LONG.startswith(start)
+    whole = served.post({"input": LONG})
+    np.testing.assert_allclose(vectors(whole)[0], usual.encode_document(LONG), **CLOSE)
 
 
 # --- re-ranking
@@ -282,7 +286,7 @@ def test_inputs_are_cut_where_a_client_says(role: Any, served: Served, usual: Em
 
 def test_every_path_gives_the_scores_of_the_library_best_first(served: Served) -> None:
     reranker = Reranker("eddy-tiny", max_length=96)
-    texts = [LONG, *TEXTS]
+    texts = TEXTS[::-1]
     scores = reranker.scores(QUESTION, texts)
     tokens = sum(reranker.count_tokens(QUESTION, texts))
     for path in RERANK_PATHS:
@@ -309,42 +313,12 @@ def test_a_blank_document_comes_last(served: Served) -> None:
     answer = served.rerank(query=QUESTION, documents=["", *TEXTS, {"text": " \n"}]).json()["results"]
     assert [result["index"] - 1 for result in answer[:3]] == [result["index"] for result in without]
     assert [(result["index"], result["relevance_score"]) for result in answer[3:]] == [(0, 0.0), (4, 0.0)]
-    assert [result["index"] for result in served.rerank(query=QUESTION, documents=["", " "]).json()["results"]] == [
-        0,
-        1,
-    ]
-
-
-@pytest.mark.parametrize(
-    ("body", "param", "message"),
-    [
-        ({"query": None}, "query", "You must provide 'query'"),
-        ({"query": " "}, "query", "'query' is blank"),
-        ({"query": "\udc00"}, "query", "'query': holds half a character"),
-        ({"documents": []}, "documents", "at least 1 item"),
-        ({"documents": "a"}, "documents", "a valid list"),
-        (
-            {"documents": ["a", 3]},
-            "documents",
-            "'documents[1]': Input should be a string or {\"text\": a string}, not 3",
-        ),
-        ({"documents": [{"text": "a", "title": "b"}]}, "documents", "'title': 'b'"),
-        ({"rank_fields": ["title"]}, "rank_fields", "'text', not 'title'"),
-        ({"top_n": 0}, "top_n", "greater than 0, not 0"),
-        ({"return_documents": 1}, "return_documents", "a valid boolean, not 1"),
-        ({"query": "a" * 4001}, "query", "'query' has 4001 characters"),
-        ({"query": "Why? " * 80, "documents": [LONG]}, "query", "shorten the question"),
-    ],
-)
-def test_malformed_reranking(body: dict[str, Any], param: str, message: str, served: Served) -> None:
-    content = json.dumps({"model": NAME, "query": QUESTION, "documents": TEXTS, **body})
-    answer = served.http.post("/v1/rerank", content=content, headers={"content-type": "application/json"})
-    error = answer.json()["error"]
-    assert (answer.status_code, error["param"]) == (400, param) and message in error["message"], error
+    blank = served.rerank(query=QUESTION, documents=["", " "]).json()["results"]
+    assert [result["index"] for result in blank] == [0, 1]
 
 
 def test_one_loaded_model_embeds_and_judges() -> None:
-    methods = ["plain:exit=2", "htp"]
+    methods = ["plain:exit=2", "htp:exit=2"]
     embedders, reranker = open_models("eddy-tiny", methods, rerank=True, max_length=96)
     assert reranker is not None and reranker.max_length == 96
     tensors = {id(tensor) for _, tensor in reranker._likelihood.host.tensors()}
@@ -359,7 +333,7 @@ def test_one_loaded_model_embeds_and_judges() -> None:
 
 async def test_every_answer_is_of_its_own_text_under_load(served: Served) -> None:
     """Requests of all sorts beside each other, some of which are given up: nobody gets a neighbour's vector."""
-    pool = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(12)]
+    pool = [f"Boat number {number} carries {number * 7} dogs. " * (1 + number % 4) for number in range(8)]
     known = {
         (method, role): (embedder.encode_query if role == "query" else embedder.encode_document)(pool)
         for method, embedder in served.embedders.items()
@@ -372,9 +346,9 @@ async def test_every_answer_is_of_its_own_text_under_load(served: Served) -> Non
         (method, role), expected = dice.choice(list(known.items()))
         inputs = [pool[at] for at in chosen]
         asking = client.embeddings.create(model=NAME, input=inputs, extra_body={"role": role, "method": method})
-        if number % 10 == 9:
+        if number % 6 == 5:
             try:
-                await asyncio.wait_for(asking, dice.uniform(0, 0.05))
+                await asyncio.wait_for(asking, dice.choice([0.001, 0.02]))
             except asyncio.TimeoutError:
                 gone.append(number)
             return
@@ -382,7 +356,7 @@ async def test_every_answer_is_of_its_own_text_under_load(served: Served) -> Non
         np.testing.assert_allclose(answer, expected[chosen], **CLOSE)
 
     async with openai.AsyncOpenAI(base_url=served.url, api_key="none", max_retries=5, timeout=120) as client:
-        await asyncio.gather(*(ask(client, number) for number in range(40)))
+        await asyncio.gather(*(ask(client, number) for number in range(24)))
     assert gone
 
 
@@ -405,35 +379,18 @@ def test_a_text_that_fails_fails_alone(served: Served) -> None:
     assert bad.result().status_code == 500 and error["type"] == "server_error" and "'input[1]'" in error["message"]
 
 
-@pytest.mark.parametrize("rerank", [False, True])
-def test_what_a_vanished_client_asked_for_is_not_done(rerank: bool, served: Served) -> None:
+def test_what_a_vanished_client_asked_for_is_not_done(served: Served) -> None:
     Held.gate.clear()
     Held.together.clear()
-    body = {"query": QUESTION, "documents": ["Nobody wants this."]} if rerank else {"input": "Nobody wants this."}
     with ThreadPoolExecutor(1) as threads:
         first = threads.submit(served.post, {"input": HOLD})
         until(lambda: [HOLD] in Held.together)
         with pytest.raises(httpx.ReadTimeout):
-            path = "/v1/rerank" if rerank else "/v1/embeddings"
-            served.http.post(path, json={"model": NAME, **body}, timeout=0.5)
+            served.post({"input": "Nobody wants this."}, timeout=0.3)
         waiting(served, 0)
         Held.gate.set()
         assert first.result().status_code == 200
-    assert ["Nobody wants this."] not in [*Held.together, *HeldReranker.judged]
-
-
-def test_a_short_request_does_not_wait_for_the_end_of_a_long_one(served: Served) -> None:
-    Held.gate.clear()
-    HeldReranker.judged.clear()
-    with ThreadPoolExecutor(2) as threads:
-        documents = [HOLD, *(f"Ferry {number} leaves." for number in range(30))]
-        judging = threads.submit(served.rerank, query=QUESTION, documents=documents)
-        until(lambda: len(HeldReranker.judged) == 1)
-        embedding = threads.submit(served.post, {"input": "Dogs travel for free."})
-        waiting(served, 2)
-        Held.gate.set()
-        assert embedding.result().status_code == 200 and not judging.done()
-        assert len(judging.result().json()["results"]) == 31
+    assert ["Nobody wants this."] not in Held.together
 
 
 def test_overload_is_refused_with_a_time_and_the_accepted_is_answered(served: Served, usual: Embedder) -> None:
@@ -504,6 +461,9 @@ def test_keys_hosts_and_origins(usual: Embedder) -> None:
         with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
             openai.OpenAI(base_url=served.url, api_key="wrong").models.list()
         known = {"authorization": "Bearer first-key"}
+        judging = {"model": NAME, "query": QUESTION, "documents": TEXTS}
+        answer = served.http.post("/v1/rerank", json=judging, headers=known)  # it has no reranker
+        assert answer.status_code == 404 and "eddy serve MODEL --rerank" in answer.json()["error"]["message"]
         assert status(host="eddy.example:80", **known) == status(host="EDDY.example", **known) == 200
         for host in ("evil.example", "eddy.example.evil", "someone@127.0.0.1", "127.0.0.1:80@evil.example"):
             assert status(host=host, **known) in (400, 421)
@@ -525,10 +485,3 @@ def test_keys_hosts_and_origins(usual: Embedder) -> None:
 def test_a_misspelt_method_is_refused_before_a_model_loads() -> None:
     with pytest.raises(UnknownMethod):
         open_models("nowhere", ["plain", "plian"])
-
-
-def test_a_server_that_does_not_judge_says_how_it_would(usual: Embedder) -> None:
-    with serving({"plain": usual}) as served:
-        answer = served.rerank(query=QUESTION, documents=TEXTS)
-        assert answer.status_code == 404 and "eddy serve MODEL --rerank" in answer.json()["error"]["message"]
-        assert served.http.get(f"/v1/models/{NAME}").json()["rerank"] is False

@@ -62,35 +62,26 @@ def embeds_with(model, embedder) -> None:
 
 def test_llama_index_llm_answers_and_embeds(llama_llm):
     before = llama_llm.complete(PROMPT).text
-    embedding = EddyEmbedding.from_llm(llama_llm, method="htp:exit=2", query_instruction="Find it.")
+    embedding = EddyEmbedding.from_llm(llama_llm, method="plain:exit=1", query_instruction="Find it.")
     embeds_with(llama_llm._model, embedding.embedder)
-    named = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", dtype="float32")
+    named = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1", dtype="float32")
     ours, theirs = (each.get_text_embedding_batch(TEXTS) for each in (embedding, named))
     assert np.abs(np.subtract(ours, theirs)).max() <= 1e-5
     assert llama_llm.complete(PROMPT).text == before
 
 
-# The real classes want an older huggingface-hub than transformers does, so they cannot be installed beside it today.
-OUTSIDE = pytest.mark.slow
-
-
-@pytest.mark.parametrize("kind", ["wrapped", pytest.param("real", marks=OUTSIDE), pytest.param("chat", marks=OUTSIDE)])
-def test_langchain_llm_answers_and_embeds(pipeline, kind):
-    llm: Any = Wrapped(pipeline)
-    if kind != "wrapped":
-        package: Any = pytest.importorskip("langchain_huggingface", reason="see OUTSIDE in test_migration.py")
-        llm = package.HuggingFacePipeline(pipeline=pipeline, pipeline_kwargs={"return_full_text": False})
-    held = package.ChatHuggingFace(llm=llm, tokenizer=pipeline.tokenizer, model_id=str(TINY)) if kind == "chat" else llm
+def test_langchain_llm_answers_and_embeds(pipeline):
+    llm = Wrapped(pipeline)
     before = llm.invoke(PROMPT)
-    embeddings = EddyEmbeddings.from_llm(held, method="htp:exit=2")
+    embeddings = EddyEmbeddings.from_llm(llm, method="plain:exit=1")
     embeds_with(pipeline.model, embeddings.embedder)
-    named = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", dtype="float32")
+    named = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1", dtype="float32")
     assert np.abs(np.subtract(embeddings.embed_documents(TEXTS), named.embed_documents(TEXTS))).max() <= 1e-5
     assert llm.invoke(PROMPT) == before
 
 
 def test_llms_without_a_loaded_model_are_refused():
     with pytest.raises(InvalidParameter, match=r"MockLLM.*HuggingFaceLLM"):
-        EddyEmbedding.from_llm(MockLLM(), method="htp:exit=2")
+        EddyEmbedding.from_llm(MockLLM(), method="plain:exit=1")
     with pytest.raises(InvalidParameter, match=r"FakeListLLM.*HuggingFacePipeline"):
-        EddyEmbeddings.from_llm(FakeListLLM(responses=["a"]), method="htp:exit=2")
+        EddyEmbeddings.from_llm(FakeListLLM(responses=["a"]), method="plain:exit=1")

@@ -109,7 +109,7 @@ def test_replaced_vectors_leave_no_folders(embedder: Embedder, tmp_path: Path, m
     with opened(place, embedder) as index:
         index.upsert(documents(6))
         other.mkdir()  # no name of Chroma's
-        for method in ("plain:exit=-2", "plain:exit=-3"):
+        for method in ("plain:exit=1", "plain:exit=3"):
             index.reindex(Embedder("eddy-tiny", method=method))
             with closing(sqlite3.connect(place / DATABASE)) as database:
                 segments = {id_ for (id_,) in database.execute("SELECT id FROM segments WHERE scope = 'VECTOR'")}

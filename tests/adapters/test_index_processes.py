@@ -158,7 +158,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
 
 def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
-    place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=-2")
+    place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=1")
     with opened(place, embedder) as index:
         index.upsert(documents(8))
 
@@ -310,7 +310,7 @@ def test_an_index_that_is_replaced_before_a_read_is_repeated_is_not_taken_for_th
         monkeypatch.setattr(Index, "reload", reload)
         reload(self)
         with apart(), opened(tmp_path, embedder) as other:
-            other.reindex(Embedder("eddy-tiny", method="plain:exit=-2"))
+            other.reindex(Embedder("eddy-tiny", method="plain:exit=1"))
 
     with opened(tmp_path, embedder) as index:
         index.upsert(documents(1))

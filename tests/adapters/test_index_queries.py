@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -93,11 +94,12 @@ def test_sentences_are_marked_as_the_document_gives_them(method, tmp_path):
     """Read out of the passage where no layer runs; stored where layers run."""
     embedder = Embedder("eddy-tiny", method=method)
     with open_index(tmp_path, "notes", embedder, passage_size=24) as index:
-        index.upsert(documents())
+        given = documents(3)
+        index.upsert(given)
         assert (SENTENCES_OF in rows(index)) == (method != "plain:exit=0+sif+filter")
         asked = embedder.encode_query(ASKED)
         near = []
-        for document in documents():
+        for document in given:
             whole = embedder.encode_long(document.text, passage_size=24)
             lines = {(each.start, each.end): each.vector for each in whole.sentences}
             read = index.embedded(document.id)
@@ -118,15 +120,15 @@ def test_sentences_are_marked_as_the_document_gives_them(method, tmp_path):
 
 def test_sentences_are_read_by_the_model_where_their_vectors_are_not_stored(index, embedder, query, tmp_path):
     with open_index(tmp_path, "bare", embedder, passage_size=24, sentence_vectors=False) as bare:
-        bare.upsert(documents())
+        bare.upsert(documents(3))
         assert SENTENCES_OF not in rows(bare)
-        for hit in bare.query(ASKED, 5, sentences=True, hybrid=False):
+        for hit in bare.query(ASKED, 3, sentences=True, hybrid=False):
             text = next(each.text for each in documents() if each.id == hit.document)
             first = len(text[: hit.start].rstrip())  # with the space before, which is part of the first token
             own = [(each.start - first, each.end - first) for each in hit.sentences]
             cosines = embedder.encode_words(text[first : hit.end], own) @ query
             assert [each.cosine for each in hit.sentences] == pytest.approx(cosines.tolist(), abs=1e-5)
-        assert len(bare.query(ASKED, unit="sentence")) == 5
+        assert len(bare.query(ASKED, 3, unit="sentence")) == 3
 
 
 def test_words_and_meaning_are_fused_by_reciprocal_ranks(index):
@@ -152,22 +154,6 @@ def test_words_and_meaning_are_fused_by_reciprocal_ranks(index):
         assert hit.cosine == pytest.approx(float(held[hit.id][0] @ asked), abs=1e-5)
     only = index.query("granite ferry", 100, where={"shelf": "a"}, sentences=True)
     assert {hit.metadata["shelf"] for hit in only} == {"a"} and all(hit.sentences for hit in only)
-    with pytest.raises(InvalidParameter, match="leave unit out"):
-        index.query(ASKED, hybrid=True, unit="document")
-
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ({"fusion": "sum"}, "fusion='sum' is unknown; choose one of scores, ranks"),
-        ({"alpha": 1.1}, r"alpha=1\.1 must lie between 0, words alone, and 1"),
-        ({"fusion": "ranks", "alpha": 0.7}, "alpha=0.7 weighs scores"),
-        ({"hybrid": False, "alpha": 0.7}, "belong to hybrid=True"),
-    ],
-)
-def test_fusions_that_do_not_exist_are_refused(index, options, said):
-    with pytest.raises(InvalidParameter, match=said):
-        index.query(ASKED, **options)
 
 
 def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
@@ -181,7 +167,7 @@ def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
         assert index.query("ferry", 5, hybrid=True) == []
 
 
-@pytest.mark.parametrize("balance", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("balance", [0.0, 0.3, 1.0])
 def test_mmr_chooses_as_langchain_does(balance, index, query):
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=(30, 8))
@@ -198,63 +184,53 @@ def test_mmr_chooses_as_langchain_does(balance, index, query):
 
 
 def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
-    for wanted in (
-        {"k": 0},
-        {"fetch_k": 0},
-        {"lambda_mult": 2},
-        {"unit": "words"},
-        {"documents": "papers/1"},
-        {"sentences": True, "unit": "document"},
+    for wanted, said in (
+        *(
+            ({"k": 0}, "k"),
+            ({"fetch_k": 0}, "fetch_k"),
+            ({"lambda_mult": 2}, "lambda_mult"),
+            ({"unit": "words"}, "unit"),
+        ),
+        ({"documents": "papers/1"}, "documents='papers/1' must be a list of ids"),
+        ({"sentences": True, "unit": "document"}, "sentences"),
+        ({"hybrid": True, "unit": "document"}, "leave unit out"),
+        ({"fusion": "sum"}, "fusion='sum' is unknown; choose one of scores, ranks"),
+        ({"alpha": 1.1}, r"alpha=1\.1 must lie between 0, words alone, and 1"),
+        ({"fusion": "ranks", "alpha": 0.7}, "alpha=0.7 weighs scores"),
+        ({"hybrid": False, "alpha": 0.7}, "belong to hybrid=True"),
+        ({"where_document": {"$regex": "(?=a)"}}, r"\(\?=a\)"),  # which only the database refuses: no failure of a disk
     ):
-        with pytest.raises(InvalidParameter):
+        with pytest.raises(InvalidParameter, match=said):
             index.query(ASKED, **wanted)
-    for question in (" ", "half \ud800", 3):
+    for vector in ([0.5, 0.5], [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]):
+        with pytest.raises(InvalidParameter, match=r"'notes' takes finite ones, 320 wide"):
+            index.search(vector)
+    for question in (" ", "half \ud800"):
         with pytest.raises(InvalidText):
             index.query(question)
     with open_index(tmp_path, "empty", embedder) as empty:
         assert empty.query(ASKED) == [] and empty.status().documents == 0
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [
-        {"where": "n=1"},
-        {"where": {"n": float("nan")}},
-        {"where": {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}},
-        {"where": {"n": {"$foo": 1}}},
-        {"where": {"n": {"$eq": [1]}}},
-        {"where": {"n": None}},
-        {"where": {"a": 1, "b": 2}},
-        {"where_document": {"$and": [{"$contains": "a"}, {"$not_regex": "(?<a"}]}},
-        {"where_document": {"$contains": 3}},
-        {"where_document": "ferry"},
-    ],
-    ids=str,
-)
-def test_wrong_conditions_are_quoted(shelf, condition) -> None:
-    (quoted,) = condition.values()
-    calls = [lambda: shelf.query(ASKED, **condition), lambda: get_rows(shelf, **condition)]
-    if "where" in condition:
-        calls += [lambda: shelf.rows(**condition), lambda: shelf.remove_pieces(**condition)]
-    for call in calls:
-        with pytest.raises(InvalidParameter, match=re.escape(repr(quoted)[:190])):
-            call()
+WRONG_CONDITIONS: list[dict] = [
+    {"where": "n=1"},
+    {"where": {"n": float("nan")}},
+    {"where": {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}},
+    {"where": {"n": {"$foo": 1}}},
+    {"where": {"n": {"$eq": [1]}}},
+    {"where": {"n": None}},
+    {"where": {"a": 1, "b": 2}},
+    {"where_document": {"$and": [{"$contains": "a"}, {"$not_regex": "(?<a"}]}},
+    {"where_document": {"$contains": 3}},
+]
 
 
-@pytest.mark.parametrize("wrong", ["papers/1", 5, [5], ["papers/1", None]])
-def test_documents_are_named_by_their_ids(shelf, wrong) -> None:
-    with pytest.raises(InvalidParameter, match=re.escape(f"documents={wrong!r} must be a list of ids")):
-        shelf.query(ASKED, documents=wrong)
-
-
-@pytest.mark.parametrize(
-    "wrong", [[0.5, 0.5], [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]], ids=["2", "nan", "inf"]
-)
-def test_vectors_that_no_question_has_are_refused(shelf, wrong) -> None:
-    with pytest.raises(InvalidParameter, match=r"'notes' takes finite ones, 320 wide"):
-        shelf.search(wrong)
-
-
-def test_a_pattern_that_only_the_database_refuses_is_no_failure_of_the_disk(shelf) -> None:
-    with pytest.raises(InvalidParameter, match=r"\(\?=a\)"):
-        shelf.query(ASKED, where_document={"$regex": "(?=a)"})
+def test_wrong_conditions_are_quoted(shelf) -> None:
+    for condition in WRONG_CONDITIONS:
+        (quoted,) = condition.values()
+        calls = [partial(shelf.query, ASKED), partial(get_rows, shelf)]
+        if "where" in condition:
+            calls += [shelf.rows, shelf.remove_pieces]
+        for call in calls:
+            with pytest.raises(InvalidParameter, match=re.escape(repr(quoted)[:190])):
+                call(**condition)

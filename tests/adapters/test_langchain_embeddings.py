@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import pytest
 from langchain_core.embeddings import Embeddings
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
@@ -19,7 +17,7 @@ class TestUnit(EmbeddingsUnitTests):
 
     @property
     def embedding_model_params(self) -> dict:
-        return {"model": "eddy-tiny", "method": "htp:exit=2"}
+        return {"model": "eddy-tiny", "method": "plain:exit=1"}
 
 
 class TestIntegration(EmbeddingsIntegrationTests):
@@ -32,20 +30,10 @@ class TestIntegration(EmbeddingsIntegrationTests):
         return {"model_name": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer."}
 
 
-@pytest.fixture(scope="module")
-def embeddings() -> EddyEmbeddings:
-    return EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
-
-
-def test_line_breaks_are_text(embeddings):
-    apart = np.subtract(embeddings.embed_query("One.\n\nTwo."), embeddings.embed_query("One.  Two."))
-    assert np.abs(apart).max() > 1e-5
-
-
 def test_progress_over_documents_only(capfd):
-    quiet = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
+    quiet = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
     quiet.embed_documents(TEXTS)
-    told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", show_progress=True)
+    told = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1", show_progress=True)
     told.embed_query(TEXTS[0])
     output = capfd.readouterr()
     assert output.out == output.err == ""

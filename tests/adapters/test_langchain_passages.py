@@ -16,7 +16,7 @@ from llama_index.node_parser.eddy import LongDocumentNodeParser
 
 @pytest.fixture(scope="module")
 def embeddings() -> EddyEmbeddings:
-    return EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
+    return EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
 
 
 def documents() -> list[Document]:
@@ -41,16 +41,8 @@ def test_passages_have_exact_places_and_the_engine_s_vectors(embeddings):
     assert passages[-1].document.metadata["source"] == "repeats.txt"
 
 
-@pytest.mark.parametrize("overflow", ["window", "truncate"])
-def test_windows_and_what_is_cut_are_told(overflow):
-    small = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", max_length=64, overflow=overflow)
-    metadata = next(embed_passages(documents(), small, passage_size=24)).document.metadata
-    assert (metadata["eddy_n_windows"] > 1) == (overflow == "window")
-    assert (metadata["eddy_n_truncated"] > 0) == (overflow == "truncate")
-
-
 def test_ids_spans_and_vectors_are_those_of_llama_index(embeddings):
-    model = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
+    model = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1")
     nodes = LongDocumentNodeParser(embed_model=model, passage_size=24).get_nodes_from_documents(
         [Node(text=STORY, id_="story"), Node(text=REPEATS, metadata={"source": "repeats.txt"}), Node(text=STORY)]
     )
@@ -69,11 +61,3 @@ def test_documents_without_text_are_named_and_bad_ones_refused(embeddings):
     assert {passage.document.metadata["eddy_document"] for passage in found} == {"story", "repeats.txt"}
     with pytest.raises(InvalidText, match=r"number 0.*character 1"):
         list(embed_passages([Document("a\ud800")], embeddings))
-
-
-@pytest.mark.parametrize("show", [False, True])
-def test_progress_is_on_request(show, capfd):
-    told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", show_progress=show)
-    capfd.readouterr()
-    list(embed_passages(documents(), told))
-    assert ("Embedding documents" in capfd.readouterr().err) == show

@@ -20,7 +20,7 @@ MIXED = "他走了。她来了。 שלום. עולם. 😀 fine. " * 9
 
 @pytest.fixture(scope="module")
 def embeddings() -> EddyEmbeddings:
-    return EddyEmbeddings(model_name="eddy-tiny", method="htp")
+    return EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
 
 
 @pytest.mark.parametrize("text", [STORY, REPEATS, MIXED, "One.", "x" * 5000])
@@ -30,7 +30,7 @@ def test_start_indices_are_exact_and_sentences_whole(text, overlap):
     documents = splitter.create_documents([text], [{"source": "a"}])
     sentences = Segmenter().sentences(text)
     starts, ends = {sentence.start for sentence in sentences}, {sentence.end for sentence in sentences}
-    read = 0
+    read = repeated = 0
     for document in documents:
         start = document.metadata["start_index"]
         end = start + len(document.page_content)
@@ -41,8 +41,9 @@ def test_start_indices_are_exact_and_sentences_whole(text, overlap):
         assert start <= read or text[read:start].strip() == "", "nothing is left out"
         assert overlap or start >= read, "nothing is repeated"
         assert end > read and read - start <= overlap
+        repeated += start < read
         read = end
-    assert text[read:].strip() == ""
+    assert text[read:].strip() == "" and (repeated or not overlap or text != STORY)
 
 
 def test_chunks_are_as_long_as_they_may_be():
@@ -51,16 +52,6 @@ def test_chunks_are_as_long_as_they_may_be():
         start = chunk.metadata["start_index"]
         sentence = Segmenter().sentences(following.page_content)[0]
         assert following.metadata["start_index"] + sentence.end - start > 150
-
-
-def test_overlap_repeats_sentences():
-    chunks = SentenceTextSplitter(chunk_size=150, chunk_overlap=60).split_text(STORY)
-    shared = [
-        chunk
-        for chunk, following in pairwise(chunks)
-        if Segmenter().sentences(chunk)[-1].text == Segmenter().sentences(following)[0].text
-    ]
-    assert shared
 
 
 @pytest.mark.parametrize("text", [STORY, REPEATS, "  \n One. Two.\n "])
@@ -107,7 +98,7 @@ def test_a_cache_serves_the_embedder_that_filled_it_and_no_other(embeddings, mon
         )
 
     texts = [STORY, REPEATS]
-    told = EddyEmbeddings(model_name="eddy-tiny", method="htp", query_instruction="Find the answer.")
+    told = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1", query_instruction="Find the answer.")
     vectors, asked = cached(told).embed_documents(texts), cached(told).embed_query(STORY)
     with monkeypatch.context() as patch:
         patch.setattr(EddyEmbeddings, "embed_documents", lambda *_: pytest.fail("not out of the cache"))
@@ -115,7 +106,7 @@ def test_a_cache_serves_the_embedder_that_filled_it_and_no_other(embeddings, mon
         assert cached(told).embed_documents(texts) == vectors
         assert cached(told).embed_query(STORY) == asked
     assert np.abs(np.subtract(asked, told.embed_query(STORY))).max() <= 1e-5
-    assert np.abs(np.subtract(asked, vectors[0])).max() > 1e-3, "a question is no document"
-    for other in (embeddings, EddyEmbeddings(model_name="eddy-tiny", method="plain")):
+    assert np.abs(np.subtract(asked, vectors[0])).max() > 1e-4, "a question is no document"
+    for other in (embeddings, EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=2")):
         assert np.abs(np.subtract(cached(other).embed_documents(texts), other.embed_documents(texts))).max() <= 1e-5
     assert len(list(store.yield_keys())) == 3 * len(texts)

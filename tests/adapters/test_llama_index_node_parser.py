@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import pickle
 import warnings
 
@@ -25,7 +24,7 @@ from llama_index.node_parser.eddy import LongDocumentNodeParser
 
 @pytest.fixture(scope="module")
 def embedding() -> EddyEmbedding:
-    return EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
+    return EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1")
 
 
 @pytest.fixture(scope="module")
@@ -117,10 +116,6 @@ def test_what_is_wrong_is_refused(parser, embedding):
         LongDocumentNodeParser(embed_model=embedding, parts=("chapters",))
     with pytest.raises(InvalidParameter, match="did you mean passage_size"):
         LongDocumentNodeParser(embed_model=embedding, pasage_size=9)
-    with pytest.raises(InvalidParameter, match="embed_model is missing"):
-        LongDocumentNodeParser()
-    with pytest.raises(InvalidParameter, match="did you mean method"):
-        LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "metod": "htp"})
     last = EddyEmbedding(model_name="eddy-tiny", method="prompteol")
     with pytest.raises(IncompatibleMethods, match="late=False"):
         LongDocumentNodeParser(embed_model=last, late=True)
@@ -128,7 +123,7 @@ def test_what_is_wrong_is_refused(parser, embedding):
 
 
 def test_ways_to_construct(embedding):
-    plain = LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "method": "htp:exit=2"})
+    plain = LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "method": "plain:exit=1"})
     assert plain.embed_model.embedder is embedding.embedder
     assert LongDocumentNodeParser.from_defaults(embedding, passage_size=9).passage_size == 9
     old = Settings._embed_model
@@ -150,15 +145,12 @@ def test_travels_by_configuration(parser, embedding):
     assert again.to_dict() == parser.to_dict()
 
 
-@pytest.mark.parametrize("cached", [False, True])
-def test_pipeline_into_chroma_keeps_the_parser_s_vectors(parser, embedding, tmp_path, cached):
+def test_pipeline_into_chroma_keeps_the_parser_s_vectors(parser, embedding, tmp_path):
     client = chromadb.PersistentClient(path=str(tmp_path))
     cosine = {"hnsw": {"space": "cosine"}}
     collection = client.create_collection("library", embedding_function=None, configuration=cosine)
     store = ChromaVectorStore(chroma_collection=collection)
-    pipeline = IngestionPipeline(
-        transformations=[parser, embedding], vector_store=store, cache=IngestionCache(), disable_cache=not cached
-    )
+    pipeline = IngestionPipeline(transformations=[parser, embedding], vector_store=store, cache=IngestionCache())
     expected = {node.node_id: node.embedding for node in parser.get_nodes_from_documents(documents())}
     for _ in range(2):  # the second run changes nothing: not the ids, not the number of rows
         nodes = pipeline.run(documents=documents())
@@ -196,34 +188,9 @@ def test_pieces_of_a_passage_are_embedded_again(parser, embedding):
     assert np.abs(np.subtract(pieces[1].embedding, expected)).max() <= 1e-5
 
 
-def test_progress_is_on_request(parser, capfd):
-    parser.get_nodes_from_documents(documents())
-    assert capfd.readouterr().err == ""
-    parser.get_nodes_from_documents(documents(), show_progress=True)
-    assert "Embedding documents" in capfd.readouterr().err
-    wished = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2", show_progress=True)
-    LongDocumentNodeParser(embed_model=wished).get_nodes_from_documents(documents())
-    assert "Embedding documents" in capfd.readouterr().err
-
-
 def test_the_ingestion_cache_follows_the_parser_s_settings(parser, embedding):
     other = {"model_name": "eddy-tiny", "method": "plain:exit=2"}
-    changes = [{}, {"passage_size": 12}, {"late": False}, {"embed_model": other}]
+    changes = [{}, {"passage_size": 12}, {"late": True}, {"embed_model": other}]
     usual = {"embed_model": embedding, "passage_size": 24}
     keys = [get_transformation_hash(documents(), LongDocumentNodeParser(**{**usual, **change})) for change in changes]
     assert len(set(keys)) == len(changes) and keys[0] == get_transformation_hash(documents(), parser)
-
-
-def test_actors_build_from_plain_arguments_and_send_json():
-    """As llama-index-ingestion-ray does: `transform_class(**transform_kwargs)` in an actor, nodes as JSON between."""
-    model = {"model_name": "eddy-tiny", "method": "htp:exit=2", "query_instruction": "Find it."}
-    chain = [(LongDocumentNodeParser, {"embed_model": model, "passage_size": 12}), (EddyEmbedding, model)]
-    nodes = [Document(text=STORY, id_="bread")]
-    vectors = []
-    for transform_class, transform_kwargs in chain:
-        transform = transform_class(**json.loads(json.dumps(transform_kwargs)))
-        nodes = [TextNode.from_json(node.to_json()) for node in transform(nodes)]
-        vectors.append([node.embedding for node in nodes])
-    expected = EddyEmbedding(**model).embedder.encode_long(STORY, passage_size=12).passages
-    assert vectors[0] == vectors[1] and len(expected) > 1
-    assert np.abs(np.array(vectors[1]) - [passage.vector for passage in expected]).max() <= 1e-5

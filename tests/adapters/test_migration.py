@@ -64,22 +64,17 @@ OURS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("ours", "name", "says"),
-    [(ours, name, says) for heading, ours in OURS for name, says in table(heading).items()],
-    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
-)
-def test_every_row_of_a_framework_is_true(ours, name, says):
+def test_every_row_of_a_framework_is_true():
     required = {"model_name": "eddy-tiny", "method": "htp:exit=2"}
-    if says.startswith("same"):
-        ours(**{**required, name: VALUES[name]})
-        return
-    assert says.startswith("not offered: ")
-    with pytest.raises(InvalidParameter) as refused:
-        ours(**{**required, name: True})
-    assert (
-        name in str(refused.value) and "did you mean" not in str(refused.value) and "known:" not in str(refused.value)
-    )
+    for ours, name, says in ((ours, *row) for heading, ours in OURS for row in table(heading).items()):
+        if says.startswith("same"):
+            ours(**{**required, name: VALUES[name]})
+            continue
+        assert says.startswith("not offered: "), name
+        with pytest.raises(InvalidParameter) as refused:
+            ours(**{**required, name: True})
+        said = str(refused.value)
+        assert name in said and "did you mean" not in said and "known:" not in said
 
 
 @pytest.mark.parametrize("heading", ["SentenceTransformer", "encode", "TextEmbedding"])
@@ -98,9 +93,6 @@ def missing(heading: str, function: Any, *also: str) -> set[str]:
     return {*names, *getattr(function, "model_fields", ())} - {"self", *also} - set(table(heading))
 
 
-# Both want an older huggingface-hub than transformers does. Beside it, their names can be read:
-# pip install --no-deps fastembed loguru py-rust-stemmers langchain-huggingface && pytest -m slow tests/adapters
-OUTSIDE = pytest.mark.slow
 _RARE = ("processor_kwargs", "config_kwargs", "model_card_data", "use_auth_token", "tokenizer_kwargs")
 
 
@@ -111,23 +103,20 @@ _RARE = ("processor_kwargs", "config_kwargs", "model_card_data", "use_auth_token
         ("sentence_transformers", "SentenceTransformer", None, _RARE),
         ("sentence_transformers", "SentenceTransformer.encode", "encode", ("chunk_size",)),
         ("llama_index.embeddings.huggingface", "HuggingFaceEmbedding", None, ("model",)),
-        pytest.param("fastembed", "TextEmbedding", None, (), marks=OUTSIDE),
-        pytest.param("fastembed", "TextEmbedding.embed", "TextEmbedding", ("documents",), marks=OUTSIDE),
-        pytest.param("langchain_huggingface", "HuggingFaceEmbeddings", None, ("model",), marks=OUTSIDE),
     ],
 )
 def test_no_parameter_of_the_others_is_forgotten(package, path, heading, also):
-    found: Any = pytest.importorskip(package, reason="see OUTSIDE above")
+    found: Any = importlib.import_module(package)
     for part in path.split("."):
         found = getattr(found, part)
     heading = heading or found.__name__
     assert missing(heading, found, *also) == set()
 
 
-@pytest.mark.parametrize("name", ["prompts", "default_prompt_name", "truncate_dim", "tokenizer_kwargs"])
-def test_what_model_kwargs_held_for_sentence_transformers_is_refused(name):
-    with pytest.raises(InvalidParameter, match=name):
-        EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", model_kwargs={name: {}})
+def test_what_model_kwargs_held_for_sentence_transformers_is_refused():
+    for name in ("prompts", "default_prompt_name", "truncate_dim", "tokenizer_kwargs"):
+        with pytest.raises(InvalidParameter, match=name):
+            EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", model_kwargs={name: {}})
 
 
 def test_a_bare_causal_model_gives_the_vectors_of_sentence_transformers():

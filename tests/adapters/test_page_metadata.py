@@ -59,7 +59,7 @@ def across(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> None:
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="htp:exit=2")
+    embedding = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1")
     parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8, parts=("passages", "sentences"))
     pages = SimpleDirectoryReader(input_files=[str(paper), str(across)]).load_data()
     note = LlamaDocument(text="A note.", id_="note")
@@ -82,7 +82,7 @@ def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> 
 
 
 def test_langchain_joins_the_pages_of_each_file(paper: Path, across: Path, tmp_path: Path) -> None:
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2")
+    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
     loaded = [*PyPDFLoader(str(paper)).load(), *PyPDFLoader(str(across)).load()]
     whole = join_pages([*loaded, Document("A note.", id="note")])
     assert [document.id for document in whole] == [str(paper), str(across), "note"]

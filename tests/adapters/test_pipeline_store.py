@@ -20,7 +20,7 @@ from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
 @pytest.fixture(scope="module")
 def model() -> EddyEmbedding:
-    return EddyEmbedding("eddy-tiny", method="htp:exit=2")
+    return EddyEmbedding("eddy-tiny", method="plain:exit=1")
 
 
 def documents(count: int = 4, version: int = 1) -> list[Document]:

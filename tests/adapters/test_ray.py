@@ -18,7 +18,7 @@ from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 
 MODEL = {"model_name": "eddy-tiny", "method": "plain:exit=1"}
-TEXTS = [document.text for document in documents(8)]
+TEXTS = [document.text for document in documents(4)]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +58,8 @@ def matrix(table: pa.Table) -> np.ndarray:
 def test_an_actor_gives_the_vectors_of_the_library(kind, embedder, eddy_embed_class):
     found = eddy_embed_class(**MODEL)(as_batch(TEXTS, kind))
     assert found.schema.field("vector").type == pa.list_(pa.float32(), embedder.dimension)
-    assert found.column("id").to_pylist() == [f"d{at}" for at in range(8)]
-    assert found.column("shelf").to_pylist() == list(range(8)) and found.column("text").to_pylist() == TEXTS
+    assert found.column("id").to_pylist() == [f"d{at}" for at in range(4)]
+    assert found.column("shelf").to_pylist() == list(range(4)) and found.column("text").to_pylist() == TEXTS
     expected = np.stack([document.vector for document in embedder.encode_long(TEXTS, parts=("document",))])
     np.testing.assert_allclose(matrix(found), expected, atol=1e-5)
 
@@ -90,21 +90,14 @@ def test_a_bad_row_is_named_or_told_in_a_column(eddy_embed_class):
         assert said in reason
 
 
-@pytest.mark.parametrize(
-    ("given", "error", "said"),
-    [
-        ({"parts": "passages"}, InvalidParameter, "parts="),
+def test_what_is_wrong_is_said(eddy_embed_class):
+    for given, error, said in (
         ({"errors": "drop"}, InvalidParameter, "raise, column"),
         ({"text_column": "body"}, InvalidParameter, "no column 'body'"),
         ({"text_column": "shelf"}, InvalidText, "not a string: 0"),
-    ],
-)
-def test_what_is_wrong_is_said(given, error, said, eddy_embed_class):
-    with pytest.raises(error, match=said):
-        eddy_embed_class(**{**MODEL, **given})(as_batch(TEXTS[:1], "pyarrow"))
-
-
-def test_columns_that_the_result_needs_are_refused(eddy_embed_class):
+    ):
+        with pytest.raises(error, match=said):
+            eddy_embed_class(**{**MODEL, **given})(as_batch(TEXTS[:1], "pyarrow"))
     with pytest.raises(InvalidParameter, match="columns index, which the result needs"):
         eddy_embed_class(**MODEL)({"index": [1], "text": ["A text."]})
 
@@ -120,30 +113,18 @@ def centred() -> Embedder:
 
 def test_an_index_takes_vectors_that_were_made_elsewhere(tmp_path, monkeypatch):
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
-    changed, embedder, held = [*documents(8), documents(9, version=2)[8]], centred(), []
+    changed, embedder, held = [*documents(3), documents(4, version=2)[3]], centred(), []
 
     def elsewhere(some: list[Document]) -> list[Any]:
         return embedder.encode_long([each.text for each in some], **index.encoding)
 
     for encode in (None, elsewhere):
         with open_index(tmp_path / str(encode is None), "notes", embedder, passage_size=24) as index:
-            reports = [index.upsert(some, encode=encode) for some in (documents(9), changed)]
+            reports = [index.upsert(some, encode=encode) for some in (documents(4), changed)]
             assert index.check() == {} and reports[1].written == 1
             held.append((reports, rows(index)))
     assert held[0][0] == held[1][0]
     assert_same(held[0][1], held[1][1])
-
-
-@pytest.mark.slow
-def test_embedders_of_another_model_are_found_out(cluster):
-    import ray.data
-
-    from ray_eddy.ingestion import _deliveries, _EmbedNew
-
-    batch = pa.table({"id": ["a"], "text": ["A text."]})
-    embedded = ray.data.from_arrow(_EmbedNew({}, **MODEL)(batch))
-    with pytest.raises(FingerprintMismatch, match="same weights"):
-        list(_deliveries(embedded, "another", []))
 
 
 # --- On a cluster

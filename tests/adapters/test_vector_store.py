@@ -16,9 +16,9 @@ from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from tests.adapters.indexes import SENTENCES, apart, documents, rows
+from tests.adapters.indexes import SENTENCES, documents, rows
 
-from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index, reindex
+from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index
 from chroma_eddy.storage.names import MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
@@ -30,7 +30,7 @@ ASKED = "When do boats with a deep keel leave?"
 
 @pytest.fixture(scope="module")
 def model() -> EddyEmbedding:
-    return EddyEmbedding("eddy-tiny", method="htp:exit=2", query_instruction="Find the answer.")
+    return EddyEmbedding("eddy-tiny", method="plain:exit=1", query_instruction="Find the answer.")
 
 
 def nodes() -> list[TextNode]:
@@ -96,7 +96,7 @@ def test_nodes_come_back_as_they_were(full, model):
     assert full.index.settings.fingerprint == model.fingerprint
 
 
-def test_what_is_taken_out_is_exactly_what_was_named(store, model):
+async def test_what_is_taken_out_is_exactly_what_was_named(store, model):
     store.add(embedded(model, nodes()))
     store.index.upsert(documents(2))
     store.delete("book/0")
@@ -108,10 +108,10 @@ def test_what_is_taken_out_is_exactly_what_was_named(store, model):
     lone = TextNode(id_="alone", text="A node without a document.")
     store.add(embedded(model, [lone]))
     store.delete("None")
-    assert store.get_nodes(["alone"])
+    assert await store.aget_nodes(["alone"])
     store.delete("alone")
     assert not store.get_nodes(["alone"])
-    store.delete_nodes(["node/4", "nowhere"])
+    await store.adelete_nodes(["node/4", "nowhere"])
     odd = MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=8)])
     store.delete_nodes(["node/5", "node/9"], odd)
     store.delete_nodes(filters=MetadataFilters(filters=[MetadataFilter(key="number", value=6)]))
@@ -121,7 +121,7 @@ def test_what_is_taken_out_is_exactly_what_was_named(store, model):
     for call in (lambda: store.delete_nodes([passage.node_id]), store.delete_nodes, lambda: store.delete(None)):
         with pytest.raises(InvalidParameter):
             call()
-    store.clear()
+    await store.aclear()
     assert store.get_nodes() == [] and store.index.status().documents == 0
 
 
@@ -159,18 +159,6 @@ def test_modes_are_those_of_the_index(full):
         assert [(hit.node.node_id, hit.score) for hit in found] == [(hit.id, hit.cosine) for hit in chosen]
 
 
-async def test_fusion_of_retrievers(full):
-    index, few = index_of(full), MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)])
-    kinds = [{"filters": few}, {"vector_store_query_mode": "hybrid"}]
-    retrievers = [index.as_retriever(similarity_top_k=4, **kind) for kind in kinds]
-    options = {"llm": MockLLM(), "num_queries": 1, "mode": FUSION_MODES.RECIPROCAL_RANK, "similarity_top_k": 6}
-    fused = QueryFusionRetriever(retrievers, **options, use_async=False)
-    found = [hit.node.node_id for hit in fused.retrieve(ASKED)]
-    of_each = {hit.node.node_id for retriever in retrievers for hit in retriever.retrieve(ASKED)}
-    assert len(found) == len(set(found)) == min(6, len(of_each)) and set(found) <= of_each
-    assert [hit.node.node_id for hit in await QueryFusionRetriever(retrievers, **options).aretrieve(ASKED)] == found
-
-
 FILTERS = [
     ("number", "==", 3),
     ("number", "==", 3.0),
@@ -203,8 +191,8 @@ def test_filters_are_those_of_llama_index(full, condition):
             meets = build_metadata_filter_fn(metadata.__getitem__, filters)
             expected = {id_ for id_ in metadata if meets(id_)}
             assert {node.node_id for node in full.get_nodes(filters=filters)} == expected, chosen
-            asked = VectorStoreQuery(query_str=ASKED, similarity_top_k=20, filters=filters)
-            assert set(full.query(asked).ids) == expected
+    asked = VectorStoreQuery(query_str=ASKED, similarity_top_k=20, filters=filters)
+    assert set(full.query(asked).ids) == expected
 
 
 def test_filters_inside_each_other_and_documents_by_name(full):
@@ -226,44 +214,35 @@ def test_filters_inside_each_other_and_documents_by_name(full):
     assert {hit.node.metadata["number"] for hit in found} == {5, 8}
 
 
-@pytest.mark.parametrize(
-    ("filter_", "said"),
-    [
-        ({"key": "shelf", "operator": "text_match", "value": "a"}, "where_document"),
-        ({"key": "shelf", "operator": "text_match_insensitive", "value": "a"}, "as they are spelt"),
-        ({"key": "shelf", "operator": "is_empty", "value": None}, "absent"),
-        ({"key": "shelf", "operator": ">", "value": "a"}, "must be a number"),
-        ({"key": "shelf", "operator": "==", "value": None}, "must be a string or a number"),
-        ({"key": "shelf", "operator": "==", "value": ["a"]}, "must be a string or a number"),
-        ({"key": "shelf", "operator": "in", "value": "a"}, "must be a list"),
-    ],
-)
-def test_filters_that_chroma_cannot_have_are_refused_by_name(full, filter_, said):
-    filters = MetadataFilters(filters=[MetadataFilter(**filter_)])
-    with pytest.raises(InvalidParameter, match=said) as error:
-        full.get_nodes(filters=filters)
-    assert "'shelf'" in str(error.value) and filter_["operator"] in str(error.value)
+def test_filters_that_chroma_cannot_have_are_refused_by_name(full):
+    for operator, value, said in (
+        ("text_match", "a", "where_document"),
+        ("text_match_insensitive", "a", "as they are spelt"),
+        ("is_empty", None, "absent"),
+        (">", "a", "must be a number"),
+        ("==", None, "must be a string or a number"),
+        ("in", "a", "must be a list"),
+    ):
+        filters = MetadataFilters(filters=[MetadataFilter(key="shelf", operator=operator, value=value)])
+        with pytest.raises(InvalidParameter, match=said) as error:
+            full.get_nodes(filters=filters)
+        assert "'shelf'" in str(error.value) and operator in str(error.value)
     turned = MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)], condition="not")
     with pytest.raises(InvalidParameter, match="under 'not'"):
         full.get_nodes(filters=turned)
 
 
-@pytest.mark.parametrize(
-    ("query", "kwargs", "said"),
-    [
+def test_questions_that_cannot_be_asked_are_refused_by_name(full):
+    for query, kwargs, said in (
         ({"mode": "semantic_hybrid"}, {}, "another database"),
         ({"mode": "svm"}, {}, "classifier"),
         ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
         ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
-        ({}, {"include": ["x"]}, "no parameter 'include'"),
-        ({}, {"where": "n=1"}, "where='n=1'"),
         ({"query_str": None}, {}, "neither query_str"),
         ({"query_embedding": [0.0] * 256}, {}, "does not say what made it"),
-    ],
-)
-def test_questions_that_cannot_be_asked_are_refused_by_name(full, query, kwargs, said):
-    with pytest.raises(InvalidParameter, match=said):
-        full.query(VectorStoreQuery(**{"query_str": ASKED, **query}), **kwargs)
+    ):
+        with pytest.raises(InvalidParameter, match=said):
+            full.query(VectorStoreQuery(**{"query_str": ASKED, **query}), **kwargs)
 
 
 # --- Vectors of others
@@ -292,8 +271,6 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
     for change, said in (
         ({"embedding": None}, "no embedding"),
         ({"metadata": {**own, "a": {"b": 1}}}, "'a' is"),
-        ({"metadata": {**own, "a": [1, "b"]}}, "'a' is"),
-        ({"metadata": {**own, "chroma:document": 1}}, "may not have the name"),
         ({"metadata": {**own, "$x": 1}}, r"may not have the name '\$x'"),
         ({"embedding": [float("nan")] * 3, "metadata": own}, r"shape \(3,\)"),
     ):
@@ -364,10 +341,6 @@ def test_vectors_of_another_fit_are_refused(tmp_path):
     wrapped = EddyChromaVectorStore.from_index(index)
     new = wrapped.embed_model.get_query_embedding(ASKED)
     assert wrapped.query(VectorStoreQuery(query_embedding=new)).ids == store.query(asked).ids
-    with apart():
-        reindex(tmp_path, "notes", first)
-    with pytest.raises(FingerprintMismatch, match="Index 'notes' was made with"):
-        store.query(asked)
 
 
 # --- Where it is, and how it travels
@@ -381,26 +354,31 @@ def test_it_is_made_again_from_what_it_says_of_itself(full, model):
     with open_index(full.persist_dir, "notes") as index:  # of pieces alone
         for status in (index.status(), full.index.status()):
             assert (status.dimension, status.documents) == (model.embedder.dimension, 0)
+    secret = full.model_copy(update={"headers": {"x": "secret"}})
+    assert secret.headers and "secret" not in json.dumps(secret.to_dict())
     open_client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
     bound = EddyChromaVectorStore.from_index(open_index(open_client, "bound-to-a-client", model.embedder))
     with pytest.raises(EddyError, match="cannot be copied"):
         pickle.dumps(bound)
 
 
-def test_wrong_arguments_are_named(tmp_path, model):
+def test_a_place_is_asked_for_and_a_writer_waited_for(tmp_path, model):
     busy = EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path / "busy"), timeout=0.0)
     with WriterLock(tmp_path / "busy"), pytest.raises(IndexInUse):
         busy.add(embedded(model, nodes()))
-    for arguments, said in (
-        ({}, "persist_dir="),
-        ({"persist_dir": str(tmp_path), "host": "x"}, "persist_dir="),
-        ({"chroma_collection": 3}, "collection_name="),
-        ({"persist_dir": str(tmp_path), "collection_kwargs": {}}, "cosine space"),
-        ({"presist_dir": str(tmp_path)}, "did you mean persist_dir"),
-    ):
-        with pytest.raises(InvalidParameter, match=said):
-            EddyChromaVectorStore("notes", model, **arguments)
-    with pytest.raises(InvalidParameter, match="embed_model is a int"):
-        EddyChromaVectorStore("notes", 3, persist_dir=str(tmp_path))  # type: ignore[arg-type]
-    with pytest.raises(InvalidParameter, match="index=3"):
-        EddyChromaVectorStore.from_index(3)  # type: ignore[arg-type]
+    with pytest.raises(InvalidParameter, match="persist_dir="):
+        EddyChromaVectorStore("notes", model, persist_dir=str(tmp_path), host="x")
+    with pytest.raises(InvalidParameter, match="did you mean persist_dir"):
+        EddyChromaVectorStore("notes", model, presist_dir=str(tmp_path))
+
+
+async def test_fusion_of_retrievers(full):
+    index, few = index_of(full), MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)])
+    kinds = [{"filters": few}, {"vector_store_query_mode": "hybrid"}]
+    retrievers = [index.as_retriever(similarity_top_k=4, **kind) for kind in kinds]
+    options = {"llm": MockLLM(), "num_queries": 1, "mode": FUSION_MODES.RECIPROCAL_RANK, "similarity_top_k": 6}
+    fused = QueryFusionRetriever(retrievers, **options, use_async=False)
+    found = [hit.node.node_id for hit in fused.retrieve(ASKED)]
+    of_each = {hit.node.node_id for retriever in retrievers for hit in retriever.retrieve(ASKED)}
+    assert len(found) == len(set(found)) == min(6, len(of_each)) and set(found) <= of_each
+    assert [hit.node.node_id for hit in await QueryFusionRetriever(retrievers, **options).aretrieve(ASKED)] == found

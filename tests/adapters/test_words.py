@@ -31,88 +31,69 @@ ASKED = "When do boats of granite with a deep keel leave?"
 # --- Terms
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("The dog’s bone; dogs' bones.", "the dog bone dog bone"),
-        ("the DOG'S bone", "the dog bone"),
-        ("Running, ran: RUNS", "run ran run"),
-        ("naïve café ﬁnd Ｗｉｄｅ", "naiv cafe find wide"),
-        ("soft\u00adhyphen co-operate well—known", "softhyphen cooper co oper well known"),
-        ("cafe\u0301 max_length H2O H₂O", "cafe max length h2o h2o"),
-        ("渡し船は。船", "渡 渡し し し船 船 船は は 船"),
-        ("iPhone手机 배가 𠮷", "iphon 手 手机 机 배 배가 가 𠮷"),
-        ("ﾊﾟﾘ ﾊﾞｽ", "パ パリ リ バ バス ス"),
-        ("C# C++17 F#. (A+) g++ .NET AT&T R&D R & D #1", "c# c++ 17 f# a+ g++ .net net at&t at r&d r&d 1"),
-        ("Notepad++ .bashrc a+b x+1 ++i issue#12", "notepad++ notepad .bashrc bashrc a b x 1 i issu 12"),
-        ("e-mail wi‑fi O’Brien don't USA U.S.A.", "email e mail wifi wi fi obrien o brien don t usa usa"),
-        ("COVID-19 COVID19 AB-1234", "covid19 covid 19 covid19 covid 19 ab1234 ab 1234"),
-        ("state-of-the-art", "state of the art"),
-        ("1,299.00 1.299,00 1299 3.5", "1299.00 1299 1 299 00 1299.00 1299 1 299 00 1299 3.5 3 5"),
-        ("1,299 1’000’000 10.0.0.1", "1.299 1299 1 299 1000000 1 000 000 10.0.0.1 10 0 0 1"),
-        ("٢٠٢٦ ２０２６ २०२६", "2026 2026 2026"),
-        ("الْعَرَبِيَّة كـتاب שָׁלוֹם", "العربية كتاب שלום"),
-        ("łódź Øre đà œuvre encyclopædia ığ", "lodz ore da oeuvr encyclopaedia ig"),
-        ("growth¹² m² Eddy™", "growth12 growth 12 m2 m 2 eddytm eddi tm"),
-        ("boat🚢 👩\u200d🚀 ❤️ 👍🏽 🇩🇪", "boat 🚢 👩🚀 ❤ 👍 🇩🇪"),
-        ("हिन्दी भाषा", "हिन्दी भाषा"),
-        ("!! … —", ""),
-        ("ﷺ", "صلى الله عليه وسلم"),
-    ],
+TERMS = (
+    ("The dog’s bone; dogs' bones.", "the dog bone dog bone"),
+    ("the DOG'S bone", "the dog bone"),
+    ("Running, ran: RUNS", "run ran run"),
+    ("naïve café ﬁnd Ｗｉｄｅ", "naiv cafe find wide"),
+    ("soft\u00adhyphen co-operate well—known", "softhyphen cooper co oper well known"),
+    ("cafe\u0301 max_length H2O H₂O", "cafe max length h2o h2o"),
+    ("渡し船は。船", "渡 渡し し し船 船 船は は 船"),
+    ("iPhone手机 배가 𠮷", "iphon 手 手机 机 배 배가 가 𠮷"),
+    ("ﾊﾟﾘ ﾊﾞｽ", "パ パリ リ バ バス ス"),
+    ("C# C++17 F#. (A+) g++ .NET AT&T R&D R & D #1", "c# c++ 17 f# a+ g++ .net net at&t at r&d r&d 1"),
+    ("Notepad++ .bashrc a+b x+1 ++i issue#12", "notepad++ notepad .bashrc bashrc a b x 1 i issu 12"),
+    ("e-mail wi‑fi O’Brien don't USA U.S.A.", "email e mail wifi wi fi obrien o brien don t usa usa"),
+    ("COVID-19 COVID19 AB-1234", "covid19 covid 19 covid19 covid 19 ab1234 ab 1234"),
+    ("state-of-the-art", "state of the art"),
+    ("1,299.00 1.299,00 1299 3.5", "1299.00 1299 1 299 00 1299.00 1299 1 299 00 1299 3.5 3 5"),
+    ("1,299 1’000’000 10.0.0.1", "1.299 1299 1 299 1000000 1 000 000 10.0.0.1 10 0 0 1"),
+    ("٢٠٢٦ ２０２６ २०२६", "2026 2026 2026"),
+    ("الْعَرَبِيَّة كـتاب שָׁלוֹם", "العربية كتاب שלום"),
+    ("łódź Øre đà œuvre encyclopædia ığ", "lodz ore da oeuvr encyclopaedia ig"),
+    ("growth¹² m² Eddy™", "growth12 growth 12 m2 m 2 eddytm eddi tm"),
+    ("boat🚢 👩\u200d🚀 ❤️ 👍🏽 🇩🇪", "boat 🚢 👩🚀 ❤ 👍 🇩🇪"),
+    ("हिन्दी भाषा", "हिन्दी भाषा"),
+    ("!! … —", ""),
+    ("ﷺ", "صلى الله عليه وسلم"),
+    # dots join nothing that is another word
+    ("1.2.3 v1.2.3 1.2.3-beta", "1.2.3 1 2 3 v1.2.3 v1 2 3 1.2.3beta 1 2 3 beta"),
+    ("python3.11 Python 3.11", "python3.11 3.11 python3 11 python 3 python 3.11 3 11"),
+    (
+        "1.5-inch 3.5mm 1,000-2,500",
+        "1.5inch 1.5 1 5 inch 3.5mm 3.5 3 5mm 5 mm 1.0002.500 1.000 1000 2.500 2500 1 000 2 500",
+    ),
+    ("a.py x.y.z main.c", "a py xyz mainc main c"),
+    ("in the U.S. The end. So", "in the us the end so"),
+    ("the U.S.The e.g.the", "the u s the eg the"),
+    ("docs.python.org foo.bar.baz", "doc python org foo bar baz"),
+    ("wait...what a . b .. c.", "wait what a b c"),
+    ("non-C++ a C#-like .NET-based R&D-heavy", "c++ nonc non a c# like .net netbas net base r&d heavi"),
 )
-def test_terms(text: str, expected: str) -> None:
-    found = list(TermAnalyzer("en")(text))
-    assert [term.text for term in found] == expected.split()
-    assert all(text[term.start : term.end].strip() for term in found)
-    assert TermAnalyzer("en").texts(text) == expected.split()
 
 
-@pytest.mark.parametrize(
-    ("dotted", "joined"),
-    [
-        ("Ph.D.", "PhD"),
-        ("Ph.Ds", "PhDs"),
-        ("M.Sc.", "MSc"),
-        ("D.Phil.", "DPhil"),
-        ("LL.M.", "LLM"),
-        ("B.A.", "BA"),
-        *[("U.S.A.", "USA"), ("u.s.s.r.", "USSR"), ("e.g.", "eg"), ("p.m.", "PM"), ("U.N.-led", "UN led")],
-        *[("J.R.R. Tolkien", "JRR Tolkien"), ("z.B.", "zB"), ("S.p.A.", "SpA"), ("С.С.С.Р.", "СССР")],
-        ("Node.js", "nodejs"),
-        ("vue.js", "VueJS"),
-        ("D3.js", "d3js"),
-        ("Socket.IO", "SocketIO"),
-        ("ASP.NET", "aspnet"),
-        *[("Booking.com", "bookingcom"), ("H.264", "h264"), ("x.264", "X264"), ("(Node.js's)", "NodeJS")],
-    ],
-)
-def test_dots_within_words_are_joined(dotted: str, joined: str) -> None:
+def test_terms() -> None:
     analyzer = TermAnalyzer("en")
-    for asked, text in ((dotted, joined), (joined, dotted)):
-        assert analyzer.of_question(asked)[0] in analyzer.texts(f"It is {text}, they say.")
+    for text, expected in TERMS:
+        terms = list(analyzer(text))
+        assert [term.text for term in terms] == expected.split() == analyzer.texts(text), text
+        assert all(text[term.start : term.end].strip() for term in terms), text
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("1.2.3 v1.2.3 1.2.3-beta", "1.2.3 1 2 3 v1.2.3 v1 2 3 1.2.3beta 1 2 3 beta"),
-        ("python3.11 Python 3.11", "python3.11 3.11 python3 11 python 3 python 3.11 3 11"),
-        (
-            "1.5-inch 3.5mm 1,000-2,500",
-            "1.5inch 1.5 1 5 inch 3.5mm 3.5 3 5mm 5 mm 1.0002.500 1.000 1000 2.500 2500 1 000 2 500",
-        ),
-        ("a.py x.y.z main.c", "a py xyz mainc main c"),
-        ("in the U.S. The end. So", "in the us the end so"),
-        ("the U.S.The e.g.the", "the u s the eg the"),
-        ("docs.python.org foo.bar.baz", "doc python org foo bar baz"),
-        ("wait...what a . b .. c.", "wait what a b c"),
-        ("non-C++ a C#-like .NET-based R&D-heavy", "c++ nonc non a c# like .net netbas net base r&d heavi"),
-    ],
+JOINED = (
+    *(("Ph.D.", "PhD"), ("Ph.Ds", "PhDs"), ("M.Sc.", "MSc"), ("D.Phil.", "DPhil"), ("LL.M.", "LLM"), ("B.A.", "BA")),
+    *(("U.S.A.", "USA"), ("u.s.s.r.", "USSR"), ("e.g.", "eg"), ("p.m.", "PM"), ("U.N.-led", "UN led")),
+    *(("J.R.R. Tolkien", "JRR Tolkien"), ("z.B.", "zB"), ("S.p.A.", "SpA"), ("С.С.С.Р.", "СССР")),
+    *(("Node.js", "nodejs"), ("vue.js", "VueJS"), ("D3.js", "d3js"), ("Socket.IO", "SocketIO"), ("ASP.NET", "aspnet")),
+    *(("Booking.com", "bookingcom"), ("H.264", "h264"), ("x.264", "X264"), ("(Node.js's)", "NodeJS")),
 )
-def test_dots_elsewhere_join_nothing_that_is_another_word(text: str, expected: str) -> None:
-    found = list(TermAnalyzer("en")(text))
-    assert [term.text for term in found] == expected.split()
-    assert all(text[term.start : term.end].strip() for term in found)
+
+
+def test_dots_within_words_are_joined() -> None:
+    analyzer = TermAnalyzer("en")
+    for dotted, joined in JOINED:
+        for asked, text in ((dotted, joined), (joined, dotted)):
+            assert analyzer.of_question(asked)[0] in analyzer.texts(f"It is {text}, they say."), asked
 
 
 def test_a_question_loses_its_stop_words_unless_it_has_no_others() -> None:
@@ -184,24 +165,6 @@ def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
     assert index.best([], 5) == {} and index.best(["unknown"], 5) == {} and index.scores(["w1"], []) == {}
 
 
-def test_texts_are_replaced_and_deleted(tmp_path: Path) -> None:
-    index = Bm25Index(tmp_path)
-    index.put([IndexedText("a", "x", "1", ["ferry"]), IndexedText("b", "y", "2", ["ferry", "noon"])])
-    index.commit()
-    index.put([IndexedText("a", "x", "3", ["bread"])])
-    assert set(index.best(["ferry"], 5)) == {"a", "b"}  # not committed
-    index.commit()
-    assert set(index.best(["ferry"], 5)) == {"b"} and set(index.best(["bread"], 5)) == {"a"}
-    index.delete("document", ["y"])
-    index.close_writer()  # without a commit
-    other = Bm25Index(tmp_path)
-    assert set(other.best(["ferry"], 5)) == {"b"}
-    other.delete("digest", ["2"])
-    other.commit()
-    index.refresh()
-    assert not index.best(["ferry"], 5) and len(index) == 1
-
-
 def test_a_damaged_folder_is_a_failure_of_the_disk(folder: Path, embedder: Embedder) -> None:
     for path in folder.glob(f"{WORDS}/*/passages/meta.json"):
         path.write_text("{")
@@ -248,7 +211,7 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "alpha"), each_once([ASKED, "Keel, keel: deep granite and a zeppelin"], [0.1, ALPHA, 0.8, 1.0])
+    ("asked", "alpha"), each_once([ASKED, "Keel, keel: deep granite and a zeppelin"], [0.1, ALPHA])
 )
 def test_words_and_meaning_are_fused_by_scores(shelf: Index, asked: str, alpha: float) -> None:
     """And are so by default, which one argument turns off."""
@@ -276,14 +239,14 @@ def test_alpha_leads_from_words_alone_to_meaning_alone(shelf: Index) -> None:
     worded = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=0)}
     assert 0 < len(worded) < len(meant)  # words alone find only what shares one
     assert list(worded.values()) == sorted(worded.values(), reverse=True) and min(worded.values()) > 0
-    for alpha in (0.25, ALPHA, 0.75, 1):
+    for alpha in (0.25, 1):
         both = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=alpha)}
         assert set(both) == set(meant)
         for id_, words in worded.items():
             assert both[id_] == pytest.approx(alpha * meant[id_] + (1 - alpha) * words)
 
 
-@pytest.mark.parametrize("asked", ["?!", "zeppelins above glaciers", "zeppelin zeppelin"])
+@pytest.mark.parametrize("asked", ["?!", "zeppelins above glaciers"])
 def test_a_question_whose_words_are_nowhere_is_answered_by_meaning(shelf: Index, asked: str) -> None:
     hits = shelf.query(asked, 1000, sentences=True)
     near = shelf.query(asked, 1000, hybrid=False)
@@ -308,6 +271,7 @@ def test_coverage_is_the_share_of_the_question_s_information(shelf: Index) -> No
 def test_filters_hold_for_words_too(shelf: Index) -> None:
     for options in (
         {"where": {"shelf": "a"}},
+        {"where": {"eddy_document": {"$eq": "papers/1"}}},  # which looks like the index's own
         {"documents": ["papers/1", "papers/4"]},
         {"where_document": {"$contains": "Granite"}},
         {"prefilter": 2},
@@ -397,21 +361,6 @@ def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder:
         assert all(hit.bm25 for hit in index.query("granite ferry", 9))
 
 
-def test_conditions_of_the_caller_that_look_like_the_index_s_own(shelf: Index) -> None:
-    for where in ({"eddy_document": "papers/1"}, {"eddy_document": {"$eq": "papers/1"}}):
-        assert {hit.document for hit in shelf.query("granite keel ferry", 99, where=where)} == {"papers/1"}
-
-
-def test_a_sample_is_of_the_whole_collection(shelf: Index) -> None:
-    count = shelf.status().passages
-    whole = [id_ for rows in shelf.store.sample(MAIN, count) for id_ in rows.ids]
-    some = [id_ for rows in shelf.store.sample(MAIN, 10) for id_ in rows.ids]
-    assert len(whole) == count > 15 and len(some) == 10
-    assert [len(rows.ids) for rows in shelf.store.sample(MAIN, 3)] == [1, 1, 1]
-    places = [whole.index(id_) for id_ in some]
-    assert places == sorted(set(places)) and places[-1] > 0.8 * count
-
-
 # --- What users type
 
 PAGES = {
@@ -435,48 +384,43 @@ def pages(tmp_path_factory, embedder: Embedder) -> Index:
         yield index
 
 
-@pytest.mark.parametrize(
-    ("asked", "first"),
-    [
-        *[("猫", "cat"), ("배", "korean"), ("C#", "csharp"), ("C++", "cpp"), (".NET", "csharp"), ("C", "c")],
-        *[("wi-fi", "wifi"), ("email", "wifi"), ("covid-19", "covid"), ("OBrien", "covid"), ("1299.00", "covid")],
-        ("PhD", "covid"),
-        ("nodejs", "wifi"),
-        ("USA", "covid"),
-        ("1299", "covid"),
-        ("كتب", "arabic"),
-        ("🚢", "deep"),
-        ("أُكتب ٢٠٢٦ 2026", "arabic"),
-    ],
+SPELLINGS = (
+    *(("猫", "cat"), ("배", "korean"), ("C#", "csharp"), ("C++", "cpp"), (".NET", "csharp"), ("C", "c")),
+    *(("wi-fi", "wifi"), ("email", "wifi"), ("covid-19", "covid"), ("OBrien", "covid"), ("1299.00", "covid")),
+    *(("PhD", "covid"), ("nodejs", "wifi"), ("USA", "covid"), ("1299", "covid"), ("كتب", "arabic"), ("🚢", "deep")),
+    ("أُكتب ٢٠٢٦ 2026", "arabic"),
 )
-def test_spellings_meet(pages: Index, asked: str, first: str) -> None:
-    hits = pages.query(asked, 10, alpha=0)
-    assert hits[0].document == first and hits[0].matches
-    assert pages.query(asked, 1)[0].matches
 
 
-@pytest.mark.parametrize(
-    ("asked", "documents"),
-    [
-        ('"deep keel"', {"deep"}),
-        ("boats with a “DEEP keel”?", {"deep"}),
-        ("deep keel -tide", {"shallow"}),
-        ('keel -"deep keel"', {"shallow"}),
-        ("keel -TIDE, please", {"shallow"}),
-        ("keel --tide -t", {"deep", "shallow"}),
-        ('"c#"', {"csharp"}),
-        ('"O’Brien"', {"covid"}),
-        ('"ee"', set()),
-        ('"树下"', {"cat"}),
-    ],
+def test_spellings_meet(pages: Index) -> None:
+    for asked, first in SPELLINGS:
+        hits = pages.query(asked, 10, alpha=0)
+        assert hits and hits[0].document == first and hits[0].matches, asked
+
+
+OPERATORS: tuple[tuple[str, set[str]], ...] = (
+    ('"deep keel"', {"deep"}),
+    ("boats with a “DEEP keel”?", {"deep"}),
+    ("deep keel -tide", {"shallow"}),
+    ('keel -"deep keel"', {"shallow"}),
+    ("keel -TIDE, please", {"shallow"}),
+    ("keel --tide -t", {"deep", "shallow"}),
+    ('"c#"', {"csharp"}),
+    ('"O’Brien"', {"covid"}),
+    ('"ee"', set()),
+    ('"树下"', {"cat"}),
 )
-def test_phrases_and_excluded_words_are_honoured(pages: Index, asked: str, documents: set[str]) -> None:
-    assert {hit.document for hit in pages.query(asked, 10, alpha=0)} == documents
-    found = {hit.document for hit in pages.query(asked, 10, sentences=True)}
-    assert documents <= found and (found == documents or "-" in asked)
-    assert len(pages.query(asked, 10, hybrid=False)) == 10
-    kept = {"where_document": {"$contains": "A "}}
-    assert {hit.document for hit in pages.query(asked, 10, alpha=0, **kept)} == documents & {"deep", "shallow"}
+
+
+def test_phrases_and_excluded_words_are_honoured(pages: Index) -> None:
+    for asked, wanted in OPERATORS:
+        assert {hit.document for hit in pages.query(asked, 10, alpha=0)} == wanted, asked
+        hits = {hit.document for hit in pages.query(asked, 10)}
+        assert wanted <= hits and (hits == wanted or "-" in asked), asked
+    condition = {"where_document": {"$contains": "A "}}
+    assert {hit.document for hit in pages.query("keel --tide -t", 10, alpha=0, **condition)} == {"deep", "shallow"}
+    assert not pages.query('"c#"', 10, alpha=0, **condition)
+    assert len(pages.query('"deep keel"', 10, hybrid=False)) == 10
 
 
 def test_longer_questions_are_prose(pages: Index) -> None:

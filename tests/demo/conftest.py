@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
+import io
 import re
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.demo.forked_readers import SUBPROCESS
+import typer
 from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
+from tests.demo.threaded_readers import THREADS
 
 from chroma_eddy import Index, open_index
-from eddy_demo import handbook
-from eddy_demo.cli import main, options
+from eddy_demo import cli, handbook
+from eddy_demo.cli import options
 from eddy_demo.readers import process
 from eddy_demo.web.uploads import originals
 from eddy_embed.methods.recommended import Recommendation
@@ -48,13 +53,12 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.fixture(scope="module", autouse=True)
-def forked_readers(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fork off the processes that read files, except in the tests of what such a process bears."""
+@pytest.fixture(scope="session", autouse=True)
+def threaded_readers() -> Iterator[None]:
+    """Read files in threads; tests of what a process bears that reads them patch that back."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.path.stem != "test_hostile_files":
-            for module in (process, originals):
-                patch.setattr(module, "subprocess", SUBPROCESS)
+        for module in (process, originals):
+            patch.setattr(module, "subprocess", THREADS)
         yield
 
 
@@ -68,7 +72,9 @@ class Outcome:
 
 
 def write_documents(folder: Path) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write the documents, and nothing else, into a folder."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder
@@ -92,21 +98,28 @@ def opened(library: Path) -> Index:
     return open_index(library / "chroma", "library")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Outcome]:
-    """Runs `eddy-demo` in this process, as its entry point does."""
-
-    def call(*arguments: object) -> Outcome:
-        monkeypatch.setattr(sys, "argv", ["eddy-demo", *map(str, arguments)])
+def command(*arguments: object) -> Outcome:
+    """Run `eddy-demo` in this process, as its entry point does."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+        patch.setattr(sys, "argv", ["eddy-demo", *map(str, arguments)])
+        patch.setattr(cli, "app", _commands())
         for console in (options.out, options.err):
-            monkeypatch.setattr(console, "width", 200)  # enough for a line that holds a temporary folder
-        capsys.readouterr()
+            patch.setattr(console, "width", 200)  # enough for a line that holds a temporary folder
         with pytest.raises(SystemExit) as end:
-            main()
-        captured = capsys.readouterr()
-        return Outcome(int(end.value.code or 0), captured.out, captured.err)
+            cli.main()
+    return Outcome(int(end.value.code or 0), out.getvalue(), err.getvalue())
 
-    return call
+
+@functools.cache
+def _commands() -> Any:
+    """Typer makes this of all functions again for each call, which takes as long as many commands."""
+    return typer.main.get_command(cli.app)
+
+
+@pytest.fixture
+def run() -> Callable[..., Outcome]:
+    return command
 
 
 @pytest.fixture(scope="session")
@@ -120,17 +133,13 @@ def library_folder(documents_folder: Path, tmp_path_factory: pytest.TempPathFact
     """A library of the documents, in passages of one or two sentences, to copy."""
     folder = tmp_path_factory.mktemp("demo") / "library"
     ingest = ("ingest", write_documents(documents_folder), "-l", folder, "--passage-size", 24, "--method", "htp:exit=2")
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as end:
-        patch.setattr(sys, "argv", ["eddy-demo", *map(str, ingest)])
-        main()
-    assert not end.value.code
+    assert command(*ingest).code == 0
     return folder
 
 
 @pytest.fixture
 def documents(documents_folder: Path) -> Path:
     """The documents, for one test to change."""
-    shutil.rmtree(documents_folder, ignore_errors=True)
     return write_documents(documents_folder)
 
 
@@ -145,7 +154,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A server whose library no test changes."""
     folder = tmp_path_factory.mktemp("demo")
     with serving(folder / "site", method=None, changed=False) as site:
-        site.upload("guide.md", f"{GUIDE}\n## Notes\n\n{long_text(90)}")
+        site.upload("guide.md", f"{GUIDE}\n## Notes\n\n{long_text(50)}")
         site.upload("ferry.pdf", two_pages())
         for name, text in DOCUMENTS.items():
             site.upload(name, text)

@@ -110,20 +110,17 @@ class Site:
         ]
         return jobs
 
-    def pause(self, after: float = 0.0) -> Callable[[], None]:
+    def pause(self) -> Callable[[], None]:
         """Hold the next document in the midst of being embedded; gives the function that lets it go on.
 
         It can still be cancelled, and the server stopped.
-
-        Args:
-            after: Share of it that is to be embedded before.
         """
         writer, go = self.state.writer, threading.Event()
         check = writer.check
 
         def held() -> None:
             check()
-            while any(after < job["done"] < 1 for job in writer.snapshot()["jobs"]) and not go.wait(0.02):
+            while any(0 < job["done"] < 1 for job in writer.snapshot()["jobs"]) and not go.wait(0.02):
                 check()
 
         writer.check = held

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.adapters.indexes import assert_same, rows
 from tests.adapters.killing import SAVED_OFTEN
-from tests.demo.conftest import opened
+from tests.demo.conftest import FAST, opened
 
 from chroma_eddy.storage import collection_pair
 from eddy_demo.library import rebuild
@@ -74,20 +74,20 @@ def test_rebuild(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
 
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
-    rebuilding = ("library", "rebuild", "--library", library, "--method", "plain:exit=2")
+    rebuilding = ("library", "rebuild", "--library", library, "--method", "plain:exit=0")
     with monkeypatch.context() as patched:
         patched.setattr(rebuild, "_write_new_settings", cut)
         assert run(*rebuilding).code == 1
     assert (library / NEXT_SETTINGS).exists()
     assert run("ask", "When do boats leave?", "--library", library).code == 0
     listed = run("library", "list", "--library", library).out
-    assert "with plain:exit=2 " in listed and "made anew" not in listed
+    assert "with plain:exit=0 " in listed and "made anew" not in listed
     outcome = run(*rebuilding)
     assert outcome.code == 0, outcome.err
     settings = read_settings(library)
-    assert (settings.method, settings.passage_size) == ("plain:exit=2", 24)
+    assert (settings.method, settings.passage_size) == ("plain:exit=0", 24)
     assert not (library / NEXT_SETTINGS).exists()
-    embedder = Embedder("eddy-tiny", method="plain:exit=2")
+    embedder = Embedder("eddy-tiny", method="plain:exit=0")
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
         assert index.status().fingerprint == embedder.fingerprint
@@ -106,27 +106,16 @@ def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path
     again = run("library", "snapshot", copy, "--library", library)
     assert (again.code, "name a new folder" in again.err) == (1, True)
     assert run("library", "remove", "bread.txt", "--library", library).code == 0
-    for target in (library, tmp_path / "elsewhere"):
-        assert run("library", "restore", copy, "--library", target).code == 0
-        with opened(target) as index:
-            assert_same(rows(index), before, atol=0)
-        assert original_path(target, "ab" * 8).read_bytes() == b"%PDF"
-        assert run("ask", "When do boats leave?", "--library", target).code == 0
+    assert run("library", "restore", copy, "--library", library).code == 0
     assert run("library", "restore", documents, "--library", library).code == 1
     with opened(library) as index:
         assert_same(rows(index), before, atol=0)
+    assert original.read_bytes() == b"%PDF"
 
 
 def test_check(library: Path, run: Run) -> None:
-    """Chroma's files of vectors are gone, then a text is changed."""
     assert run("library", "check", "--full", "--library", library).err.endswith("no damage in 3 documents.\n")
     with opened(library) as index:
-        before = rows(index)
-    for graph in [*library.rglob("header.bin")]:
-        shutil.rmtree(graph.parent)
-    assert run("library", "check", "--library", library).code == 0
-    with opened(library) as index:
-        assert_same(rows(index), before)
         collection = index.store.collection()
         row = collection.get(where={"name": "bread.txt"}, limit=1, include=["embeddings"])
         collection.update(ids=row["ids"], documents=["Altered."], embeddings=row["embeddings"])
@@ -140,7 +129,7 @@ def test_without_any_vectors_only_rebuild_works(
     """Also where an earlier rebuild was interrupted."""
     library = tmp_path / "library"
     monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
-    made = ("ingest", documents, "--library", library, "--passage-size", 12, "--method", "htp:exit=2")
+    made = ("ingest", documents, "--library", library, "--passage-size", 12, *FAST)
     assert run(*made).code == 0
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
@@ -155,12 +144,6 @@ def test_without_any_vectors_only_rebuild_works(
         assert {document.id: document.text for document in index.documents()} == before
     assert run("ask", "When do boats leave?", "--library", library).code == 0
     assert not (library / NEXT_SETTINGS).exists()
-
-
-@pytest.mark.parametrize("model", ["", " "])
-def test_a_blank_name_of_a_model_is_named(library: Path, run: Run, model: str) -> None:
-    outcome = run("library", "rebuild", "--model", model, "--library", library)
-    assert outcome.code == 1 and f"the model's name is {model!r}, blank" in " ".join(outcome.err.split())
 
 
 def test_a_port_that_is_taken(library: Path, run: Run) -> None:

@@ -6,9 +6,9 @@ import io
 import zipfile
 from pathlib import Path
 
-import docx
 import pytest
 from docx.oxml import parse_xml
+from tests.demo.word_files import word_file
 
 from eddy_demo.errors import Unreadable
 from eddy_demo.readers.documents import read_documents
@@ -80,15 +80,10 @@ def test_html_title_and_declared_encoding(tmp_path: Path) -> None:
         assert (content.title, content.text) == (title, f"# {title}\n\nx")
 
 
-@pytest.mark.parametrize(
-    ("given", "shown"),
-    [
-        *[("n+1", "ⁿ⁺¹"), ("-3", "⁻³"), ("a,b", "ᵃ,ᵇ"), ("2n", "²ⁿ"), ("x", "ˣ"), ("*", "*"), ("TM", "™")],
-        *[("th", "th"), ("2nd", "2nd"), ("note", "note"), ("[1]", "[1]"), ("A", "A")],
-    ],
-)
-def test_raised_text_is_that_of_unicode_where_it_has_it(given: str, shown: str) -> None:
-    assert raised(given) == shown and read_html(f"<p>a<sup>{given}</sup></p>").text == f"a{shown}"
+def test_raised_text_is_that_of_unicode_where_it_has_it() -> None:
+    signs = {"n+1": "ⁿ⁺¹", "-3": "⁻³", "a,b": "ᵃ,ᵇ", "2n": "²ⁿ", "x": "ˣ", "*": "*", "TM": "™"}
+    for text, shown in (signs | {word: word for word in ("th", "2nd", "note", "[1]", "A")}).items():
+        assert raised(text) == shown and read_html(f"<p>a<sup>{text}</sup></p>").text == f"a{shown}"
 
 
 def test_html_that_cannot_be_read() -> None:
@@ -125,14 +120,6 @@ def test_markdown_is_the_file_behind_its_front_matter(matter: str, text: str, ti
     assert (content.title, content.text) == (title, text)
 
 
-def word(fill) -> bytes:
-    document = docx.Document()
-    fill(document)
-    file = io.BytesIO()
-    document.save(file)
-    return file.getvalue()
-
-
 def test_docx_in_reading_order() -> None:
     def fill(document) -> None:
         document.add_heading("Tides – 潮", 0)
@@ -155,7 +142,7 @@ def test_docx_in_reading_order() -> None:
         document.add_paragraph("Line one\nline two", style="Intense Quote")
         document.sections[0].header.paragraphs[0].text = "Running"
 
-    content = read_docx(word(fill))
+    content = read_docx(word_file(fill))
     assert content.title == "Tides – 潮"
     assert content.notes == ()
     assert content.text == (
@@ -182,7 +169,7 @@ def test_docx_notes_boxes_and_what_is_lost() -> None:
             paragraph._p.append(parse_xml(inside))
         document.add_paragraph("After.")
 
-    file = io.BytesIO(word(fill))
+    file = io.BytesIO(word_file(fill))
     with zipfile.ZipFile(file, "a") as archive:
         note = '<w:footnote w:id="2"><w:p><w:r><w:t>A note.</w:t></w:r></w:p></w:footnote>'
         archive.writestr("word/footnotes.xml", f"<w:footnotes {word_xml}>{note}</w:footnotes>")

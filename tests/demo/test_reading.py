@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.demo.word_files import docx
+from tests.demo.word_files import docx_of
 
 from eddy_demo.errors import NothingToRead
 from eddy_demo.library.index import to_index_document
@@ -59,9 +59,9 @@ def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     (folder / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08garbage")
     (folder / "empty.pdf").write_bytes(b"")
     (folder / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing")
-    (folder / "broken.docx").write_bytes(docx("Text.")[:-999])
+    (folder / "broken.docx").write_bytes(docx_of("Text.")[:-999])
     (folder / "locked.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512))
-    (folder / "blank.docx").write_bytes(docx(""))
+    (folder / "blank.docx").write_bytes(docx_of(""))
     (folder / "rows.jsonl").write_text(
         '{"id": 1, "text": "Fine."}\n{"id": 2}\n{oops\n{"id": 1, "text": "Again."}\n{"id": 3, "text": "\\ud800 half"}\n'
         '{"id": 4, "title": "\\udfff", "text": "Fine, but its title is not."}\n[]\n'

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.processes import Command
 
-from chroma_eddy import Document, Index, WriteReport
+from chroma_eddy import Document, Index, IndexInUse, WriteReport
 from eddy_demo.errors import NothingToRead
 from eddy_demo.library.index import read_entries
 from eddy_demo.library.ingest import Failures, changed_documents, ingest
+from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.settings import LibrarySettings, holds_library
 from eddy_demo.library.watching import WatchedFolder
 from eddy_demo.readers.documents import SourceDocument, list_skipped
@@ -36,7 +37,7 @@ main()
 """Looks for folders more often than users need."""
 
 
-def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: Path, run: Run) -> None:
+def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: Path) -> None:
     library = tmp_path / "library"
     arguments = ("ingest", documents, "--library", library, "--method", "plain:exit=0", "--watch")
     process = Command(COMMAND, *arguments, err=tmp_path / "said.txt")
@@ -48,8 +49,7 @@ def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: 
             time.sleep(0.05)
 
     def names() -> set[str]:
-        found = run("ask", "What is zinc?", "--library", library, "-k", 100, "--alpha", 1, "--json")
-        return {answer["document"] for answer in json.loads(found.out)}
+        return {str(entry.metadata["name"]) for entry in read_entries(library).values()}
 
     try:
         wait_for("Watching")
@@ -69,11 +69,21 @@ def test_a_watched_folder_and_its_library_stay_alike(documents: Path, tmp_path: 
         (tmp_path / "away").rename(documents)
         wait_for("1 document written", times=2)
         assert names() == {*before, "tin.txt"}
+        is_written(library)
+        time.sleep(0.3)  # until it looks at the folders again
         process.signal(signal.SIGINT)
         assert process.wait(WAIT) == 0
         assert process.said.splitlines()[-1] == "Watching ended; the library is complete."
     finally:
         process.kill()
+
+
+def is_written(library: Path) -> None:
+    """Wait until nobody writes to a library."""
+    while True:
+        with suppress(IndexInUse), lock_library(library):
+            return
+        time.sleep(0.05)
 
 
 def test_a_file_cannot_be_watched(documents: Path, tmp_path: Path, run: Run) -> None:
@@ -95,9 +105,9 @@ class Followed:
         changed = changed_documents(self.library, documents)
         return ingest(self.library, self.settings, self.embedder, changed, lambda *_: None)[1]
 
-    def read(self, **options: Any) -> list[str]:
+    def read(self) -> list[str]:
         """Names of what was taken out."""
-        return self.folder.keep_alike(self.library, self.folder.read(self.library, **options), self.write)
+        return self.folder.keep_alike(self.library, self.folder.read(self.library), self.write)
 
     @property
     def names(self) -> set[str]:
@@ -134,9 +144,9 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_text_that_cannot_be_embedded_is_named_and_the_others_are_written(
     followed: Followed, tmp_path: Path, run: Run
 ) -> None:
-    folder, library = followed.folder.path, tmp_path / "other"
+    folder = followed.folder.path
     (folder / "bad.txt").write_text("It is poison.", encoding="utf-8")
-    told = run("ingest", folder, "--library", library, "--method", "plain:exit=0")
+    told = run("ingest", folder, "--library", tmp_path / "other", "--method", "plain:exit=0")
     assert told.code == 1 and "3 documents written" in told.err
     assert "bad.txt: it cannot be embedded: the vector of 'poison' holds NaN" in " ".join(told.err.split())
     for file in folder.glob("[!b]*.txt"):
@@ -163,13 +173,6 @@ def test_an_error_stays_until_its_file_is_read_or_removed_and_stops_no_other(fol
     (folder / "worse.pdf").unlink()
     followed.read()
     assert followed.errors == [told[1], told[3]] and "bad.txt" in followed.names
-
-
-def test_a_few_files_are_read_at_a_time(followed: Followed) -> None:
-    for count in (2, 3):
-        assert followed.read(is_enough=lambda result: len(result.documents) >= 2) == []
-        assert len(followed.names) == count
-    assert followed.folder.read(followed.library).documents == []
 
 
 def test_a_disk_that_is_not_there_takes_nothing_out(followed: Followed) -> None:

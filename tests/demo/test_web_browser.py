@@ -575,13 +575,13 @@ def test_folders_are_watched_until_that_is_stopped(tmp_path: Path, visit: Visit)
     with serving(tmp_path / "library") as site:
         page = visit(f"{site.url}/library", refused=404)
         expect(page.locator("#drop-note")).to_contain_text(".txt .md .markdown .html .htm .pdf .docx .pptx .xlsx")
-        for path in (tmp_path / "none", notes, more):
+        rows = page.locator("#folders > li")
+        for count, path in enumerate((tmp_path / "none", notes, more)):
             page.get_by_label("Folder on this machine").fill(str(path))
             page.get_by_role("button", name="Watch this folder").click()
+            expect(rows).to_have_count(count)
             if path.name == "none":
                 expect(page.locator("#folder-status")).to_have_text(f"There is no folder {path} on this machine.")
-        rows = page.locator("#folders > li")
-        expect(rows).to_have_count(2)
         expect(rows.nth(0)).to_contain_text("Watched: 2 files.")
         expect(rows.nth(0).locator("li")).to_contain_text("broken.pdf: damaged, or no PDF file")
         expect(page.locator("#folder-status")).to_have_text("")

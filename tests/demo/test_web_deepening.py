@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.indexes import assert_same, rows
-from tests.demo.conftest import BREAD, CLOCK, DOCUMENTS, TIDES, opened, recommend
+from tests.demo.conftest import BREAD, CLOCK, TIDES, opened, recommend
 from tests.demo.site import Site, hold_rebuild, serving, wait
 
 from chroma_eddy.write import writer
@@ -26,30 +26,31 @@ FAST, BEST = "plain:exit=0", "plain:exit=1"
 QUESTION = "Who winds the weights by hand?"
 
 
-@pytest.fixture(autouse=True)
-def two_methods(monkeypatch: pytest.MonkeyPatch) -> None:
-    recommend(monkeypatch, Recommendation(BEST), FAST)
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 1)
+@pytest.fixture(scope="module", autouse=True)
+def two_methods() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        recommend(patch, Recommendation(BEST), FAST)
+        patch.setattr(writer, "GROUP_DOCUMENTS", 1)
+        yield
+
+
+@pytest.fixture(scope="module")
+def begun_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library of two documents whose server ended when one was read more closely, to copy."""
+    library = tmp_path_factory.mktemp("begun") / "library"
+    with pytest.MonkeyPatch.context() as patch:
+        hold_rebuild(patch, after=1)
+        with serving(library, method=None) as site:
+            site.upload("bread.txt", BREAD)
+            site.upload("clock.html", CLOCK)
+            wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
+    assert plan(library) == "deepen"
+    return library
 
 
 @pytest.fixture
-def expected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
-    """What a library holds of documents that were read once, closely."""
-
-    def made(*names: str) -> dict[str, Any]:
-        with serving(tmp_path / "expected", method=BEST) as site:
-            for name in names:
-                site.upload(name, DOCUMENTS[name])
-            site.settled()
-        with opened(tmp_path / "expected") as index:
-            return rows(index)
-
-    return made
-
-
-def held_rows(library: Path) -> dict[str, Any]:
-    with opened(library) as index:
-        return rows(index)
+def library(begun_library: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(begun_library, tmp_path / "library"))
 
 
 def cosine(site: Site) -> float:
@@ -69,17 +70,15 @@ def plan(library: Path) -> str:
     return read_settings(library).plan
 
 
-def test_questions_are_answered_and_files_taken_meanwhile(
-    tmp_path: Path, expected: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_questions_are_answered_and_files_taken_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Files go first into the index that answers; nothing that was read closely is read again."""
     library = tmp_path / "library"
     go = hold_rebuild(monkeypatch)
     with serving(library, method=None) as site:
         site.upload("tides.md", TIDES)
         site.upload("bread.txt", BREAD)
-        told = site.until(lambda p: p["rebuilding"] and p["rebuilding"]["done"] > 0)["rebuilding"]
-        assert told["deepening"] and told["done"] < 1
+        progress = site.until(lambda p: p["rebuilding"] and p["rebuilding"]["done"] > 0)["rebuilding"]
+        assert progress["deepening"] and progress["done"] < 1
         assert [job["state"] for job in site.settled()] == ["done", "done"]
         summary = site.client.get("/api/documents").json()["library"]
         assert (summary["method"], summary["plan"]) == (FAST, "deepen")
@@ -94,51 +93,33 @@ def test_questions_are_answered_and_files_taken_meanwhile(
         assert (summary["method"], summary["plan"]) == (BEST, "best")
         assert cosine(site) == pytest.approx(cosine_by(BEST, library), abs=1e-4)
     assert not (library / NEXT_SETTINGS).exists()
-    assert_same(held_rows(library), expected("tides.md", "bread.txt", "clock.html"))
 
 
-def test_the_next_server_goes_on(
-    tmp_path: Path, expected: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_next_server_goes_on(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It begins where the other one stopped, and a document that was removed in between is not read."""
-    library = tmp_path / "library"
-    with monkeypatch.context() as patch:
-        hold_rebuild(patch, after=1)
-        with serving(library, method=None) as site:
-            for name, text in DOCUMENTS.items():
-                site.upload(name, text)
-            wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
-    assert plan(library) == "deepen"
     done = read_state(library).progress
-    assert 0 < done.written < done.total == 3
+    assert 0 < done.written < done.total == 2
     go = hold_rebuild(monkeypatch, after=done.written)
     with serving(library, method=None) as site:
-        told = site.until(lambda p: p["rebuilding"] and p["rebuilding"]["done"] > 0)["rebuilding"]
-        assert told["deepening"] and told["done"] >= round(done.done, 4)
-        key = next(row["id"] for row in site.documents() if row["name"] == "clock.html")
+        progress = site.until(lambda p: p["rebuilding"] and p["rebuilding"]["done"] > 0)["rebuilding"]
+        assert progress["deepening"] and progress["done"] >= round(done.done, 4)
+        key = next(row["id"] for row in site.documents() if row["name"] == "bread.txt")
         site.client.delete(f"/api/documents/{key}")
-        wait(lambda: len(site.names()) == 2)
+        wait(lambda: len(site.names()) == 1)
         go()
         wait(lambda: plan(library) == "best")
-    assert_same(held_rows(library), expected("tides.md", "bread.txt"))
+        assert cosine(site) == pytest.approx(cosine_by(BEST, library), abs=1e-4)
+    with opened(library) as index:
+        assert [entry.metadata["name"] for entry in index.entries().values()] == ["clock.html"]
 
 
-def test_what_another_process_reads_is_followed(
-    tmp_path: Path, expected: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_process_reads_is_followed(library: Path) -> None:
     """The page shows how far that is; a file that is added meanwhile waits for it."""
-    library = tmp_path / "library"
-    with monkeypatch.context() as patch:
-        hold_rebuild(patch, after=1)
-        with serving(library, method=None) as site:
-            site.upload("bread.txt", BREAD)
-            site.upload("clock.html", CLOCK)
-            wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
     with ExitStack() as other:
         other.enter_context(lock_library(library))
         with serving(library, method=None) as site:
-            told = site.until(lambda p: p["rebuilding"])
-            assert told["rebuilding"]["deepening"] and told["rebuilding"]["done"] > 0 and told["busy"] == ""
+            progress = site.until(lambda p: p["rebuilding"])
+            assert progress["rebuilding"]["deepening"] and progress["rebuilding"]["done"] > 0 and progress["busy"] == ""
             site.upload("tides.md", TIDES)
             site.until(lambda p: p["busy"].startswith("Another process is reading the library more closely."))
             rebuild_library(library, next_settings(read_settings(library)), Embedder("eddy-tiny", method=BEST))
@@ -148,23 +129,17 @@ def test_what_another_process_reads_is_followed(
             assert [job["state"] for job in site.settled()] == ["done"]
             assert site.until(lambda p: p["rebuilding"] is None)["busy"] == ""
     assert plan(library) == "best"
-    assert_same(held_rows(library), expected("bread.txt", "clock.html", "tides.md"))
 
 
-def test_another_model_comes_before_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_model_comes_before_it(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was begun for the library's own is left, and nothing is read twice at the end."""
-    own = next(each for each in inventory.found() if each.name == "eddy-tiny")
+    own = next(model for model in inventory.found() if model.name == "eddy-tiny")
     other = inventory.FoundModel(own.path, "a folder", own.path, 22)
     monkeypatch.setattr(inventory, "found", lambda: [own, other])
-    library = tmp_path / "library"
     go = hold_rebuild(monkeypatch)
     with serving(library, method=None) as site:
-        site.upload("bread.txt", BREAD)
-        site.upload("tides.md", TIDES)
         site.until(lambda p: p["rebuilding"] and p["rebuilding"]["done"] > 0)
         assert site.client.post("/api/rebuild", params={"model": other.name}).status_code == 200
-        told = site.until(lambda p: p["rebuilding"] and not p["rebuilding"]["deepening"] and p["rebuilding"]["done"])
-        assert told["rebuilding"]["done"] < 1
         go()
         wait(lambda: plan(library) == "best" and not (library / NEXT_SETTINGS).exists())
         assert read_settings(library).model == other.name
@@ -172,31 +147,18 @@ def test_another_model_comes_before_it(tmp_path: Path, monkeypatch: pytest.Monke
         assert "hit" in dict(site.ask("What makes steam?"))
 
 
-def test_what_fails_leaves_the_fast_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_fails_leaves_the_fast_index(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told; the next file, and the next server, try again."""
-    library = tmp_path / "library"
 
     def refuse(*_: Any, **__: Any) -> None:
         raise InvalidParameter("refused")
 
-    with serving(library, method=None) as site:
-        with monkeypatch.context() as patch:
-            patch.setattr(rebuild, "reindex", refuse)
-            site.upload("bread.txt", BREAD)
+    with monkeypatch.context() as patch:
+        patch.setattr(rebuild, "reindex", refuse)
+        with serving(library, method=None) as site:
             site.until(lambda p: p["busy"] == "The library could not be read more closely: refused")
             assert "hit" in dict(site.ask("What makes steam?")) and plan(library) == "deepen"
-        site.upload("tides.md", TIDES)
-        wait(lambda: plan(library) == "best")
-        assert site.until(lambda p: p["rebuilding"] is None)["busy"] == ""
-
-
-def test_a_library_that_stays_fast(tmp_path: Path, run: Any) -> None:
-    library = tmp_path / "library"
-    (tmp_path / "bread.txt").write_text(BREAD, encoding="utf-8")
-    assert run("ingest", tmp_path / "bread.txt", "--library", library, "--fast").code == 0
-    with serving(library, method=None) as site:
-        site.upload("tides.md", TIDES)
-        assert [job["state"] for job in site.settled()] == ["done"]
-        assert not site.state.jobs.rebuild_requested
-        assert site.client.get("/api/documents").json()["library"]["plan"] == "fast"
-    assert plan(library) == "fast"
+            patch.undo()
+            site.upload("tides.md", TIDES)
+            wait(lambda: plan(library) == "best")
+            assert site.until(lambda p: p["rebuilding"] is None)["busy"] == ""

@@ -18,7 +18,6 @@ from tests.demo.site import Site
 from tests.demo.test_pdf import make
 
 from eddy_demo.library.index import to_index_document
-from eddy_demo.library.settings import check_available, delete_library, original_path
 from eddy_demo.readers.documents import read_documents
 from eddy_demo.readers.pdf import page_image
 from eddy_demo.web.errors import RequestRefused
@@ -117,21 +116,12 @@ def test_the_page_shows_its_sentence_marked_and_a_browser_keeps_it(site: Site) -
     assert page(site, 0, **known).status_code == 200
 
 
-@pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 5), (0, 10_000)])
-def test_a_place_outside_the_text_has_no_page(site: Site, start: int, end: int) -> None:
+def test_a_place_outside_the_text_has_no_page(site: Site) -> None:
     keys = {row["name"]: row["id"] for row in site.documents()}
-    answer = site.client.get(f"/api/documents/{keys['ferry.pdf']}/page?start={start}&end={end}")
-    assert (answer.status_code, answer.json()["error"]) == (404, "the document has no such place any more")
+    for start, end in ((-1, 5), (5, 5), (0, 10_000)):
+        answer = site.client.get(f"/api/documents/{keys['ferry.pdf']}/page?start={start}&end={end}")
+        assert (answer.status_code, answer.json()["error"]) == (404, "the document has no such place any more")
     assert site.client.get(f"/api/documents/{keys['bread.txt']}/page?start=0&end=5").status_code == 404
-
-
-def test_originals_go_with_their_library(tmp_path: Path) -> None:
-    kept = original_path(tmp_path, "ab" * 8)
-    kept.parent.mkdir()
-    kept.write_bytes(b"%PDF")
-    check_available(tmp_path)
-    delete_library(tmp_path)
-    assert not kept.exists()
 
 
 def entry(path: Path) -> tuple[Any, str]:
@@ -153,11 +143,15 @@ def test_a_file_of_the_command_line_is_shown_while_it_is_unchanged(tmp_path: Pat
         find_original(tmp_path / "library", row)
 
 
-def test_a_sentence_across_pages_and_one_that_is_not_there(tmp_path: Path, data: bytes) -> None:
+def test_a_sentence_across_pages_and_one_that_is_not_there(
+    tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "ferry.pdf"
     path.write_bytes(data)
     row, text = entry(path)
-    image = draw_original(path, row, text, text.rindex(TWICE), len(text), Limits())
+    with monkeypatch.context() as patch:
+        patch.setattr(originals, "subprocess", subprocess)  # as users have it
+        image = draw_original(path, row, text, text.rindex(TWICE), len(text), Limits())
     assert image.caption == "Page 1 of 2, with the sentence marked. It continues on the next page."
     path.write_bytes(make([SECOND, SECOND]))
     image = draw_original(path, row, text, 0, len(TWICE), Limits())

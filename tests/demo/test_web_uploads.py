@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.demo.conftest import BREAD, DOCUMENTS, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
-from tests.demo.word_files import docx
+from tests.demo.word_files import docx_of
 
-from chroma_eddy import Index, WriterLock
+from chroma_eddy import Document, Index, WriteReport, WriterLock
 from eddy_demo.library.settings import original_path
+from eddy_demo.readers import process
 from eddy_demo.readers.process import ReaderProcess
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.uploads import library_writer
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.stored_uploads import StoredUploads, Upload, clean_name
-from eddy_demo.web.uploads.upload_job import FINISHED, IN_PROGRESS, TRANSITIONS, UploadJob
+from eddy_demo.web.uploads.upload_job import UploadJob
+from eddy_embed.errors import NotFinite
 
 
 @pytest.fixture(scope="module")
@@ -51,21 +52,7 @@ def uploads(site: Site) -> list[str]:
     return [path.name for path in (site.folder / "uploads").iterdir()]
 
 
-# --- States
-
-
-def test_states_follow_on_one_another_as_written_down() -> None:
-    upload = Upload("ab" * 32, "a.txt", 4)
-    for before, following in TRANSITIONS.items():
-        for after in TRANSITIONS:
-            job = UploadJob(upload, before, "told before", done=0.5)
-            if after == before or after in following:
-                job.enter(after)
-                assert (job.state, job.message) == (after, "")
-                assert job.done == (0.5 if after in IN_PROGRESS else float(after in FINISHED))
-            else:
-                with pytest.raises(ValueError, match=f"a file that is {before} cannot become {after}"):
-                    job.enter(after)
+# --- The queue
 
 
 def accepted(jobs: JobQueue) -> UploadJob:
@@ -150,22 +137,20 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("name", HOSTILE)
-def test_a_name_is_never_a_path(tmp_path: Path, name: str) -> None:
+def test_a_name_is_never_a_path(tmp_path: Path) -> None:
     """Uploaded files lie under their hash, in one folder, and nothing else appears anywhere."""
-    shown = clean_name(name)
-    assert shown == "" or not set(shown) & set("/\\\0\n\u202e")
-    assert len(shown) <= 150
-    library = tmp_path / "library"
-    queue = StoredUploads(library)
-    part = queue.new_part()
-    part.write_bytes(b"text")
-    queue.keep(part, Upload("ab" * 32, shown, 4))
-    assert {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()} == {
-        f"library/uploads/{'ab' * 32}",
-        f"library/uploads/{'ab' * 32}.json",
-    }
-    assert [upload.name for upload in StoredUploads(library).load()] == [shown]
+    for number, name in enumerate(HOSTILE):
+        shown = clean_name(name)
+        assert shown == "" or not set(shown) & set("/\\\0\n\u202e")
+        assert len(shown) <= 150
+        library = tmp_path / str(number) / "library"
+        queue = StoredUploads(library)
+        part = queue.new_part()
+        part.write_bytes(b"text")
+        queue.keep(part, Upload("ab" * 32, shown, 4))
+        files = {path.relative_to(library.parent).as_posix() for path in library.parent.rglob("*") if path.is_file()}
+        assert files == {f"library/uploads/{'ab' * 32}", f"library/uploads/{'ab' * 32}.json"}
+        assert [upload.name for upload in StoredUploads(library).load()] == [shown]
     with pytest.raises(ValueError, match="is no hash"):
         queue.content_path("../library.json")
 
@@ -187,7 +172,7 @@ def test_what_an_interruption_left_of_an_upload_goes(tmp_path: Path) -> None:
 def test_files_become_documents(site: Site) -> None:
     for name, text in DOCUMENTS.items():
         assert site.upload(name, text).status_code == 200
-    site.upload("letter.docx", docx("The mill stands by the river."))
+    site.upload("letter.docx", docx_of("The mill stands by the river."))
     site.upload("pages.PDF", two_pages())
     jobs = {job["name"]: job for job in site.settled()}
     added = (*DOCUMENTS, "letter.docx", "pages.PDF")
@@ -203,55 +188,21 @@ def test_files_become_documents(site: Site) -> None:
     assert "The moon pulls the water of the sea towards it." in page
 
 
-def test_the_same_content_is_taken_once(site: Site) -> None:
-    site.upload("loaf.txt", "Rye makes a dark loaf.")
-    site.settled()
-    before = len(site.names())
-    assert site.upload("other name.txt", "Rye makes a dark loaf.").json()["state"] == "known"
-    site.upload("marked.txt", b"\xef\xbb\xbfRye makes a dark loaf.")  # other bytes, and the same text
-    jobs = {job["name"]: job for job in site.settled()}
-    for name in ("other name.txt", "marked.txt"):
-        assert (jobs[name]["state"], jobs[name]["message"]) == ("known", "already in the library as loaf.txt")
-    assert len(site.names()) == before and uploads(site) == []
-
-
-def test_the_documents_rows_are_read_once_for_a_batch(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer, entries, prepare = site.state.writer, site.state.reader.entries, site.state.writer._prepare
-    reads, counts = list[int](), list[tuple[int, int]]()
-
-    def prepared(batch: Any) -> Any:
-        reads.clear()
-        ready = prepare(batch)
-        counts.append((len(batch), len(reads)))
-        return ready
-
-    monkeypatch.setattr(site.state.reader, "entries", lambda: reads.append(1) or entries())
-    monkeypatch.setattr(writer, "_prepare", prepared)
-    together(site, **{f"batch{number}": f"The batch has a file number {number}." for number in range(6)})
-    assert counts[-1] == (6, 1) and {count for _, count in counts} == {1}
-
-
 def test_what_cannot_be_read_says_why(site: Site) -> None:
     """A failed file is kept, to be tried again or put away; the others are written."""
-    site.upload("broken.pdf", b"%PDF-1.4 nothing more")
     site.upload("latin.txt", "Schöne Grüße".encode("latin-1"))
-    site.upload("odd.pdf", two_pages().replace(b"/Root", b"/Encrypt << /Filter /Other >> /Root"))
-    failing = ("broken.pdf", "latin.txt", "odd.pdf")
-    jobs = {job["name"]: job for job in site.settled()}
-    assert {jobs[name]["state"] for name in failing} == {"failed"}
-    assert "not UTF-8: byte 0xf6 at position 3" in jobs["latin.txt"]["message"]
-    assert "damaged, or no PDF file: open it in a PDF reader" in jobs["odd.pdf"]["message"]
-    assert len(uploads(site)) == 6
-    assert site.client.post(f"/api/jobs/{jobs['latin.txt']['id']}/retry").status_code == 200
+    job = {job["name"]: job for job in site.settled()}["latin.txt"]
+    assert job["state"] == "failed" and "not UTF-8: byte 0xf6 at position 3" in job["message"]
+    assert len(uploads(site)) == 2
+    assert site.client.post(f"/api/jobs/{job['id']}/retry").status_code == 200
     site.settled()
-    for name in failing:
-        assert site.client.post(f"/api/jobs/{jobs[name]['id']}/cancel").status_code == 200
+    assert site.client.post(f"/api/jobs/{job['id']}/cancel").status_code == 200
     assert uploads(site) == []
-    assert site.client.post(f"/api/jobs/{jobs['latin.txt']['id']}/cancel").status_code == 404
+    assert site.client.post(f"/api/jobs/{job['id']}/cancel").status_code == 404
 
 
 def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> None:
-    """Also where the first of them is cancelled in the midst: the other takes its place."""
+    """Also where the first is cancelled in the midst, when questions are answered: the other takes its place."""
     jobs = together(site, a="Eels swim in the ditch.", b=b"\xef\xbb\xbfEels swim in the ditch.", c="Herons wait.")
     told = {name: (jobs[f"{name}.txt"]["state"], jobs[f"{name}.txt"]["message"]) for name in "abc"}
     assert told == {"a": ("done", ""), "b": ("known", "already in the library as a.txt"), "c": ("done", "")}
@@ -265,26 +216,12 @@ def test_a_text_is_written_once_among_files_that_come_together(site: Site) -> No
         site.upload("second.txt", b"\xef\xbb\xbf" + text.encode())
         site.until(lambda p: p["busy"])
     site.halfway()
+    assert [name for name, _ in site.ask("Where does the lighthouse stand?", k=1)] == ["answer", "hit", "done"]
+    assert ids(site, "first.txt") == [first], "it is not written yet"
     site.client.post(f"/api/jobs/{first}/cancel")
     resume()
     assert {job["name"]: job["state"] for job in site.settled()}["second.txt"] == "done"
     assert "first.txt" not in site.names()
-
-
-def test_an_edited_file_can_replace_the_one_before(site: Site) -> None:
-    """Both are in the library until the older one is deleted."""
-    first = together(site, plan="The boat sails at six.")["plan.txt"]
-    second = together(site, plan="The boat sails at seven.")["plan.txt"]
-    assert (first["older"], second["older"]) == ("", first["document"]) and site.names().count("plan.txt") == 2
-    assert site.client.delete(f"/api/documents/{second['older']}").status_code == 200
-    wait(lambda: site.names().count("plan.txt") == 1 and not site.state.jobs.pending_removals())
-    (job,) = [job for job in site.state.jobs.snapshot() if job["document"] == second["document"]]
-    assert job["older"] == ""
-    third = together(site, plan="The boat sails at eight.")["plan.txt"]
-    site.client.delete(f"/api/documents/{third['document']}")  # the newer: the older must not be offered any more
-    wait(lambda: site.names().count("plan.txt") == 1)
-    assert not any(job["older"] for job in site.state.jobs.snapshot())
-    assert [each["id"] for each in site.documents() if each["name"] == "plan.txt"] == [second["document"]]
 
 
 def test_the_same_file_from_many_sides(site: Site) -> None:
@@ -354,21 +291,6 @@ def test_a_cancel_that_comes_too_late_is_kept(site: Site, monkeypatch: pytest.Mo
     assert "late.txt" in site.names()
 
 
-def test_few_files_are_read_at_a_time(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes, write = [], library_writer.ingest
-
-    def counted(*arguments: Any) -> Any:
-        sizes.append(len(arguments[3]))
-        return write(*arguments)
-
-    monkeypatch.setattr(library_writer, "ingest", counted)
-    monkeypatch.setattr(site.state.writer, "limits", replace(site.state.limits, batch_characters=40))
-    files = {name: f"The {name} is painted blue, and nobody knows why." for name in ("door", "gate")}
-    jobs = together(site, **files)
-    assert {jobs[f"{name}.txt"]["state"] for name in files} == {"done"}
-    assert sizes[-2:] == [1, 1]
-
-
 receive = ReaderProcess._receive
 
 
@@ -376,37 +298,48 @@ def failing(*_: Any) -> None:
     raise RuntimeError("the device has no memory left")
 
 
-def killed(process: ReaderProcess, child: subprocess.Popen[bytes], until: float) -> dict[str, Any]:
+def killed(reader: ReaderProcess, child: subprocess.Popen[bytes], until: float) -> dict[str, Any]:
     child.kill()
-    return receive(process, child, until)
+    return receive(reader, child, until)
 
 
-@pytest.mark.parametrize(
-    ("owner", "step", "broken", "told"),
-    [
+def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The files say what happened and can be tried again; a removal is tried again by itself."""
+    monkeypatch.setattr(process, "subprocess", subprocess)
+    for owner, step, broken, message in (
         (library_writer, "ingest", failing, "RuntimeError: the device has no memory left"),
         (ReaderProcess, "_receive", killed, "ended without a result (status -9)"),
-    ],
-    ids=["device", "worker"],
-)
-def test_the_work_goes_on_after_any_error(
-    site: Site, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, broken: Any, told: str
-) -> None:
-    """The files say what happened and can be tried again; a removal is tried again by itself."""
-    with monkeypatch.context() as patch:
-        patch.setattr(owner, step, broken)
-        id_ = site.upload("note.txt", "Herons stand in the reeds.").json()["id"]
-        (job,) = [each for each in site.settled() if each["id"] == id_]
-    assert job["state"] == "failed" and told in job["message"]
-    assert site.client.post(f"/api/jobs/{id_}/retry").status_code == 200
-    assert {each["state"] for each in site.settled() if each["id"] == id_} == {"done"}
-    (key,) = keys(site, "note.txt")
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(owner, step, broken)
+            id_ = site.upload(f"{step}.txt", f"Herons stand in the reeds of {step}.").json()["id"]
+            (job,) = [job for job in site.settled() if job["id"] == id_]
+        assert job["state"] == "failed" and message in job["message"]
+        assert site.client.post(f"/api/jobs/{id_}/retry").status_code == 200
+        assert {job["state"] for job in site.settled() if job["id"] == id_} == {"done"}
+    (key,) = keys(site, "ingest.txt")
     with monkeypatch.context() as patch:
         patch.setattr(library_writer, "remove_documents", failing)
         site.client.delete(f"/api/documents/{key}")
         site.until(lambda p: "the device has no memory left" in p["busy"])
-    wait(lambda: not keys(site, "note.txt"))
+    wait(lambda: not keys(site, "ingest.txt"))
     site.until(lambda p: not p["busy"])
+
+
+def test_one_text_that_cannot_be_embedded_fails_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    upsert = Index.upsert
+
+    def not_finite(index: Index, documents: Iterable[Document], *options: Any) -> WriteReport:
+        documents = list(documents)
+        if any("Tin" in document.text for document in documents):
+            raise NotFinite("NaN")
+        return upsert(index, documents, *options)
+
+    monkeypatch.setattr(Index, "upsert", not_finite)
+    jobs = together(site, **{name: f"{name} is a metal." for name in ("Lead", "Tin", "Zinc")})
+    states = {name: (jobs[f"{name}.txt"]["state"], jobs[f"{name}.txt"]["message"]) for name in ("Lead", "Tin", "Zinc")}
+    assert states == {"Lead": ("done", ""), "Tin": ("failed", "NaN"), "Zinc": ("done", "")}
+    assert site.client.post(f"/api/jobs/{jobs['Tin.txt']['id']}/cancel").status_code == 200
 
 
 def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,14 +372,3 @@ def test_an_upload_is_kept_as_long_as_its_document(site: Site) -> None:
     kept.write_bytes(data)
     site.client.delete(f"/api/documents/{key}")
     wait(lambda: not kept.exists())
-
-
-def test_questions_are_answered_while_a_document_is_written(site: Site) -> None:
-    resume = site.pause()
-    site.upload("long.txt", long_text(150))
-    site.halfway()
-    answers = [site.ask(f"Where does the lighthouse stand? Number {number}.", k=1) for number in range(4)]
-    assert all([name for name, _ in events] == ["answer", "hit", "done"] for events in answers)
-    assert {job["name"]: job["state"] for job in site.state.writer.snapshot()["jobs"]}["long.txt"] == "embedding"
-    resume()
-    assert {job["name"]: job["state"] for job in site.settled()}["long.txt"] == "done"

@@ -15,18 +15,17 @@ from typing import Any
 import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import assert_same
-from tests.demo.conftest import Outcome, opened
+from tests.demo.conftest import FAST, Outcome, opened
 from tests.demo.test_cli import QUESTION, refused, rows
 from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, context, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy.storage.names import DOCUMENTS, LOCK, MAIN
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from eddy_demo.cli import main, work
-from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.settings import delete_library, holds_library
+from eddy_demo.library.settings import delete_library, holds_library, original_path
 
 Run = Callable[..., Outcome]
 
@@ -101,32 +100,34 @@ def test_a_disk_that_is_full_is_named_and_the_next_ingestion_completes_it(
 ) -> None:
     library = tmp_path / "library"
     with files_of_at_most(size):
-        full = run("ingest", documents, "--library", library, "--passage-size", 24)
+        full = run("ingest", documents, "--library", library, *FAST)
     refused(full, "see that the disk has room")
     assert holds_library(library) == library.exists() == (size > 4_000)
     # Another process has no broken client of the same path to reuse.
     SharedSystemClient.clear_system_cache()
-    made = run("ingest", documents, "--library", library, "--passage-size", 24)
+    made = run("ingest", documents, "--library", library, *FAST)
     assert made.code == 0 and "3 documents written" in made.err
     assert {answer["document"] for answer in json.loads(run("ask", QUESTION, "-l", library, "--json").out)}
 
 
-def unprivileged(*arguments: object) -> tuple[int, str]:
-    child = run_code(f"{UNPRIVILEGED}\nfrom eddy_demo import cli; sys.argv[0] = 'eddy-demo'; cli.main()", *arguments)
-    return child.returncode, " ".join(child.stderr.split())
-
-
-SERVE = """
-import sys
+WITHOUT_PERMISSION = """
+import json, sys
 from pathlib import Path
+from tests.demo.conftest import command
 from tests.demo.site import serving
 from eddy_demo.web.uploads.stored_uploads import StoredUploads
-folder = Path(sys.argv[1])
-with StoredUploads(folder).lock(), serving(folder, method=None) as site:
+library, documents, copy = map(Path, sys.argv[1:])
+ended = [
+    command("ask", "When do boats leave?", "--library", library),
+    command("ingest", documents, "--library", library),
+    command("ingest", documents, "--library", library / "inside"),
+    command("library", "snapshot", copy, "--library", library),
+]
+with StoredUploads(library).lock(), serving(library, method=None) as site:
     site.settled()
     assert dict(site.ask("When do boats leave?"))["hit"], "nothing was found"
     answer = site.upload("new.txt", "Something new.")
-    print(answer.status_code, answer.json()["error"])
+    print(json.dumps([*((each.code, " ".join(each.err.split())) for each in ended), (answer.status_code, answer.text)]))
 """
 
 
@@ -137,37 +138,24 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
     for folder in folders:
         folder.chmod(0o555)
     try:
-        asked = unprivileged("ask", QUESTION, "--library", library)
-        ingested = unprivileged("ingest", documents, "--library", library)
-        inside = unprivileged("ingest", documents, "--library", library / "inside")
-        copied = unprivileged("library", "snapshot", tmp_path / "copy", "--library", library)
-        served = run_code(UNPRIVILEGED + SERVE, library)
+        ended = run_code(UNPRIVILEGED + WITHOUT_PERMISSION, library, documents, tmp_path / "copy")
     finally:
         for folder in folders:
             folder.chmod(0o755)
-    assert asked[0] == 0, asked
-    assert ingested[0] == 1 and "library cannot be written to, so it can be asked but not changed" in ingested[1]
+    assert ended.returncode == 0, ended.stderr
+    asked, ingested, inside, copied, served = json.loads(ended.stdout)
+    assert asked[0] == copied[0] == 0, (asked, copied)
+    refusal = "library cannot be written to, so it can be asked but not changed"
+    assert ingested[0] == 1 and refusal in ingested[1]
     assert inside[0] == 1 and inside[1].endswith("inside: Permission denied")
-    assert copied[0] == 0, copied
-    assert served.returncode == 0 and served.stdout.startswith("500 "), served.stderr
-    assert "library cannot be written to, so it can be asked but not changed" in served.stdout
+    assert served[0] == 500 and refusal in served[1]
     assert_same(rows(library), before, atol=0)
     assert_same(rows(tmp_path / "copy"), before, atol=0)
     (tmp_path / "file").touch()
     refused(run("ingest", documents, "--library", tmp_path / "file" / "library"), "Not a directory")
 
 
-# --- One writer
-
-
-def test_the_lock_goes_with_its_holder_and_leaves_no_empty_folder(tmp_path: Path) -> None:
-    with lock_library(tmp_path / "a" / "library"):
-        assert (tmp_path / "a" / "library" / LOCK).exists()
-    assert not (tmp_path / "a" / "library").exists()
-    (tmp_path / "there").mkdir()
-    with lock_library(tmp_path / "there"):
-        pass
-    assert (tmp_path / "there").is_dir()
+# --- What was cut short
 
 
 def test_a_deletion_that_was_cut_short_is_finished(
@@ -176,14 +164,17 @@ def test_a_deletion_that_was_cut_short_is_finished(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
+    original = original_path(library, "ab" * 8)
+    original.parent.mkdir()
+    original.write_bytes(b"%PDF")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", stop)
         with pytest.raises(KeyboardInterrupt):
             delete_library(library)
     assert holds_library(library) and not (library / "chroma").exists()
-    again = run("ingest", documents, "--library", library, "--rebuild", "--method", "plain:exit=2")
+    again = run("ingest", documents, "--library", library, "--rebuild", *FAST)
     assert again.code == 0 and "3 documents written" in again.err
-    assert not (library / "chroma.old").exists()
+    assert not (library / "chroma.old").exists() and not original.exists()
 
 
 # --- Documents that are gone

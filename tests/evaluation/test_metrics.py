@@ -12,7 +12,6 @@ from evaluation.tasks import Retrieval
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
-from sklearn.metrics import ndcg_score
 
 from evaluation import metrics
 
@@ -31,6 +30,8 @@ def test_spearman_equals_scipy(data, gold) -> None:
 
 @given(st.lists(st.integers(0, 4), min_size=2, max_size=30).filter(any), st.integers(1, 12), st.randoms())
 def test_ndcg_equals_scikit_learn(grades, k, random) -> None:
+    from sklearn.metrics import ndcg_score  # it takes a second to import
+
     order = list(range(len(grades)))
     random.shuffle(order)
     found = np.array([grades[at] for at in order], float)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import results
 import search
-from evaluation.tasks import Pairs, Retrieval
+from evaluation.tasks import Retrieval
 
 from eddy_embed import methods
 from eddy_embed.methods import registry
@@ -89,19 +89,6 @@ def test_every_method_is_measured() -> None:
     parts = {"readout", "reroute", "last2avg", "firstlastavg", "standardise", "centre", "abtt", "truncate"}
     left_out = parts | {"recommended", "best", "fast"}
     assert set(registry._REGISTRY) - used == left_out
-
-
-def test_a_part_has_some_pairs_or_documents_and_the_queries_that_they_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = {"river_2": ("river", slice(2)), "odd": ("pairs", slice(None, None, 2)), "absent_2": ("absent", slice(2))}
-    monkeypatch.setattr(results, "PARTS", some)
-    grades = [{"a": 1.0, "c": 1.0}, {"c": 2.0}, {"b": 1.0}]
-    river = Retrieval("river", ["a", "b", "c"], ["one", "two", "three"], ["first", "second", "third"], grades, 1)
-    pairs = Pairs("pairs", ["a", "b", "c"], ["d", "e", "f"], [1.0, 2.0, 3.0])
-    assert results.with_parts([river, pairs]) == [
-        *(river, pairs),
-        Retrieval("river_2", ["a", "b"], ["one", "two"], ["first", "third"], [{"a": 1.0}, {"b": 1.0}], 0),
-        Pairs("odd", ["a", "c"], ["d", "f"], [1.0, 3.0]),
-    ]
 
 
 @pytest.mark.slow

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
+from typing import Any
 
-import docx
 from docx.oxml import parse_xml
+from tests.demo.word_files import word_file
 
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 _M = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
@@ -14,26 +14,22 @@ _M = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
 
 def word(*inside: str) -> bytes:
     """A Word file of one paragraph with "Start" and XML."""
-    document = docx.Document()
-    paragraph = document.add_paragraph("Start")
-    for each in inside:
-        paragraph._p.append(parse_xml(each))
-    out = io.BytesIO()
-    document.save(out)
-    return out.getvalue()
+
+    def fill(document: Any) -> None:
+        paragraph = document.add_paragraph("Start")
+        for xml in inside:
+            paragraph._p.append(parse_xml(xml))
+
+    return word_file(fill)
 
 
-def merged_word() -> bytes:
-    document = docx.Document()
+def merged_word(document: Any) -> None:
     table = document.add_table(rows=3, cols=2)
     for row, texts in zip(table.rows, (("Summer", ""), ("Bay", "5.00"), ("", "9.00")), strict=True):
         for cell, text in zip(row.cells, texts, strict=True):
             cell.text = text
     table.cell(0, 0).merge(table.cell(0, 1))
     table.cell(1, 0).merge(table.cell(2, 0))
-    out = io.BytesIO()
-    document.save(out)
-    return out.getvalue()
 
 
 def run(text: str, properties: str = "") -> str:
@@ -84,7 +80,11 @@ CHARSETS = {
 MARKUP_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     **{f"html: {kind}": (".html", lambda page=page: page.encode(), text) for kind, (page, text) in HTML.items()},
     **{f"html: {kind}": (".html", lambda page=page: page, text) for kind, (page, text) in CHARSETS.items()},
-    "word: merged cells": (".docx", merged_word, "| Summer | Summer |\n| Bay | 5.00 |\n| Bay | 9.00 |"),
+    "word: merged cells": (
+        ".docx",
+        lambda: word_file(merged_word),
+        "| Summer | Summer |\n| Bay | 5.00 |\n| Bay | 9.00 |",
+    ),
     "word: raised": (
         ".docx",
         lambda: word(run("2", '<w:vertAlign w:val="superscript"/>')),
