@@ -20,7 +20,7 @@ INSTRUCTED = ["plain", "prompteol", "echo", "tp:prompt=prompteol,range=2-5,exit=
 def test_equals_the_reference(family: str, method: str) -> None:
     e, exactly = embedder(family, method), embedder(family, method, exactly=True)
     thorough = family == "llama" and method in CORE  # `test_contract` has the batches of the others
-    texts = TEXTS if thorough else TEXTS[::3]
+    texts = TEXTS if thorough else TEXTS[::3] if "released" in method else TEXTS[:2]
     single, double = e.encode_query(texts), exact(exactly, texts, "query")
     for at, text in enumerate(texts):
         right = expected(family, method, text)

@@ -272,15 +272,26 @@ def embed(method: str, params: Params, model: Any, tokenizer: Any, text: str, **
     """
     vectors = apart(method, params, model, tokenizer, text, **options)
     if params.get("standardise"):
-        passages, questions = params["standardise"]
         asked = {**options, "role": "query"} if options.get("role") == "query" else {}
-        seen = [apart(method, params, model, tokenizer, each, sentences=[(0, len(each))]) for each in passages]
-        heard = [
-            apart(method, params, model, tokenizer, each, **{**asked, "sentences": [(0, len(each))]})
-            for each in questions
-        ]
-        vectors = standardised(vectors, seen, heard if asked else None)
+        vectors = standardised(vectors, *calibration(method, params, model, tokenizer, asked))
     return unit(sum(vectors) / len(vectors))
+
+
+_calibrations: dict[str, tuple[list[Any], list[Any] | None]] = {}
+
+
+def calibration(
+    method: str, params: Params, model: Any, tokenizer: Any, asked: dict[str, Any]
+) -> tuple[list[Any], list[Any] | None]:
+    """Vectors of the passages of `standardise` and, for a question, of its questions; the same for every text."""
+    key = repr((method, params, id(model), {**asked, "sentences": None}))
+    if key not in _calibrations:
+        seen, heard = (
+            [apart(method, params, model, tokenizer, text, **(role | {"sentences": [(0, len(text))]})) for text in texts]
+            for texts, role in zip(params["standardise"], ({}, asked), strict=True)
+        )
+        _calibrations[key] = seen, heard if asked else None
+    return _calibrations[key]
 
 
 def apart(method: str, params: Params, model: Any, tokenizer: Any, text: str, **options: Any) -> list[np.ndarray]:
