@@ -287,7 +287,7 @@ def calibration(
     key = repr((method, params, id(model), {**asked, "sentences": None}))
     if key not in _calibrations:
         seen, heard = (
-            [apart(method, params, model, tokenizer, text, **(role | {"sentences": [(0, len(text))]})) for text in texts]
+            [apart(method, params, model, tokenizer, text, **{**role, "sentences": [(0, len(text))]}) for text in texts]
             for texts, role in zip(params["standardise"], ({}, asked), strict=True)
         )
         _calibrations[key] = seen, heard if asked else None
