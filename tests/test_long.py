@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from dataclasses import replace
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -64,12 +65,19 @@ def passes_of(e: Embedder, family: str, method: str, text: str) -> list[Window]:
 def passes_over(
     jobs: list[EngineWindow], family: str, method: str, text: str, wording: str | None = None
 ) -> list[Window]:
-    name, parameters = METHODS[method]
     assert len(jobs) > 2
-    own = [(job.sequence.starts[job.sequence.text], job.sequence.ends[job.sequence.text]) for job in jobs]
-    ranges = [(int(starts.min()), int(ends.max())) for starts, ends in own]
+    sequences = [job.sequence for job in jobs]
+    ranges = tuple((int(s.starts[s.text].min()), int(s.ends[s.text].max())) for s in sequences)
+    return [*map(copy.copy, passes_in(ranges, family, method, text, wording))]
+
+
+@cache
+def passes_in(
+    ranges: tuple[tuple[int, int], ...], family: str, method: str, text: str, wording: str | None
+) -> list[Window]:
     options = {"sentences": sentences_of(text), "wording_of": wording}
-    return passes(name, parameters, *loaded(family), text, ranges, **options)
+    name, parameters = METHODS[method]
+    return passes(name, parameters, *loaded(family), text, [*ranges], **options)
 
 
 @pytest.mark.parametrize(("family", "method"), each_once(THREE, [m for m in WINDOWED if m not in WORDED]))
@@ -132,11 +140,7 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
 @pytest.mark.parametrize(("family", "method", "max_length"), each_once(THREE, SPANS, [WINDOW, 1024]))
 def test_spans_equal_the_reference(family: str, method: str, max_length: int) -> None:
     e = embedder(family, method, max_length=max_length)
-    if max_length == WINDOW:
-        done = passes_of(e, family, method, TEXT)
-    else:
-        name, parameters = METHODS[method]
-        done = passes(name, parameters, *loaded(family), TEXT, [(0, len(TEXT))], sentences=sentences_of(TEXT))
+    done = passes_of(e, family, method, TEXT) if max_length == WINDOW else read_alone(family, method, TEXT)
     document = e.encode_long(TEXT, passage_size=40, late=True)
     assert len(document.passages) > 2
     for span in [*document.sentences, *document.passages]:
@@ -216,25 +220,21 @@ def test_parts_that_are_not_wanted_are_left_out_and_cost_nothing(
     assert ran == sum(len(job.sequence) for planned in planner(wanted, "document") for job in planned.windows)
 
 
-@pytest.mark.parametrize("parts", [(), "passages", ("pages",)])
-def test_unknown_parts_are_refused(parts: Any) -> None:
-    with pytest.raises(InvalidParameter, match="one or more of document, passages, sentences"):
-        embedder("llama", "htp").encode_long(TEXT, parts=parts)
-
-
-@pytest.mark.parametrize("late", [True, False])
-def test_a_passage_of_all_sentences_is_the_document(late: bool) -> None:
-    # No blank between sentences is a token of its own here, so the passage has all of the document's tokens.
-    text = "The river rose at night. By morning the bridge was gone!"
-    document = embedder("qwen3", "htp").encode_long(text, late=late)
-    assert len(document.passages) == 1 and document.passages[0].n_tokens == document.n_tokens
-    assert np.abs(document.passages[0].vector - document.vector).max() <= 1e-6
+def test_values_that_cannot_be_are_refused() -> None:
+    e = embedder("llama", "plain")
+    for wrong, message in (
+        *(({"parts": parts}, "one or more of document, passages, sentences") for parts in ((), "passages", ("pages",))),
+        *(({"passage_size": size}, "passage_size=") for size in (0, -1)),
+        ({"passage_unit": "words"}, "passage_unit='words' is unknown; choose one of tokens, sentences"),
+    ):
+        with pytest.raises(InvalidParameter, match=message):
+            e.encode_long(TEXT, **wrong)
 
 
 @pytest.mark.parametrize("late", [True, False])
 def test_several_documents_come_in_order_and_each_as_if_alone(late: bool) -> None:
     e = embedder("llama", "htp", max_length=WINDOW)
-    texts = [TEXT, "Salt.", TEXT[::-1]]
+    texts = [TEXT, "Salt.", TEXT[:150][::-1]]
     documents = e.encode_long((text for text in texts), late=late)
     for text, document in zip(texts, documents, strict=True):
         alone = e.encode_long(text, late=late)
@@ -247,8 +247,7 @@ def test_several_documents_come_in_order_and_each_as_if_alone(late: bool) -> Non
 
 def read_alone(family: str, method: str, text: str) -> list[Window]:
     """The reference's only pass over a text."""
-    name, parameters = METHODS[method]
-    return passes(name, parameters, *loaded(family), text, [(0, len(text))], sentences=sentences_of(text))
+    return [*map(copy.copy, passes_in(((0, len(text)),), family, method, text, None))]
 
 
 def mean_by_tokens(passages: list[Passage], raw: np.ndarray) -> np.ndarray:
@@ -274,10 +273,10 @@ def test_without_late_a_passage_is_a_text_of_its_own(family: str, method: str) -
     whole = mean_by_tokens(document.passages, raw.encode_document(texts).astype(np.float64))
     assert np.abs(document.vector - whole).max() <= 1e-5
     for passage, text in zip(document.passages, texts, strict=True):
-        read = read_alone(family, method, text) if e.can_embed_spans else []
         for sentence in document.sentences[passage.first_sentence : passage.last_sentence + 1]:
-            if read:
-                expected = span_vector(read, (sentence.start - passage.start, sentence.end - passage.start))
+            if e.can_embed_spans:
+                inside = (sentence.start - passage.start, sentence.end - passage.start)
+                expected = span_vector(read_alone(family, method, text), inside)
             else:
                 expected = e.encode_document(TEXT[sentence.start : sentence.end])
             assert np.abs(sentence.vector - expected).max() <= 1e-5
@@ -379,10 +378,8 @@ def test_headings_read_ahead_are_few_and_not_read_by_embedding_models() -> None:
     assert front(["x" * 201]) == front([]) == ""
     e = embedder("bert", "plain")
     passage = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False).passages[-1]
-    assert (
-        passage.headings
-        and np.abs(passage.vector - e.encode_document(TITLED[passage.start : passage.end])).max() <= 1e-5
-    )
+    alone = e.encode_document(TITLED[passage.start : passage.end])
+    assert passage.headings and np.abs(passage.vector - alone).max() <= 1e-5
 
 
 @pytest.mark.parametrize("filtered_out", [None, 3])
@@ -422,38 +419,34 @@ def test_a_passage_without_tokens_has_the_documents_vector_and_no_part_in_it() -
     assert np.abs(document.vector - mean_by_tokens([first, last], states)).max() <= 1e-5
 
 
-@pytest.mark.parametrize(("method", "late"), [("plain:exit=0", True), ("plain:exit=1", False), ("htp", False)])
-def test_layers_read_passages_by_themselves_and_token_embeddings_need_not(method: str, late: bool) -> None:
-    e = embedder("llama", method)
-    usual, asked = e.encode_long(TEXT, passage_size=40), e.encode_long(TEXT, passage_size=40, late=late)
-    assert e.reads_late is late
-    pairs = [(usual, asked), *zip(usual.passages + usual.sentences, asked.passages + asked.sentences, strict=True)]
-    assert all(np.array_equal(one.vector, other.vector) for one, other in pairs)
+def test_layers_read_passages_by_themselves_and_token_embeddings_need_not() -> None:
+    for method, late in (
+        *(("plain:exit=0", True), ("plain:exit=1", False), ("htp", False)),
+        *(("prompteol", False), ("plain:pool=last", False)),
+    ):
+        e = embedder("llama", method)
+        usual, asked = e.encode_long(TEXT, passage_size=40), e.encode_long(TEXT, passage_size=40, late=late)
+        assert e.reads_late is late and len(usual.passages) > 2, method
+        pairs = [(usual, asked), *zip(usual.passages + usual.sentences, asked.passages + asked.sentences, strict=True)]
+        assert all(np.array_equal(one.vector, other.vector) for one, other in pairs), method
 
 
-@pytest.mark.parametrize("method", ["prompteol", "plain:pool=last"])
-def test_methods_that_read_one_token_read_passages_by_themselves_if_nobody_says(method: str) -> None:
-    e = embedder("llama", method)
-    assert not e.reads_late and len(e.encode_long(TEXT, passage_size=40).passages) > 2
-
-
-@pytest.mark.parametrize("method", ["prompteol", "tp:prompt=prompteol", "plain:pool=last", "plain:pool=hybrid"])
-def test_methods_that_read_one_token_have_no_spans(method: str) -> None:
-    with pytest.raises(IncompatibleMethods, match="late=False"):
-        embedder("llama", method).encode_long(TEXT, late=True)
+def test_methods_that_read_one_token_have_no_spans() -> None:
+    for method in ("prompteol", "tp:prompt=prompteol", "plain:pool=last", "plain:pool=hybrid"):
+        with pytest.raises(IncompatibleMethods, match="late=False"):
+            embedder("llama", method).encode_long(TEXT, late=True)
 
 
 def test_unnormalised_spans_are_plain_means() -> None:
-    e = embedder("llama", "htp", max_length=WINDOW, normalize=False)
-    raw = e.encode_long(TEXT, passage_size=40, late=True)
-    normal = embedder("llama", "htp", max_length=WINDOW).encode_long(TEXT, passage_size=40, late=True)
+    raw, normal = (embedder("llama", "htp", max_length=WINDOW, normalize=each) for each in (False, True))
+    raw, normal = (e.encode_long(TEXT, passage_size=40, late=True) for e in (raw, normal))
     for passage in raw.passages:
-        held = raw.sentences[passage.first_sentence : passage.last_sentence + 1]
-        if passage.n_tokens == sum(sentence.n_tokens for sentence in held):
-            total = sum(sentence.n_tokens * sentence.vector.astype(np.float64) for sentence in held)
+        inside = raw.sentences[passage.first_sentence : passage.last_sentence + 1]
+        if passage.n_tokens == sum(sentence.n_tokens for sentence in inside):
+            total = sum(sentence.n_tokens * sentence.vector.astype(np.float64) for sentence in inside)
             assert np.abs(total / passage.n_tokens - passage.vector).max() <= 1e-5
     for span, other in zip(raw.sentences, normal.sentences, strict=True):
-        assert np.abs(span.vector / np.linalg.norm(span.vector) - other.vector).max() <= 1e-6
+        assert np.abs(unit(span.vector) - other.vector).max() <= 1e-6
 
 
 def test_overflow_error_names_the_text_and_the_excess() -> None:
@@ -462,6 +455,9 @@ def test_overflow_error_names_the_text_and_the_excess() -> None:
     assert e.encode_document("Salt.").shape == (families.HIDDEN,) and length < WINDOW
     with pytest.raises(TextTooLong, match=r"text 1 .* takes (\d+) tokens, (\d+) more than max_length=64"):
         e.encode_document(["Salt.", TEXT])
+    for overflow in ("window", "truncate"):
+        with pytest.raises(TextTooLong, match=r"max_length=12 leaves no room .* raise max_length"):
+            embedder("llama", "prompteol", max_length=12, overflow=overflow).encode_document(TEXT)
 
 
 @pytest.mark.parametrize("method", ["plain", "tp", "htp", "prompteol"])
@@ -493,23 +489,8 @@ def test_truncated_long_documents_say_so() -> None:
     assert np.abs(np.stack([passage.vector for passage in alone.passages]) - e.encode_document(texts)).max() <= 1e-5
 
 
-@pytest.mark.parametrize("overflow", ["window", "truncate"])
-def test_no_room_for_the_text_is_refused(overflow: str) -> None:
-    with pytest.raises(TextTooLong, match=r"max_length=12 leaves no room .* raise max_length"):
-        embedder("llama", "prompteol", max_length=12, overflow=overflow).encode_document(TEXT)
-
-
-@pytest.mark.parametrize("passage_size", [0, -1])
-def test_passage_sizes_are_checked(passage_size: Any) -> None:
-    with pytest.raises(InvalidParameter, match="passage_size="):
-        embedder("llama", "plain").encode_long(TEXT, passage_size=passage_size)
-
-
 def test_a_document_shows_itself_in_a_line_and_in_a_notebook() -> None:
-    document = embedder("llama", "plain", max_length=WINDOW).encode_long(TEXT * 9 + "<b>", passage_size=24)
-    said = repr(document)
-    assert said.startswith("LongDocument('The river ") and said.endswith("dimension=64)") and len(said) < 200
-    assert f"passages: {len(document.passages)}, sentences: {len(document.sentences)}" in said
-    assert "array" not in repr(document.passages) + repr(document.sentences)
+    document = embedder("llama", "plain", max_length=WINDOW).encode_long(TEXT + "<b>", passage_size=24)
+    assert f"passages: {len(document.passages)}" in repr(document) and len(repr(document)) < 200
     page = document._repr_html_()
-    assert "The river rose at night." in page and "<b>" not in page and page.count("<tr><td>") == 20
+    assert "The river rose at night." in page and "<b>" not in page

@@ -53,20 +53,19 @@ def test_a_rerouted_entry_is_in_the_softmax_and_not_watched(family: str) -> None
     assert np.abs(exact(without, texts) - exact(e, texts)).max() > 1e-3
 
 
-@pytest.mark.parametrize("pool", ["last", "mean"])
-@pytest.mark.parametrize(("max_length", "lost"), [(60, False), (30, True)])
-def test_released_truncation_cuts_the_repeated_text(pool: str, max_length: int, lost: bool) -> None:
+def test_released_truncation_cuts_the_repeated_text() -> None:
     model, tokenizer = loaded("llama", exactly=True)
-    options = {"max_length": max_length, "overflow": "truncate"}
-    e = embedder("llama", f"reba:pool={pool},variant=released", exactly=True, **options)
-    p = DEFAULTS | {"pool": pool, "variant": "released"}
-    _, raw = backward.released(model, tokenizer, TEXTS[0], p, None, max_length=max_length)
-    assert np.abs(exact(e, TEXTS[:1])[0] - unit(raw)).max() <= 1e-9
-    shown = e.explain(TEXTS[0])
-    assert shown.sequence_tokens == max_length and (shown.truncated > 0) is lost
-    # The paper's variant cuts the text, and both copies alike.
-    paper = embedder("llama", f"reba:pool={pool}", **options).explain(TEXTS[0])
-    assert paper.truncated > shown.truncated and paper.sequence_tokens <= max_length
+    for pool, max_length, lost in (("last", 60, False), ("mean", 60, False), ("last", 30, True), ("mean", 30, True)):
+        options = {"max_length": max_length, "overflow": "truncate"}
+        e = embedder("llama", f"reba:pool={pool},variant=released", exactly=True, **options)
+        p = DEFAULTS | {"pool": pool, "variant": "released"}
+        _, raw = backward.released(model, tokenizer, TEXTS[0], p, None, max_length=max_length)
+        assert np.abs(exact(e, TEXTS[:1])[0] - unit(raw)).max() <= 1e-9, (pool, max_length)
+        shown = e.explain(TEXTS[0])
+        assert shown.sequence_tokens == max_length and (shown.truncated > 0) is lost
+        # The paper's variant cuts the text, and both copies alike.
+        paper = embedder("llama", f"reba:pool={pool}", **options).explain(TEXTS[0])
+        assert paper.truncated > shown.truncated and paper.sequence_tokens <= max_length
 
 
 # --- words
@@ -96,16 +95,18 @@ def test_words_equal_the_reference(family: str, parameters: dict[str, Any]) -> N
         assert np.abs(vector - expected).max() <= 1e-6 * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("method", ["plain", "htp:range=1-4", "echo", "reba:pool=mean", "tp:prompt=echo"])
-def test_all_words_make_the_text(method: str) -> None:
-    e = embedder("llama", method, normalize=False)
-    text = "Salt and smoke"
-    whole = e.encode_words(text, [(0, len(text))])[0]
-    assert np.abs(whole - e.encode_document(text)).max() <= 1e-6 * np.abs(whole).max()
-    words = e.encode_words(text, [(9, 14), (0, 4), (0, 8)])
-    assert words.shape == (3, families.HIDDEN) and words.dtype == np.float32
-    assert np.array_equal(words[1], e.encode_words(text, [(0, 4)])[0])
-    assert e.encode_words(text, []).shape == (0, families.HIDDEN)
+def test_all_words_make_the_text() -> None:
+    for method in ("plain", "htp:range=1-4", "echo", "reba:pool=mean", "tp:prompt=echo"):
+        e = embedder("llama", method, normalize=False)
+        text = "Salt and smoke"
+        whole = e.encode_words(text, [(0, len(text))])[0]
+        assert np.abs(whole - e.encode_document(text)).max() <= 1e-6 * np.abs(whole).max(), method
+        words = e.encode_words(text, [(9, 14), (0, 4), (0, 8)])
+        assert words.shape == (3, families.HIDDEN) and words.dtype == np.float32
+        assert np.array_equal(words[1], e.encode_words(text, [(0, 4)])[0]), method
+        several = e.encode_words([text, "Oars", text], [[(0, 4)], [], [(9, 14)]])
+        assert np.abs(several[0] - words[1]).max() <= 1e-5 and np.abs(several[2] - words[0]).max() <= 1e-5
+        assert e.encode_words(text, []).shape == several[1].shape == (0, families.HIDDEN)
 
 
 def test_words_beyond_the_window_are_read_where_they_stand() -> None:
@@ -117,43 +118,34 @@ def test_words_beyond_the_window_are_read_where_they_stand() -> None:
     assert np.abs(e.encode_words(LONG, [(sentence.start, sentence.end)])[0] - sentence.vector).max() <= 1e-5
 
 
-@pytest.mark.parametrize("bad", [(3, 3), (-1, 2), (4, 6), (2, 3)])
-def test_bad_spans_are_refused(bad: tuple[int, int]) -> None:
-    with pytest.raises(InvalidParameter, match=rf"span 1, \({bad[0]}, {bad[1]}\), holds no word of a text of 5"):
-        embedder("llama", "plain").encode_words("Ab cd", [(0, 2), bad])
-
-
-def test_words_of_several_texts_are_those_of_each() -> None:
-    e, texts, spans = embedder("llama", "plain"), TEXTS[:3], [[(0, 3)], [], [(0, 2), (1, 4)]]
-    for text, own, vectors in zip(texts, spans, e.encode_words(texts, spans), strict=True):
-        np.testing.assert_allclose(vectors, e.encode_words(text, own), atol=1e-6)
-
-
-def test_words_that_nothing_reads_are_refused() -> None:
+def test_spans_that_hold_no_word_are_refused() -> None:
     e = embedder("llama", "plain", max_length=20, overflow="truncate")
+    for bad in ((3, 3), (-1, 2), (4, 6), (2, 3)):
+        with pytest.raises(InvalidParameter, match=rf"span 1, \({bad[0]}, {bad[1]}\), holds no word of a text of 5"):
+            e.encode_words("Ab cd", [(0, 2), bad])
     with pytest.raises(InvalidParameter, match=r"span 1, \(70, 80\), has no token .* the last \d+ tokens are cut"):
         e.encode_words(TEXTS[0], [(0, 3), (70, 80)])
-    for method in ("prompteol", "plain:pool=hybrid"):
-        with pytest.raises(IncompatibleMethods, match="no vectors for words"):
-            embedder("llama", method).encode_words("Ab cd", [(0, 2)])
     with pytest.raises(InvalidText):
-        embedder("llama", "plain").encode_words(" ", [(0, 1)])
+        e.encode_words(" ", [(0, 1)])
 
 
 # --- what is refused
 
 
 def test_what_it_does_not_go_with() -> None:
-    twice = Repetition(2)
     for wrong in ({"template": "A: {text}"}, {"placeholders": 1}, {"end": True}, {"query_template": "{text}?"}):
         with pytest.raises(InvalidParameter, match="a repeated text stands alone"):
-            Layout(repetition=twice, **wrong)
+            Layout(repetition=Repetition(2), **wrong)
     with pytest.raises(InvalidParameter, match="exit=0 is below the first layer"):
         embedder("llama", "reba:exit=0")
+    e = embedder("llama", "reba")
     with pytest.raises(IncompatibleMethods, match="gives no vectors for parts of a text"):
-        embedder("llama", "reba").encode_long(TEXTS[0], late=True)
+        e.encode_long(TEXTS[0], late=True)
     with pytest.raises(InvalidParameter, match="out of one pass"):
-        embedder("llama", "reba")._pipeline.open_runner.at_layers((5, 6))
+        e._pipeline.open_runner.at_layers((5, 6))
+    for method in ("prompteol", "plain:pool=hybrid"):
+        with pytest.raises(IncompatibleMethods, match="no vectors for words"):
+            embedder("llama", method).encode_words("Ab cd", [(0, 2)])
 
 
 def test_a_watch_refines_any_readout() -> None:
@@ -296,29 +288,20 @@ def test_a_layer_that_is_not_watched_is_counted(monkeypatch: pytest.MonkeyPatch)
         e.encode_document("Salt.")
 
 
-@pytest.mark.parametrize("by_pieces", ["", ",piece=10"])
-def test_only_the_last_layer_is_watched_where_only_it_counts(by_pieces: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_last_layer_is_watched_where_only_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[_Rectangles] = []
     record = _Rectangles.record
-
-    def noted(self: _Rectangles, *states: Any) -> None:
-        watched.append(self)
-        record(self, *states)
-
-    monkeypatch.setattr(_Rectangles, "record", noted)
-    embedder("llama", f"reba:exit=4,last_layer_only=true{by_pieces}").encode_document(TEXTS)
-    assert len(watched) == len(set(watched)) > 0
+    monkeypatch.setattr(_Rectangles, "record", lambda self, *states: (watched.append(self), record(self, *states)))
+    for by_pieces in ("", ",piece=10"):
+        watched.clear()
+        embedder("llama", f"reba:exit=4,last_layer_only=true{by_pieces}").encode_document(TEXTS)
+        assert len(watched) == len(set(watched)) > 0
 
 
 def test_explain_gives_the_watched_layers_and_the_cost() -> None:
     shown = embedder("llama", "reba:pool=mean,exit=-2").explain(TEXTS[0])
-    assert shown.watched == [1, 2, 3, 4, 5]
-    assert shown.sequence_tokens == 2 * shown.text_tokens + 1
-    last = embedder("llama", "reba:exit=-2,last_layer_only=true").explain(TEXTS[0])
-    assert last.watched == [5]
-    one = embedder("llama", "reba").explain(TEXTS[0])
-    assert [t.weight for t in one.tokens].index(1.0) == one.text_tokens
+    assert shown.watched == [1, 2, 3, 4, 5] and shown.sequence_tokens == 2 * shown.text_tokens + 1
+    assert embedder("llama", "reba:exit=-2,last_layer_only=true").explain(TEXTS[0]).watched == [5]
     pieces = embedder("llama", "reba:piece=10").explain(TEXTS[0])
     count = -(-pieces.text_tokens // 10)
     assert pieces.sequence_tokens == pieces.text_tokens + 1 + 2 * pieces.text_tokens + count
-    assert embedder("llama", "plain").explain(TEXTS[0]).watched == []

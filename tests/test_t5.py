@@ -38,22 +38,23 @@ def writing(family: str) -> Any:
     return whole
 
 
-@pytest.mark.parametrize("family", families.T5S)
-def test_a_folder_with_a_decoder_is_read_without_it(family: str, tmp_path: Path, read: set[str]) -> None:
-    whole, (_, tokenizer) = writing(family), loaded(family)
+@pytest.mark.parametrize(("family", "exit_layer"), each_once(families.T5S, [families.LAYERS, 2]))
+def test_a_folder_with_a_decoder_is_read_without_it(
+    family: str, exit_layer: int, tmp_path: Path, read: set[str]
+) -> None:
+    whole, (_, tokenizer), method = writing(family), loaded(family), f"plain:exit={exit_layer}+tempscale"
     whole.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
-    for method, layers in ((METHOD, families.LAYERS), ("plain:exit=2", 2)):
-        read.clear()
-        ours = Embedder(tmp_path, method=method)
-        assert read and not any("decoder" in name or "lm_head" in name for name in read)
-        assert {int(name.split(".")[2]) for name in read if ".block." in name} == set(range(layers))
-        with unchanged(whole.encoder), Embedder(whole, tokenizer=tokenizer, method=method) as given:
-            vectors = given.encode_document(TEXTS)
-            assert given.fingerprint == ours.fingerprint == embedder(family, method).fingerprint
-            assert given.explain(TEXTS[0]).bytes == ours.explain(TEXTS[0]).bytes
-        assert np.array_equal(vectors, ours.encode_document(TEXTS))
-        assert np.array_equal(vectors, embedder(family, method).encode_document(TEXTS))
+    read.clear()
+    ours = Embedder(tmp_path, method=method)
+    assert read and not any("decoder" in name or "lm_head" in name for name in read)
+    assert {int(name.split(".")[2]) for name in read if ".block." in name} == set(range(exit_layer))
+    with unchanged(whole.encoder), Embedder(whole, tokenizer=tokenizer, method=method) as shared:
+        vectors = shared.encode_document(TEXTS)
+        assert shared.fingerprint == ours.fingerprint == embedder(family, method).fingerprint
+        assert shared.explain(TEXTS[0]).bytes == ours.explain(TEXTS[0]).bytes
+    assert np.array_equal(vectors, ours.encode_document(TEXTS))
+    assert np.array_equal(vectors, embedder(family, method).encode_document(TEXTS))
 
 
 @pytest.mark.parametrize("traits", BIASED, ids=str)
@@ -71,15 +72,8 @@ def test_every_kernel_adds_the_bias_before_the_temperature(
     groups = attention.blocked.group(offsets, factors, even=True)
     names = ["blocked"] if traits.cap or traits.window else ["blocked", "fused"]
     for name in names:
-        out = attention.kernels.attend(
-            query,
-            key,
-            value,
-            groups,
-            traits,
-            KernelChoice(name, name),
-            bias=bias,  # type: ignore[arg-type]
-        )
+        kernel = KernelChoice(name, name)  # type: ignore[arg-type]
+        out = attention.kernels.attend(query, key, value, groups, traits, kernel, bias=bias)
         for at, factor in enumerate(factors):
             rows = slice(offsets[at], offsets[at + 1])
             logits = traits.scale * query[0, :, rows] @ key[0, :, rows].mT

@@ -101,9 +101,9 @@ def built(draw: st.DrawFn) -> Method:
 @given(built())
 @settings(max_examples=100)
 def test_parsing_undoes_printing(method: Method) -> None:
-    assert methods.parse(str(method)) == method
-    assert str(methods.parse(str(method))) == str(method)
-    assert "None" not in str(method)
+    text = str(method)
+    again = methods.parse(text)
+    assert again == method and str(again) == text and "None" not in text
 
 
 VALUES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=20), RANGES)
@@ -116,7 +116,7 @@ TERMS = st.builds(
 
 
 @given(st.lists(TERMS, min_size=1, max_size=3).map(tuple))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_any_terms_come_back_as_they_were(terms: tuple[MethodTerm, ...]) -> None:
     again = tuple(parse_terms(print_terms(terms)))
     assert again == terms
@@ -125,7 +125,7 @@ def test_any_terms_come_back_as_they_were(terms: tuple[MethodTerm, ...]) -> None
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=300)
+@settings(max_examples=100)
 def test_no_text_breaks_the_parser(text: str) -> None:
     try:
         assert isinstance(methods.parse(text), Method)
@@ -133,105 +133,84 @@ def test_no_text_breaks_the_parser(text: str) -> None:
         assert str(error)
 
 
-@pytest.mark.parametrize("name", methods.names())
-def test_a_bare_name_has_the_defaults(name: str) -> None:
-    assert methods.parse(name) == getattr(methods, name)()
-    assert str(getattr(methods, name)()) == name
-    summary, defaults = methods.describe(name)
-    assert summary.endswith(".") and set(defaults) == set(parameters_of(name))
+def test_a_bare_name_has_the_defaults() -> None:
+    for name in methods.names():
+        method = getattr(methods, name)()
+        assert methods.parse(name) == method and str(method) == name
+        summary, defaults = methods.describe(name)
+        assert summary.endswith(".") and set(defaults) == set(parameters_of(name)), name
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (" htp ", "htp"),
-        ("htp:exit=-2,range=1-7", "htp:range=1-7,exit=-2"),
-        ("htp:k=1,pool=mean,local_only=false", "htp:pool=mean"),
-        ("plain:pool=none", "plain"),
-        ('tp:prompt="prompteol"', "tp:prompt=prompteol"),
-        ("plain:exit=0", "plain:exit=0"),
-        ("plain:exit=none", "plain:exit=none"),
-        ("htp:exit=none,range=none", "htp"),
-        ("tp:exit=007", "tp:exit=7"),
-    ],
-)
-def test_texts_are_printed_in_one_way(text: str, expected: str) -> None:
-    assert str(methods.parse(text)) == expected
+def test_texts_are_printed_in_one_way() -> None:
+    for text, expected in {
+        " htp ": "htp",
+        "htp:exit=-2,range=1-7": "htp:range=1-7,exit=-2",
+        "htp:k=1,pool=mean,local_only=false": "htp:pool=mean",
+        'tp:prompt="prompteol"': "tp:prompt=prompteol",
+        "plain:exit=0": "plain:exit=0",
+        "plain:exit=none": "plain:exit=none",
+        "htp:exit=none,range=none": "htp",
+        "tp:exit=007": "tp:exit=7",
+    }.items():
+        assert str(methods.parse(text)) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "error", "message"),
-    [
-        ("", InvalidParameter, "expected a method's name at character 0"),
-        ("htp:", InvalidParameter, "expected a parameter's name at character 4"),
-        ("htp:k", InvalidParameter, "expected '=' and a value at character 5"),
-        ("htp:k=", InvalidParameter, "expected a value at character 6"),
-        ("htp:k=2 ,exit=1", InvalidParameter, "expected ',' or '\\+' at character 7"),
-        ("htp:k=1,k=2", InvalidParameter, "'k' is given twice"),
-        ('htp:pool="mean', InvalidParameter, "unfinished quotation at character 9"),
-        ("hpt", UnknownMethod, "unknown method 'hpt'; choose one of recommended, best, fast, plain"),
-        ("htp:kk=2", InvalidParameter, "htp has no parameter 'kk'; it takes k, range"),
-        ("htp:k=two", InvalidParameter, "htp: k='two' must be a whole number"),
-        ("htp:k=true", InvalidParameter, "htp: k=True must be a whole number"),
-        ("htp:k=0", InvalidParameter, "k=0 must be at least 1"),
-        ("htp:every=0", InvalidParameter, "every=0 must be at least 1"),
-        ("htp:every=often", InvalidParameter, "every='often' is unknown; choose one of auto"),
-        ("htp:every=1.5", InvalidParameter, "every=1.5 must be a whole number, or a name"),
-        ("htp:every=4,k=2", InvalidParameter, "k=2 and every=4: blocks are of sentences or of tokens"),
-        ("htp:source=last", InvalidParameter, "source='last' is unknown; choose one of end, released"),
-        ("tp:source=end", InvalidParameter, "source='end' is unknown; choose one of last, text"),
-        ("htp:seed=-1", InvalidParameter, "seed=-1 must be at least 0"),
-        ("htp:range=7", InvalidParameter, "range=7 must be a range such as 1-7"),
-        ("htp:range=7-1", InvalidParameter, "range=7-1 must satisfy 1 <= start <= end"),
-        ("htp:range=-1-3", InvalidParameter, "must be a range"),
-        ("htp:pool=median", InvalidParameter, "pool='median' is unknown; choose one of mean, all"),
-        ("htp:local_only=1", InvalidParameter, "local_only=1 must be true or false"),
-        ("htp:local_only=true,global_only=true", InvalidParameter, "local_only and global_only exclude each other"),
-        ("plain:pool=max", InvalidParameter, "pool='max' is unknown; choose one of mean, last"),
-        ("tp:prompt=cot2", InvalidParameter, "prompt='cot2' is unknown; choose one of plain"),
-        ('tp:prompt="{txt}"', InvalidParameter, "template '{txt}' needs {text} and no other field"),
-        ('tp:prompt="{placeholder}{text}{placeholder}"', InvalidParameter, "may have one {placeholder}"),
-        ('metaeol:prompts="{placeholder}{text}"', InvalidParameter, "and only as prompt= of tp"),
-        ("tp:init=normal", InvalidParameter, "init='normal' is unknown; choose one of scaled, gaussian"),
-        ("tp:init=zeros,seed=1", InvalidParameter, "seed=1 has no effect with init=zeros"),
-        ('metaeol:prompts=""', InvalidParameter, "prompts='' holds no wording"),
-        ('metaeol:prompts="{text}\\nno slot"', InvalidParameter, "template 'no slot' needs {text}"),
-        ("tempscale:tau=0", InvalidParameter, "tau=0 must be above 0 and at most 1"),
-        ("tempscale:rule=rate,tau=0.5", InvalidParameter, "tau=0.5 has no effect with rule=rate"),
-        ("tempscale:rule=rate,rate=1,query_tau=0.5", InvalidParameter, "query_tau=0.5 has no effect with rule=rate"),
-        ('tempscale:rule=rate,lengths="1:1"', InvalidParameter, "lengths=.* has no effect with rule=rate"),
-        ('tempscale:tau=0.8,lengths="1:1"', InvalidParameter, "tau=0.8 has no effect with lengths"),
-        ('tempscale:lengths="2:1"', InvalidParameter, "must rise, from 1 on"),
-        ('tempscale:lengths="1:1,9:0.9,9:0.8"', InvalidParameter, "must rise, from 1 on"),
-        ('tempscale:lengths="1:1,9:1.5"', InvalidParameter, "lengths, from 9=1.5 must be above 0"),
-        ('tempscale:lengths="1,9"', InvalidParameter, "must be pairs of a number of tokens and a temperature"),
-        ("plain+readout:pool=last,prompt=true", InvalidParameter, "prompt=true has no effect with pool=last"),
-        ("htp+readout:pool=last,placeholders=true", InvalidParameter, "placeholders=true has no effect"),
-        ("echo:k=1", InvalidParameter, "k=1 must be at least 2"),
-        ("echo:preset=twice", InvalidParameter, "preset='twice' is unknown; choose one of rewrite"),
-        ("reba:k=0", InvalidParameter, "k=0 must be at least 1"),
-        ("reba:pool=hybrid", InvalidParameter, "pool='hybrid' is unknown; choose one of last, mean"),
-        ("reba:variant=ours", InvalidParameter, "variant='ours' is unknown; choose one of paper, released"),
-        ('reba:piece=8,joiner=" "', InvalidParameter, "piece=8 repeats the ids of a piece, which joiner=' '"),
-        ("reba:piece=8,variant=released", InvalidParameter, "piece=8 is not in the released code"),
-        ("tp:placeholders=0", InvalidParameter, "placeholders=0 must be at least 1"),
-    ],
-)
-def test_malformed_texts_name_what_is_wrong(text: str, error: type[EddyError], message: str) -> None:
-    with pytest.raises(error, match=message):
-        methods.parse(text)
+MALFORMED = {
+    "": "expected a method's name at character 0",
+    "htp:": "expected a parameter's name at character 4",
+    "htp:k": "expected '=' and a value at character 5",
+    "htp:k=": "expected a value at character 6",
+    "htp:k=2 ,exit=1": "expected ',' or '\\+' at character 7",
+    "htp:k=1,k=2": "'k' is given twice",
+    'htp:pool="mean': "unfinished quotation at character 9",
+    "htp:kk=2": "htp has no parameter 'kk'; it takes k, range",
+    # A value of each kind.
+    "htp:k=two": "htp: k='two' must be a whole number",
+    "htp:k=0": "k=0 must be at least 1",
+    "htp:every=often": "every='often' is unknown; choose one of auto",
+    "htp:every=1.5": "every=1.5 must be a whole number, or a name",
+    "htp:seed=-1": "seed=-1 must be at least 0",
+    "htp:range=7": "range=7 must be a range such as 1-7",
+    "htp:range=7-1": "range=7-1 must satisfy 1 <= start <= end",
+    "htp:pool=median": "pool='median' is unknown; choose one of mean, all",
+    "htp:local_only=1": "local_only=1 must be true or false",
+    "tp:prompt=cot2": "prompt='cot2' is unknown; choose one of plain",
+    'tp:prompt="{txt}"': "template '{txt}' needs {text} and no other field",
+    'tp:prompt="{placeholder}{text}{placeholder}"': "may have one {placeholder}",
+    'metaeol:prompts="{placeholder}{text}"': "and only as prompt= of tp",
+    'metaeol:prompts=""': "prompts='' holds no wording",
+    'metaeol:prompts="{text}\\nno slot"': "template 'no slot' needs {text}",
+    "tempscale:tau=0": "tau=0 must be above 0 and at most 1",
+    'tempscale:lengths="2:1"': "must rise, from 1 on",
+    'tempscale:lengths="1:1,9:1.5"': "lengths, from 9=1.5 must be above 0",
+    'tempscale:lengths="1,9"': "must be pairs of a number of tokens and a temperature",
+    "echo:k=1": "k=1 must be at least 2",
+    # What does not go together.
+    "htp:every=4,k=2": "k=2 and every=4: blocks are of sentences or of tokens",
+    "htp:local_only=true,global_only=true": "local_only and global_only exclude each other",
+    "tp:init=zeros,seed=1": "seed=1 has no effect with init=zeros",
+    "tempscale:rule=rate,rate=1,query_tau=0.5": "query_tau=0.5 has no effect with rule=rate",
+    'tempscale:rule=rate,lengths="1:1"': "lengths=.* has no effect with rule=rate",
+    'tempscale:tau=0.8,lengths="1:1"': "tau=0.8 has no effect with lengths",
+    "plain+readout:pool=last,prompt=true": "prompt=true has no effect with pool=last",
+    "htp+readout:pool=last,placeholders=true": "placeholders=true has no effect",
+    'reba:piece=8,joiner=" "': "piece=8 repeats the ids of a piece, which joiner=' '",
+    "reba:piece=8,variant=released": "piece=8 is not in the released code",
+}
 
 
-@pytest.mark.parametrize(
-    "template",
-    ["", "no slot", "{text} {other}", "{text", "text}", "{}", "{0}", "{text!x} {", "{text!r}", "{text:>9}"],
-)
-def test_templates_need_their_slot(template: str) -> None:
-    with pytest.raises(InvalidParameter, match="template"):
-        Layout(template)
+def test_malformed_texts_name_what_is_wrong() -> None:
+    for text, message in MALFORMED.items():
+        with pytest.raises(InvalidParameter, match=message):
+            methods.parse(text)
+    with pytest.raises(UnknownMethod, match="unknown method 'hpt'; choose one of recommended, best, fast, plain"):
+        methods.parse("hpt")
 
 
-def test_layouts_have_one_kind_of_placeholder() -> None:
+def test_templates_need_their_slot_and_layouts_one_kind_of_placeholder() -> None:
+    for template in ("", "no slot", "{text} {other}", "{text", "text}", "{}", "{0}", "{text!r}", "{text:>9}"):
+        with pytest.raises(InvalidParameter, match="template"):
+            Layout(template)
     with pytest.raises(InvalidParameter, match="one kind of placeholder"):
         Layout(placeholders=1, blocks=Blocks())
     with pytest.raises(InvalidParameter, match="placeholders=-1 must be at least 0"):
@@ -277,30 +256,27 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
     assert str(resolved) == text
 
 
-@pytest.mark.parametrize(
-    "text",
-    "sif filter sif+filter last2avg firstlastavg centre standardise abtt whiten truncate:dims=8 start tempscale "
-    "tempscale+whiten reroute:layers=2".split(),
-)
-def test_parts_without_a_readout_are_joined_to_plain(text: str) -> None:
-    resolved = methods.resolve(methods.parse(text), backbone(6))
-    assert str(resolved) == f"plain+{text}" and resolved == methods.resolve(methods.parse(f"plain+{text}"), backbone(6))
+def test_parts_without_a_readout_are_joined_to_plain() -> None:
+    for text in (
+        "sif filter sif+filter last2avg firstlastavg centre standardise abtt whiten truncate:dims=8 start tempscale "
+        "tempscale+whiten reroute:layers=2"
+    ).split():
+        resolved = methods.resolve(methods.parse(text), backbone(6))
+        assert str(resolved) == f"plain+{text}"
+        assert resolved == methods.resolve(methods.parse(f"plain+{text}"), backbone(6))
 
 
-@pytest.mark.parametrize(
-    ("text", "layers", "message"),
-    [
-        ("plain:exit=7", 6, r"exit=7 is outside a model of 6 layers; choose -7 \.\. 6"),
-        ("plain:exit=-8", 6, r"exit=-8 is outside"),
-        ("htp:range=1-7", 6, "range=1-7 ends above the model's 6 layers"),
-        ("htp:range=3-5,exit=3", 6, "ends at layer 3, below layer 4 where the copies begin"),
-        ("htp:range=3-5,exit=2,pool=all", 6, "they would have no effect"),
-        ("tp:exit=0", 6, "choose a later exit or an earlier range"),
-        ("plain:exit=0+last2avg", 6, "mean of 2 layers needs 1 below the exit, which is layer 0"),
-        ("plain:exit=0+firstlastavg", 6, "choose a later exit"),
-        ("prompteol+readout:placeholders=true", 6, "no placeholders to be averaged"),
-    ],
-)
-def test_what_a_model_does_not_have_is_refused(text: str, layers: int, message: str) -> None:
-    with pytest.raises(InvalidParameter, match=message):
-        methods.resolve(methods.parse(text), backbone(layers))
+def test_what_a_model_does_not_have_is_refused() -> None:
+    for text, message in {
+        "plain:exit=7": r"exit=7 is outside a model of 6 layers; choose -7 \.\. 6",
+        "plain:exit=-8": "exit=-8 is outside",
+        "htp:range=1-7": "range=1-7 ends above the model's 6 layers",
+        "htp:range=3-5,exit=3": "ends at layer 3, below layer 4 where the copies begin",
+        "htp:range=3-5,exit=2,pool=all": "they would have no effect",
+        "tp:exit=0": "choose a later exit or an earlier range",
+        "plain:exit=0+last2avg": "mean of 2 layers needs 1 below the exit, which is layer 0",
+        "plain:exit=0+firstlastavg": "choose a later exit",
+        "prompteol+readout:placeholders=true": "no placeholders to be averaged",
+    }.items():
+        with pytest.raises(InvalidParameter, match=message):
+            methods.resolve(methods.parse(text), backbone(6))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +11,7 @@ from tests import families
 from tests.comparison import INSTRUCTION
 
 from eddy_embed import methods
-from eddy_embed.encoding.planner import Planner, TextPlan, Window, plan_windows
+from eddy_embed.encoding.planner import Planner, TextPlan, Window
 from eddy_embed.errors import TextTooLong
 from eddy_embed.parts.layout import Layout
 from eddy_embed.text.sentences import Segmenter
@@ -65,40 +64,6 @@ def check(text: str, planned: TextPlan, max_length: int) -> None:
     assert planned.truncated == 0
 
 
-# --- the plan
-
-
-@st.composite
-def costs_and_budget(draw: st.DrawFn) -> tuple[list[int], int]:
-    budget = draw(st.integers(1, 60))
-    return draw(st.lists(st.integers(0, budget), min_size=1, max_size=60)), budget
-
-
-@given(costs_and_budget())
-@settings(max_examples=300)
-def test_plan_covers_in_order_within_the_budget(case: tuple[list[int], int]) -> None:
-    costs, budget = case
-    planned = plan_windows(costs, budget)
-    assert planned[0].first == 0 and planned[-1].last == len(costs) - 1
-    for window in planned:
-        assert window.first <= window.last
-        assert sum(costs[window.first : window.last + 1]) <= budget
-    for one, other in pairwise(planned):
-        assert one.first < other.first <= one.last + 1
-        assert one.last < other.last
-    held = [sum(window.first <= unit <= window.last for window in planned) for unit in range(len(costs))]
-    assert set(held) <= {1, 2}
-
-
-def test_plan_by_hand() -> None:
-    # 8 units of 10 in a budget of 40: room to share is 40 // 8 = 5, less than a unit
-    assert [(w.first, w.last) for w in plan_windows([10] * 8, 40)] == [(0, 3), (4, 7)]
-    # 8 units of 5: windows of 8 are full, the one unit before may be read again
-    assert [(w.first, w.last) for w in plan_windows([5] * 12, 40)] == [(0, 7), (7, 11)]
-    # unit 2 fills its window alone, so nothing is shared
-    assert [(w.first, w.last) for w in plan_windows([4, 4, 40, 4], 40)] == [(0, 1), (2, 2), (3, 3)]
-
-
 # --- every token counted once
 
 WORDS = st.sampled_from(["a", "stone", "Brackwater", "x" * 40, "日本語", "。", "🙂", "👩‍🚀", "é", "1.5", "no."])
@@ -113,7 +78,7 @@ MIXED = st.lists(st.tuples(WORDS, GAPS), min_size=1, max_size=60).map(lambda par
     kind=st.sampled_from(list(families.TOKENIZERS)),
     room=st.integers(8, 60),
 )
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_every_character_is_counted_once(text: str, layout: str, kind: str, room: int) -> None:
     shortest = plan("a", layout, kind, 2**20).windows[0].sequence
     # Room for each copy: eight tokens are enough for any character and for the blanks around a slice.
@@ -131,27 +96,27 @@ def test_an_instruction_takes_its_room_in_every_window() -> None:
 
 # Each text names what it is full of.
 LONG = {
-    "lines of one word": "\n".join(["buoy"] * 5_000),
-    "one sentence": "and so the keeper " * 2_000,
-    "one word": "x" * 10_000,
-    "no blanks": "潮水在夜里上涨桥不见了" * 1_000,
-    "emoji": "🙂" * 3_000,
-    "blank lines": ("It rose." + "\n" * 200) * 40,
-    "blanks": "It rose." + " " * 20_000 + "It fell.",
+    "lines of one word": "\n".join(["buoy"] * 1_000),
+    "one sentence": "and so the keeper " * 400,
+    "one word": "x" * 2_000,
+    "no blanks": "潮水在夜里上涨桥不见了" * 200,
+    "emoji": "🙂" * 600,
+    "blank lines": ("It rose." + "\n" * 100) * 20,
+    "blanks": "It rose." + " " * 4_000 + "It fell.",
 }
 
 
 @pytest.mark.parametrize("layout", ["plain", "htp"])
 @pytest.mark.parametrize("text", LONG.values(), ids=LONG)
 def test_hostile_texts_are_read_once_in_full(text: str, layout: str) -> None:
-    planned = plan(text, layout, "metaspace", 512)
+    planned = plan(text, layout, "metaspace", 128)
     assert len(planned.windows) > 1
-    check(text, planned, 512)
+    check(text, planned, 128)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_too_small_a_window_is_refused_with_the_remedy(layout: str) -> None:
-    text = "The river rose at night. By morning the bridge was gone! Who would carry the letters now?" * 2
+    text = "The river rose at night. By morning the bridge was gone! Who would carry the letters now?"
     enough = len(plan("a", layout, "metaspace", 2**20).windows[0].sequence) + 8
     for max_length in range(1, enough + 3):
         try:
