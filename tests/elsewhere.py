@@ -13,7 +13,6 @@ import os
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 from unittest import mock
 
@@ -28,7 +27,6 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from eddy_embed import Embedder
 from eddy_embed.model.attention import blocked
 from eddy_embed.model.attention.blocked import Group
-from eddy_embed.model.attention.kernels import DeviceInfo
 
 ATEN = torch.ops.aten
 NAME = "elsewhere"
@@ -102,52 +100,12 @@ def _shapes(tensors: list[Any]) -> list[tuple[int, ...]]:
     return [tuple(each.shape) for each in tensors]
 
 
-def _flash(query: Any, key: Any, value: Any, dropout: float, causal: bool, *, scale: float) -> tuple[Any, ...]:
-    """As torch's kernel for NVIDIA devices: heads may share keys, and the logarithms are in float32."""
-    assert query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] % 8 == 0
-    found = ATEN._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, scale=scale)
-    return found[0], found[1].float(), None, None, query.shape[2], key.shape[2], None, None, None
-
-
-def _varlen(
-    query: Any, key: Any, value: Any, bounds: Any, same: Any, longest: int, also: int, *rest: Any, **more: Any
-) -> tuple[Any, ...]:
-    """As torch's flash kernel for sequences behind each other: states of shape (tokens, heads, width)."""
-    assert query.dtype in (torch.float16, torch.bfloat16) and query.shape[-1] % 8 == 0 and bounds.dtype == torch.int32
-    (_, causal, _), (left, right) = rest, (more["window_size_left"], more["window_size_right"])
-    out, mass = torch.empty_like(query), query.new_empty(query.shape[1::-1], dtype=torch.float32)
-    assert longest == also == int(bounds.diff().max())
-    for first, end in pairwise(bounds.tolist()):
-        q, k, v = (each[first:end].transpose(0, 1).float() for each in (query, key, value))
-        k, v = (each.repeat_interleave(len(q) // len(each), 0) for each in (k, v))
-        apart = torch.arange(end - first)[:, None] - torch.arange(end - first)
-        unseen = (apart < 0) & causal | (apart > left) & (left >= 0) | (-apart > right) & (right >= 0)
-        scores = (q @ k.mT * more["scale"]).masked_fill(unseen, -torch.inf)
-        out[first:end] = (scores.softmax(-1) @ v).transpose(0, 1).to(out)
-        mass[:, first:end] = scores.logsumexp(-1)
-    return out, mass, None, None, None
-
-
-def _efficient(
-    query: Any, key: Any, value: Any, bias: None, logarithms: bool, dropout: float, causal: bool, *, scale: float
-) -> tuple[Any, ...]:
-    """As torch's other one: as many key-value heads as heads, and rows of logarithms filled up to a multiple of 32."""
-    assert query.shape[1] == key.shape[1] and bias is None and logarithms
-    out, mass = ATEN._scaled_dot_product_flash_attention_for_cpu(query, key, value, dropout, causal, scale=scale)
-    return out, torch.nn.functional.pad(mass.float(), (0, -mass.shape[-1] % 32), value=torch.inf), None, None
-
-
 def _histc(states: Any, *args: Any, **kwargs: Any) -> Any:
     """Of whole numbers too, which experts are counted by on accelerators; the processor's has none."""
     return ATEN.histc(states.float(), *args, **kwargs).to(states.dtype)
 
 
-_OWN = {
-    ATEN._flash_attention_forward.default: _varlen,
-    ATEN._scaled_dot_product_flash_attention.default: _flash,
-    ATEN._scaled_dot_product_efficient_attention.default: _efficient,
-    ATEN.histc.default: _histc,
-}
+_OWN = {ATEN.histc.default: _histc}
 
 
 def register() -> None:
@@ -194,7 +152,6 @@ class Asked:
         family: Of the model.
         method: Its name and parameters.
         dtype: Type of number.
-        capability: Of the NVIDIA device that attention takes the device for, None for another kind.
         folder: Where the model is saved, to be opened by name on the device; None: it is handed over.
         forgotten: A method of `Group` that no longer does anything, to see the device refuse what follows.
         use: What is computed: "documents", or "passages" and "words" of one text.
@@ -203,7 +160,6 @@ class Asked:
     family: str
     method: str = "plain"
     dtype: str = "float32"
-    capability: tuple[int, int] | None = None
     folder: str | None = None
     forgotten: str | None = None
     use: str = "documents"
@@ -245,14 +201,6 @@ def answer(asked: Asked) -> dict[str, Any]:
     elsewhere = Elsewhere()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(blocked, "VIEWED", (NAME, "cpu")))
-        if asked.capability is not None:
-            of = DeviceInfo.of
-
-            def nvidia(query: torch.Tensor, value: torch.Tensor) -> DeviceInfo:
-                found = of(query, value)
-                return DeviceInfo("cuda", found.dtype, found.width, found.value_width, asked.capability)
-
-            stack.enter_context(mock.patch.object(DeviceInfo, "of", nvidia))
         if asked.forgotten is not None:
             stack.enter_context(mock.patch.object(Group, asked.forgotten, lambda self, *_: self))
         stack.enter_context(elsewhere)
@@ -268,8 +216,6 @@ def main() -> None:
     os.dup2(2, 1)  # whatever libraries print must not reach the answers
     for line in sys.stdin:
         fields = json.loads(line)
-        if fields.get("capability"):
-            fields["capability"] = tuple(fields["capability"])
         try:
             found = answer(Asked(**fields))
         except Exception as error:

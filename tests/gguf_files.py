@@ -307,11 +307,7 @@ FAMILIES: dict[str, Recipe] = {
         "mistral3",
         lambda: Ministral3Config(**_shape(head_dim=32, rope_parameters=_rope("yarn", 1e6, **_MINISTRAL))),
         "llama-bpe",
-        {
-            **_YARN,
-            "rope.scaling.yarn_log_multiplier": 1.0,
-            "attention.temperature_scale": 0.1,
-        },
+        {**_YARN, "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1},
     ),
     "gpt-oss": Recipe(
         "gpt-oss",
@@ -361,34 +357,21 @@ VARIANTS: dict[str, Recipe] = {
         "gpt-2",
         {"logit_scale": 0.0625, "attention.layer_norm_epsilon": 1e-5},
     ),
-    "llama, untied": Recipe("llama", lambda: LlamaConfig(**_shape(tie_word_embeddings=False)), "smollm"),
-    "llama, wide heads": Recipe("llama", lambda: LlamaConfig(**_shape(head_dim=32)), "gpt-2"),
     "llama, biases": Recipe("llama", lambda: LlamaConfig(**_shape(attention_bias=True, mlp_bias=True)), "llama"),
     "llama 3.1": Recipe(
         "llama",
         lambda: LlamaConfig(**_shape(rope_parameters=_rope("llama3", 500_000.0, **_LLAMA3))),
         "llama-bpe",
-        {"rope.freq_base": 500_000.0},
+        {},
         {"rope_freqs.weight": llama3_factors(16)},
-    ),
-    "llama, linear": Recipe(
-        "llama",
-        lambda: LlamaConfig(**_shape(rope_parameters=_rope("linear", factor=4.0))),
-        "llama",
-        {"rope.scaling.type": "linear", "rope.scaling.factor": 4.0},
     ),
     "qwen2, yarn": Recipe(
         "qwen2",
         lambda: Qwen2Config(
-            **_shape(rope_parameters=_rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=256))
+            **_shape(rope_parameters=_rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=64))
         ),
         "qwen2",
-        {
-            "rope.freq_base": 1e6,
-            "rope.scaling.type": "yarn",
-            "rope.scaling.factor": 4.0,
-            "rope.scaling.original_context_length": 256,
-        },
+        {**_YARN, "rope.scaling.yarn_beta_fast": None, "rope.scaling.yarn_beta_slow": None},
     ),
     "gemma2, defaults unsaid": Recipe(
         "gemma2",
@@ -397,24 +380,22 @@ VARIANTS: dict[str, Recipe] = {
         {"attention.sliding_window": None},
         query_gain=16.0,
     ),
-    "gemma3, linear": Recipe(
-        "gemma3",
-        lambda: Gemma3TextConfig(**_shape(**_GEMMA3, rope_parameters=_gemma3_rope(kind="linear", factor=8.0))),
-        "gemma",
-        {"rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
-    ),
-    "gemma3, each third": Recipe(
+    "gemma3, linear, each third": Recipe(
         "gemma3",
         lambda: Gemma3TextConfig(
             **_shape(
                 **_GEMMA3 | {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2},
-                rope_parameters=_gemma3_rope(),
+                rope_parameters=_gemma3_rope(kind="linear", factor=8.0),
             )
         ),
         "gemma",
-        {"attention.sliding_window_pattern": [True, True, False] * 2, "rope.freq_base_swa": 10_000.0},
+        {
+            "attention.sliding_window_pattern": [True, True, False] * 2,
+            "rope.freq_base_swa": 10_000.0,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        },
     ),
-    "phi3, sliding": Recipe("phi3", lambda: Phi3Config(**_shape(sliding_window=SLIDING)), "llama"),
     "phi3, long": Recipe(
         "phi3",
         lambda: Phi3Config(**_shape(rope_parameters=_rope("longrope", **_LONG), original_max_position_embeddings=256)),
@@ -422,10 +403,11 @@ VARIANTS: dict[str, Recipe] = {
         {"rope.scaling.original_context_length": 256, "rope.scaling.attn_factor": (1 + np.log(4) / np.log(256)) ** 0.5},
         {"rope_factors_short.weight": _LONG["short_factor"], "rope_factors_long.weight": _LONG["long_factor"]},
     ),
-    "phi3, partly rotary": Recipe(
+    "phi3, partly rotary, sliding": Recipe(
         "phi3",
         lambda: Phi3Config(
             **_shape(
+                sliding_window=SLIDING,
                 rope_parameters=_rope("longrope", **_PARTIAL_LONG, partial_rotary_factor=0.75),
                 original_max_position_embeddings=WINDOW,
             )

@@ -100,14 +100,6 @@ def test_an_index_of_drawn_vectors_is_written_asked_and_opened(tmp_path: Path) -
         assert RUNS[by](options)[f"first answer by {by}, s"] > 0
 
 
-def test_documents_of_one_line_are_written(tmp_path: Path) -> None:
-    from index_cost import RUNS
-
-    found = RUNS["lines"](SimpleNamespace(lines=60))
-    assert found["60 lines, eddy-tiny, disk, kB each"] > 320 * 4 / 1000
-    assert found["60 lines, eddy-tiny, processor s"] > 0
-
-
 # --- paraphrases
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from threading import Thread
 
 import numpy as np
 import pytest
@@ -59,47 +57,32 @@ def test_explain_shows_what_happens(capsys, monkeypatch) -> None:
     assert "rerouted  2, 3, 4\n" in out and "logits    times 2\n" in out
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+def test_refusals_are_one_sentence_and_slips_are_found_before_torch_is_imported(capsys, monkeypatch) -> None:
+    for arguments, said in (
         (["embed", "hi", "--method", "htpp"], "htpp"),
         (["embed", "hi", "--method", "htp:kk=2"], "kk"),
         (["embed", "hi", "--model", "./absent"], "./absent"),
-        (["embed", "hi", "--model", "eddy_tiny"], "did you mean 'eddy-tiny'?"),
         (["embed", "hi", "--device", "nowhere"], "nowhere"),
-        (["embed", "hi", "--dtype", "float17"], "float17"),
-        (["embed", "hi", "--dtype", "float16"], "float16"),
         (["embed", "hi", "--method", "plain+whiten:dims=999"], "999 components were asked for"),
-        (["embed", ""], "empty"),
         (["embed", "hi", ""], "text 1 is empty"),
         (["embed"], "no texts"),
         (["embed", "-i", "absent.txt"], "absent.txt"),
         (["embed", "hi", "-o", "vectors.csv"], ".npy"),
-        (["explain", " "], "blank"),
-    ],
-)
-def test_refusals_are_one_sentence(arguments: list[str], said: str, capsys, monkeypatch) -> None:
-    code, out, err = run(capsys, monkeypatch, *arguments)
-    assert code != 0 and out == "" and said in err
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["embed", ""],
-        ["explain", ""],
-        ["embed", "hi", "--dtype", "float17"],
-        ["embed", "hi", "--model", "nosuch"],
-        ["explain", "hi", "--model", "eddy_tiny"],
-    ],
-    ids=" ".join,
-)
-def test_slips_are_found_before_torch_is_imported(arguments: list[str], capsys, monkeypatch) -> None:
+    ):
+        code, out, err = run(capsys, monkeypatch, *arguments)
+        assert code != 0 and out == "" and said in err, arguments
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "eddy_embed.embedder", raising=False)
-    code, out, err = run(capsys, monkeypatch, *arguments)
-    assert code != 0 and out == "" and "torch" not in err
-    assert err.startswith("Usage") or err.count("\n") == 1
+    for arguments, said in (
+        (["embed", ""], "empty"),
+        (["explain", " "], "blank"),
+        (["embed", "hi", "--dtype", "float17"], "float17"),
+        (["embed", "hi", "--model", "nosuch"], "nosuch"),
+        (["explain", "hi", "--model", "eddy_tiny"], "did you mean 'eddy-tiny'?"),
+    ):
+        code, out, err = run(capsys, monkeypatch, *arguments)
+        assert code != 0 and out == "" and said in err and "torch" not in err, arguments
+        assert err.startswith("Usage") or err.count("\n") == 1, arguments
 
 
 @pytest.mark.parametrize("offline", [True, False])
@@ -112,14 +95,6 @@ def test_a_hub_that_does_not_answer_is_asked_once(offline: bool, capsys, monkeyp
     assert asked == ([] if offline else ["https://huggingface.co"])
 
 
-def test_any_answer_of_the_hub_is_one(monkeypatch) -> None:
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    assert not names._hub_answers("https://huggingface.co", 0)  # tests have no network
-    with HTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
-        Thread(target=server.handle_request).start()
-        assert names._hub_answers(f"http://127.0.0.1:{server.server_port}", 0)
-
-
 def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ok.txt").write_text("ok.txt\n")
@@ -128,14 +103,15 @@ def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> N
     assert run(capsys, monkeypatch, "embed", "--input", "ok.txt", "--method", "plain")[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [(b"", "texts.txt is empty"), (b"one\n\ntwo\n", "line 2 is blank"), (b"caf\xe9\n", "byte 3 is not UTF-8")],
-)
-def test_files_that_do_not_give_a_vector_a_line(content: bytes, said: str, capsys, monkeypatch, tmp_path: Path) -> None:
-    (tmp_path / "texts.txt").write_bytes(content)
-    code, out, err = run(capsys, monkeypatch, "embed", "-i", str(tmp_path / "texts.txt"))
-    assert code != 0 and out == "" and said in err
+def test_files_that_do_not_give_a_vector_a_line(capsys, monkeypatch, tmp_path: Path) -> None:
+    for content, said in (
+        (b"", "is empty"),
+        (b"one\n\ntwo\n", "line 2 is blank"),
+        (b"caf\xe9\n", "byte 3 is not UTF-8"),
+    ):
+        (tmp_path / "texts.txt").write_bytes(content)
+        code, out, err = run(capsys, monkeypatch, "embed", "-i", str(tmp_path / "texts.txt"))
+        assert code != 0 and out == "" and said in err
 
 
 def test_the_page_has_every_command_as_its_help_says_it() -> None:

@@ -65,23 +65,6 @@ def test_families_whose_attention_is_left_to_them_and_encoders(family: str, ask:
     held(ask(family, method="plain+tempscale:tau=0.7+last2avg"))
 
 
-@pytest.mark.slow  # `test_kernels` holds how they are called
-@pytest.mark.parametrize(
-    ("family", "method", "dtype", "called"),
-    [
-        *(("llama", method, "float32", "_scaled_dot_product_efficient_attention") for method in MOST),
-        *(("llama", method, "bfloat16", "_scaled_dot_product_flash_attention") for method in MOST),
-        ("gpt_oss", "plain", "float32", "_scaled_dot_product_efficient_attention"),
-        *((family, "plain", "bfloat16", "_flash_attention_forward") for family in ("gpt_oss", "mistral", "modernbert")),
-        ("llama", "plain+tempscale:rule=log,tau=0.7", "bfloat16", "_flash_attention_forward"),
-    ],
-)
-def test_kernels_of_nvidia_devices(family: str, method: str, dtype: str, called: str, ask: Ask) -> None:
-    """Called as torch declares them, with what they give back, by the processor's own."""
-    assert called in held(ask(family, method=method, dtype=dtype, capability=(9, 0)))["ran"]
-    assert called not in held(ask(family, method=method, dtype=dtype))["ran"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("use", ["passages", "words"])
 def test_whatever_is_asked_of_an_embedder(use: str, ask: Ask) -> None:

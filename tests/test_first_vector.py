@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from eddy_embed import Embedder
 from eddy_embed.utils.memory import collector_paused
 
 FOREIGN = {
@@ -85,17 +82,3 @@ def test_the_collector_runs_again_unless_it_was_off() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
-
-
-def test_the_tokenizer_of_a_model_that_is_read_is_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    copies: list[Any] = []
-
-    def noted(original: Any) -> Any:
-        copies.append(original)
-        return copy.deepcopy(original)
-
-    monkeypatch.setattr("eddy_embed.text.tokenizer.copy", SimpleNamespace(deepcopy=noted))
-    own = Embedder("eddy-tiny", "plain", check=False)._pipeline.planner.tokenizer._tokenizer
-    assert copies == []
-    Embedder("eddy-tiny", "plain", tokenizer=own, check=False)
-    assert copies == [own]

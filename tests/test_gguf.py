@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ def test_states_are_those_of_the_model_that_was_written(
         tolerance *= 10
     else:  # where rounding does not grow from layer to layer
         model, expected = model.double(), expected.double()
-    for size in (60, 300):
+    for size in (80, 300) if name == "phi3, long" else (80,):
         with torch.no_grad():
             ours, right = (each(IDS[:, :size], output_hidden_states=True) for each in (model, expected))
         assert len(ours.hidden_states) == expected.config.num_hidden_layers + 1
@@ -113,7 +114,7 @@ def test_states_are_those_of_the_model_that_was_written(
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        *mostly_slow(product(FAMILIES, CORE), turns(["llama", "gemma3", "gpt-oss"], CORE)),
+        *mostly_slow(product(FAMILIES, CORE), turns(["llama", "gemma3", "gpt-oss"], CORE[6:12])),
         ("gemma4", "kv:layers=2-4"),
     ],
 )
@@ -169,12 +170,12 @@ def test_start_and_end_tokens_are_as_the_file_says(
     assert tokenizer.suffix.tolist() == [own["eos_token_id"]] * bool(end)
 
 
-@pytest.mark.parametrize("prefix", [True, False])
-def test_a_space_ahead_of_texts_is_as_the_file_says(prefix: bool, tmp_path: Path) -> None:
-    write(tmp_path / "x.gguf", LLAMA, own_metadata={"tokenizer.ggml.add_space_prefix": prefix})
-    tokenizer = tokenizer_of(GgufFile.read(tmp_path / "x.gguf"))
-    first = tokenizer.convert_ids_to_tokens(tokenizer("  river", add_special_tokens=False)["input_ids"])[0]
-    assert first == ("▁▁▁" if prefix else "▁▁")
+def test_a_space_ahead_of_texts_is_as_the_file_says(tmp_path: Path) -> None:
+    for prefix, expected in ((True, "▁▁▁"), (False, "▁▁")):
+        write(tmp_path / "x.gguf", LLAMA, own_metadata={"tokenizer.ggml.add_space_prefix": prefix})
+        tokenizer = tokenizer_of(GgufFile.read(tmp_path / "x.gguf"))
+        ids = tokenizer("  river", add_special_tokens=False)["input_ids"]
+        assert tokenizer.convert_ids_to_tokens(ids)[0] == expected
 
 
 def test_fingerprints_follow_the_weights(tiny: Path, tmp_path: Path) -> None:
@@ -189,25 +190,18 @@ def test_fingerprints_follow_the_weights(tiny: Path, tmp_path: Path) -> None:
     assert of(tmp_path / "other.gguf") != of(tiny)
 
 
-def test_a_fingerprint_does_not_depend_on_how_weights_are_held(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fingerprint_does_not_depend_on_how_weights_are_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Packed or not, opened by name or handed over, with the layers above the exit and the head or without."""
-
-    def fingerprints(path: Path) -> set[str]:
+    path, found = tmp_path / "q8.gguf", set[str]()
+    write(path, LLAMA, "Q8_0")
+    for unpacked in (0, 10**9):
+        monkeypatch.setattr(header, "UNPACKED", unpacked)
         model, tokenizer, _ = open_gguf(str(path), device="cpu", dtype="float32", head=True)
         with Embedder(path, method="plain:exit=1", dtype="float32") as named:
             shared = Embedder(model, method="plain:exit=1", tokenizer=tokenizer)
             assert np.array_equal(named.encode_document(TEXTS), shared.encode_document(TEXTS))
-            return {named.fingerprint, shared.fingerprint}
-
-    write(tmp_path / "q8.gguf", LLAMA, "Q8_0")
-    for path in (tiny, tmp_path / "q8.gguf"):
-        unpacked = fingerprints(path)
-        with monkeypatch.context() as patch:
-            patch.setattr(header, "UNPACKED", 0)
-            packed = fingerprints(path)
-        assert len(unpacked | packed) == 1
+            found |= {named.fingerprint, shared.fingerprint}
+    assert len(found) == 1
 
 
 # --- mapped
@@ -247,22 +241,6 @@ def test_matrices_stay_in_the_file_and_are_shared(tiny: Path, own_cache: Path) -
     assert not own_cache.exists()
 
 
-def test_opening_multiplies_by_the_layers_of_each_kind_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(tmp_path / "x.gguf", FAMILIES["gemma2"])  # whose layers are of two kinds
-    read: list[int] = []
-    usual = PackedLinear._unpacked
-
-    def counted(module: PackedLinear, *given: Any) -> torch.Tensor:
-        read.append(module.raw.data_ptr())
-        return usual(module, *given)
-
-    monkeypatch.setattr(PackedLinear, "_unpacked", counted)
-    with Embedder(tmp_path / "x.gguf", method="plain:exit=-1", check=False) as embedder:
-        assert len(set(read)) == 2 * 7
-        embedder.encode_document(TEXTS)
-        assert len(set(read)) == LLAMA.config().num_hidden_layers * 7
-
-
 def test_layers_above_the_exit_are_not_made(tiny: Path) -> None:
     model, _, backbone = open_gguf(str(tiny), device="cpu", exit_of=lambda _: 2)
     assert backbone.layers == LLAMA.config().num_hidden_layers and len(model.layers) == 2
@@ -283,24 +261,16 @@ CHANGED = r"tiny\.gguf has changed since it was opened, .*; open it again"
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_file_that_changes_while_it_is_open_is_noticed(change: str, tiny: Path) -> None:
-    with Embedder(tiny, method="plain", check=False) as embedder:
-        CHANGES[change](tiny)
+    """Between two passes, and within one."""
+    model = opened(tiny)
+    with Embedder(tiny, method="plain:exit=1", check=False) as embedder:
+        model.model.layers[1].mlp.down_proj.register_forward_pre_hook(lambda *_: CHANGES[change](tiny))
+        with torch.no_grad(), pytest.raises(ModelNotFound, match=CHANGED):
+            model.model(IDS[:, :60])
         with pytest.raises(ModelNotFound, match=CHANGED):
             embedder.encode_document(TEXTS)
         with pytest.raises(ModelNotFound, match=CHANGED):
             _ = embedder.fingerprint
-
-
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_file_that_changes_during_a_pass_is_noticed(change: str, tiny: Path) -> None:
-    model = opened(tiny)
-
-    def change_it(*_: Any) -> None:
-        CHANGES[change](tiny)
-
-    model.model.layers[-1].mlp.down_proj.register_forward_pre_hook(change_it)
-    with torch.no_grad(), pytest.raises(ModelNotFound, match=CHANGED):
-        model.model(IDS)
 
 
 OPENS = """
@@ -469,20 +439,17 @@ def test_bad_files_are_refused_with_a_reason(name: str, tmp_path: Path, own_cach
     assert not own_cache.exists()
 
 
-@pytest.mark.parametrize("named", [1, 3])
-def test_a_file_in_parts_opens_by_any_of_them(named: int, tiny: Path) -> None:
-    parts = gguf_files.split(tiny, 3)
-    with Embedder(tiny, method="plain") as whole, Embedder(parts[named - 1], method="plain") as split:
-        assert np.array_equal(whole.encode_document(TEXTS), split.encode_document(TEXTS))
-        assert whole.fingerprint == split.fingerprint
-    parts[1].unlink()
-    with pytest.raises(ModelNotFound, match=r"one of 3 parts, and tiny-00002-of-00003\.gguf is not beside it; fetch"):
-        Embedder(parts[named - 1], method="plain")
-
-
-def test_version_2_is_read(tmp_path: Path) -> None:
-    with_number(b"GGUF", 0, 2)(tmp_path / "x.gguf")
-    assert GgufFile.read(tmp_path / "x.gguf").quantisation == "F16"
+def test_a_file_in_parts_opens_by_any_of_them(tiny: Path) -> None:
+    first, second, last = gguf_files.split(tiny, 3)
+    with Embedder(tiny, method="plain") as whole, Embedder(last, method="plain") as joined:
+        assert np.array_equal(whole.encode_document(TEXTS), joined.encode_document(TEXTS))
+        assert whole.fingerprint == joined.fingerprint
+    second.unlink()
+    for part in (first, last):
+        with pytest.raises(
+            ModelNotFound, match=r"one of 3 parts, and tiny-00002-of-00003\.gguf is not beside it; fetch"
+        ):
+            Embedder(part, method="plain")
 
 
 @cache
@@ -490,9 +457,7 @@ def small_file() -> bytes:
     """A file of which the header is most."""
     small = LLAMA.config().to_dict() | {"num_hidden_layers": 1, "hidden_size": 8, "intermediate_size": 8}
     small |= {"num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 4, "vocab_size": 600}
-    import tempfile
-
-    with tempfile.TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder:
         write(Path(folder, "x"), replace(LLAMA, config=lambda: type(LLAMA.config())(**small)))
         return Path(folder, "x").read_bytes()
 
@@ -505,7 +470,7 @@ def read_whole_header(path: Path) -> None:
     tokenizer_of(file)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_a_header_cut_anywhere_is_refused(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     size = data.draw(st.integers(0, len(small_file()) - 1))
@@ -515,7 +480,7 @@ def test_a_header_cut_anywhere_is_refused(data: st.DataObject, tmp_path_factory:
         read_whole_header(path)
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(data=st.data())
 def test_a_header_with_other_bytes_is_read_or_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -537,7 +502,7 @@ def test_a_header_with_other_bytes_is_read_or_refused(
 IDS_OF_LLAMA_CPP = {
     "The capital of France is": [504, 3575, 282, 4649, 314],
     "Hello  world\n\t 12345 <|im_end|> don't": [
-        *(19556, 216, 905, 3354, 216, 33, 34, 35, 36, 37, 2067, 108, 306, 79, 486, 108, 46, 1326, 982),
+        *(19556, 216, 905, 3354, 216, 33, 34, 35, 36, 37, 2067, 108, 306, 79, 486, 108, 46, 1326, 982)
     ],
     "naïve café, e\u0301 日本語 🙂 مرحبا": [
         *(3546, 46494, 37366, 28, 297, 151, 219, 17097, 241, 115, 40993, 179, 120, 248, 47526, 36395, 20602, 44626),

@@ -105,13 +105,6 @@ def test_what_is_missing_is_measured_once(
     results.main(one)
     assert "spearman" not in capsys.readouterr().err
     assert outcomes(copy / "results" / "eddy-tiny.json") == held
-    (copy / "own.jsonl").unlink()
-    results.main([*one[:-1], "prompteol:exit=-2"])
-    more = outcomes(copy / "results" / "eddy-tiny.json")
-    assert {key: more[key] for key in held} == held and ("prompteol:exit=-2", "sickr_trial") in more
-    written = json.loads((copy / "results" / "eddy-tiny.json").read_text())
-    results.main([*one[:-1], "bm25"])
-    assert json.loads((copy / "results" / "eddy-tiny.json").read_text()) == written
     monkeypatch.delenv("EDDY_EVAL_DATA", raising=False)
     with pytest.raises(SystemExit):
         results.main(given(copy, "--model", "eddy-tiny"))
