@@ -452,6 +452,11 @@ def test_a_file_in_parts_opens_by_any_of_them(tiny: Path) -> None:
             Embedder(part, method="plain")
 
 
+def test_version_2_is_read(tmp_path: Path) -> None:
+    with_number(b"GGUF", 0, 2)(tmp_path / "x.gguf")
+    assert GgufFile.read(tmp_path / "x.gguf").quantisation == "F16"
+
+
 @cache
 def small_file() -> bytes:
     """A file of which the header is most."""
