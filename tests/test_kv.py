@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,10 +95,17 @@ def test_layers_found_on_general_text_are_those_that_are_proposed(
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
     text, segmenter = calibration_text(), Segmenter("xx")
     sentences = {s.text for passage in text.passages for s in segmenter.sentences(passage)} | set(text.questions)
-    with Embedder("eddy-tiny", calibration.MEASURED, language="xx", check=False) as reader:
-        states = calibration.last_states(reader._pipeline, sorted(sentences), None)
+    read, usual = [], calibration.last_states
+
+    def states_of(pipeline: Any, texts: list[str], bar: Any) -> Any:
+        read.append((set(texts), usual(pipeline, texts, bar)))
+        return read[-1][1]
+
+    monkeypatch.setattr(calibration, "last_states", states_of)
     with caplog.at_level("INFO", "eddy_embed"):
         made = Embedder("eddy-tiny", method=f"{asked},exit=-2" if asked.startswith("kv") else asked, check=False)
+    ((texts, states),) = read
+    assert texts == sentences
     assert made.method.reroute.layers == propose(calibration.dimensions_of(states)).layers == (5,)
     assert str(made.method).startswith(found) and f"method='{found}" in repr(made)
     assert [record.getMessage().partition(",")[0] for record in caplog.records] == ["layers=auto: kv:layers=5"]
