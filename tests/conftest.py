@@ -114,7 +114,10 @@ def pytest_runtestloop() -> None:
     gc.freeze()  # a full collection would walk through them again and again
 
 
-OPENED_OFTEN = ("test_inputs", "test_recommended", "test_recorded_vectors")
+OPENED_OFTEN = (
+    *("test_collapse", "test_command_line", "test_inputs", "test_own_methods", "test_promises"),
+    *("test_recommended", "test_recorded_vectors"),
+)
 """Of the engine's own tests, which else load it each time."""
 
 
@@ -137,7 +140,7 @@ def shared_hosts(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def shared_bundled_model(request: pytest.FixtureRequest) -> Iterator[None]:
     """Share one loaded eddy-tiny among tests of packages that use the engine, and those that open it for each case."""
-    if request.path.parent.name not in ("adapters", "demo", "evaluate") and request.path.stem not in OPENED_OFTEN:
+    if request.path.parent.name not in ("adapters", "demo", "evaluation") and request.path.stem not in OPENED_OFTEN:
         yield
         return
     from tests import bundled
