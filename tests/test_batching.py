@@ -117,3 +117,15 @@ def test_a_text_that_cannot_be_planned_ahead_is_named(monkeypatch: pytest.Monkey
     with pytest.raises(TextTooLong, match="text 3"):
         for _ in e._pipeline._planned([*["Short."] * 3, "The tide " * 50, "Short."], "document"):
             pass
+
+
+def test_other_failures_are_not_tried_again() -> None:
+    calls = []
+
+    def run(items: list[int]) -> list[int]:
+        calls.append(items)
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        run_halving(run, [1, 2])
+    assert len(calls) == 1

@@ -144,17 +144,20 @@ def test_tensors_of_another_shape_are_refused(llama: Path) -> None:
         Embedder(llama, method="plain")
 
 
-def test_damaged_shards_and_incomplete_folders_are_an_error_of_ours(llama: Path) -> None:
+@pytest.mark.parametrize("content", [b"", b"rubbish", None])
+def test_damaged_shards_are_an_error_of_ours(llama: Path, content: bytes | None) -> None:
     path = llama / "layer1.safetensors"
-    for content in (path.read_bytes()[:-100], b"", b"rubbish"):
-        path.write_bytes(content)
-        with pytest.raises(ModelNotFound, match=r"weights of .*llama.* could not be read"):
-            Embedder(llama, method="plain")
+    path.write_bytes(path.read_bytes()[:-100] if content is None else content)
+    with pytest.raises(ModelNotFound, match=r"weights of .*llama.* could not be read"):
+        Embedder(llama, method="plain")
+
+
+@pytest.mark.parametrize("damage", ["config.json", "tokenizer.json", "layer0.safetensors"])
+def test_incomplete_folders_are_not_found(llama: Path, damage: str) -> None:
+    (llama / damage).unlink()
     (llama / "tokenizer_config.json").unlink()
-    for name in ("layer0.safetensors", "tokenizer.json", "config.json"):
-        (llama / name).unlink()
-        with pytest.raises((ModelNotFound, UnsupportedModel), match=r"llama"):
-            Embedder(llama, method="plain")
+    with pytest.raises((ModelNotFound, UnsupportedModel), match=r"llama"):
+        Embedder(llama, method="plain")
 
 
 def test_models_that_are_not_there() -> None:

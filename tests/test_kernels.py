@@ -287,3 +287,10 @@ def test_a_cap_that_is_dropped_anywhere_is_noticed(
     assert gap(e, "gemma2", method, TEXTS[3:]) <= 1e-9
     monkeypatch.setattr(place, "capped", lambda scores, traits: scores)
     assert gap(e, "gemma2", method, TEXTS[3:]) > 1e-3
+
+
+def test_groups_stay_on_one_side_of_a_window() -> None:
+    offsets = packed([12, 13, 11, 40, 41, 12])[3]
+    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.blocked.group(offsets, None, [40, 12])]
+    assert rows == [[0, 25, 117], [12], [36], [76]]
+    assert [len(members.rows) for members in attention.blocked.group(offsets)] == [4, 2]

@@ -346,6 +346,7 @@ def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
         "method.rewire.span None, here": {"method": "htp:exit=3+centre"},
         "method.readout.pool 'mean', here 'last'": {"method": "plain:pool=last,exit=3+centre"},
         "text_instruction None, here 'Read:'": {"text_instruction": "Read:"},
+        r"start None, here \[\d+\]": {"method": "plain:exit=3+centre+start:token=</s>"},
         "weights ": {"other": changed},
     }.items():
         with pytest.raises(FingerprintMismatch, match=f"(?s)^The post-processing was fitted .*{said}") as error:

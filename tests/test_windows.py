@@ -11,7 +11,7 @@ from tests import families
 from tests.comparison import INSTRUCTION
 
 from eddy_embed import methods
-from eddy_embed.encoding.planner import Planner, TextPlan, Window
+from eddy_embed.encoding.planner import Planner, TextPlan, Window, plan_windows
 from eddy_embed.errors import TextTooLong
 from eddy_embed.parts.layout import Layout
 from eddy_embed.text.sentences import Segmenter
@@ -126,3 +126,12 @@ def test_too_small_a_window_is_refused_with_the_remedy(layout: str) -> None:
             assert f"max_length={max_length}" in str(error) and "raise max_length" in str(error)
         else:
             assert max_length > 3
+
+
+def test_plan_by_hand() -> None:
+    # 8 units of 10 in a budget of 40: room to share is 40 // 8 = 5, less than a unit
+    assert [(w.first, w.last) for w in plan_windows([10] * 8, 40)] == [(0, 3), (4, 7)]
+    # 8 units of 5: windows of 8 are full, the one unit before may be read again
+    assert [(w.first, w.last) for w in plan_windows([5] * 12, 40)] == [(0, 7), (7, 11)]
+    # unit 2 fills its window alone, so nothing is shared
+    assert [(w.first, w.last) for w in plan_windows([4, 4, 40, 4], 40)] == [(0, 1), (2, 2), (3, 3)]

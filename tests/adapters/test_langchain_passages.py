@@ -61,3 +61,19 @@ def test_documents_without_text_are_named_and_bad_ones_refused(embeddings):
     assert {passage.document.metadata["eddy_document"] for passage in found} == {"story", "repeats.txt"}
     with pytest.raises(InvalidText, match=r"number 0.*character 1"):
         list(embed_passages([Document("a\ud800")], embeddings))
+
+
+@pytest.mark.parametrize("show", [False, True])
+def test_progress_is_on_request(show, capfd):
+    told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", show_progress=show)
+    capfd.readouterr()
+    list(embed_passages(documents(), told))
+    assert ("Embedding documents" in capfd.readouterr().err) == show
+
+
+@pytest.mark.parametrize("overflow", ["window", "truncate"])
+def test_windows_and_what_is_cut_are_told(overflow):
+    small = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", max_length=64, overflow=overflow)
+    metadata = next(embed_passages(documents(), small, passage_size=24)).document.metadata
+    assert (metadata["eddy_n_windows"] > 1) == (overflow == "window")
+    assert (metadata["eddy_n_truncated"] > 0) == (overflow == "truncate")

@@ -135,5 +135,7 @@ def test_what_is_wrong_is_refused(tmp_path, store, embeddings):
         EddyChroma("notes", EddyEmbeddings(model_name="eddy-tiny", method="plain"), persist_directory=folder)
     with pytest.raises(InvalidParameter, match="1 texts, 2 metadatas"):
         store.add_texts(["a"], [{}, {}])
+    with pytest.raises(InvalidParameter, match="no ids"):
+        store.delete()
     with pytest.raises(InvalidParameter, match="no parameter 'wher'"):
         store.similarity_search("a", wher={})

@@ -5,6 +5,8 @@ Run by `pytest -m slow tests/adapters/test_ray_faults.py`, with two free cores a
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.indexes import assert_same, documents, rows, served
 from tests.adapters.ray_clusters import ADDRESS, SMALL, dataset, kill, processes, quiet
 
 from chroma_eddy import open_index
+from chroma_eddy.storage.names import DOCUMENTS, MAIN
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
 
@@ -105,3 +108,36 @@ def test_whatever_is_killed_the_rows_are_those_of_one_process(
     with open_index(tmp_path, "notes") as index:
         assert index.check() == {} and index.incomplete() == []
         assert_same(alone, rows(index))
+
+
+CODE = """
+import logging, sys, ray
+from tests.adapters.indexes import documents
+from tests.adapters.ray_clusters import dataset
+from chroma_eddy.write import writer
+from ray_eddy import ingest
+address, place, own, given = sys.argv[1], sys.argv[2], sys.argv[3], eval(sys.argv[4])
+writer.GROUP_DOCUMENTS = 4
+ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, _node_ip_address=own)
+told = lambda _, written: print(written, flush=True)
+report = ingest(dataset(documents(int(sys.argv[5]))), place, "notes", **given, progress=told)
+print("end", report.written, report.unchanged, flush=True)
+"""
+
+
+def test_a_program_that_is_killed_is_started_again(cluster: Cluster, alone: dict, tmp_path: Path) -> None:
+    """Into a server, which goes on."""
+    with served(tmp_path / "server") as server:
+        command = [sys.executable, "-c", CODE, cluster.inner.address, server.url, ADDRESS, repr(GIVEN), str(COUNT)]
+        first = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert first.stdout is not None
+        said = [first.stdout.readline() for _ in range(5)]
+        first.kill()
+        assert 0 < int(said[-1]) < COUNT
+        first.communicate()
+        second = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        word, written, unchanged = second.stdout.splitlines()[-1].split()
+        assert word == "end" and int(written) + int(unchanged) == COUNT and int(unchanged) > 0 < int(written)
+        with open_index(server.url, "notes") as index:
+            assert index.check() == {} and index.incomplete() == []
+            assert_same({kind: alone[kind] for kind in (MAIN, DOCUMENTS)}, rows(index))

@@ -16,9 +16,9 @@ from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from tests.adapters.indexes import SENTENCES, documents, rows
+from tests.adapters.indexes import SENTENCES, apart, documents, rows
 
-from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index
+from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index, reindex
 from chroma_eddy.storage.names import MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
@@ -341,6 +341,10 @@ def test_vectors_of_another_fit_are_refused(tmp_path):
     wrapped = EddyChromaVectorStore.from_index(index)
     new = wrapped.embed_model.get_query_embedding(ASKED)
     assert wrapped.query(VectorStoreQuery(query_embedding=new)).ids == store.query(asked).ids
+    with apart():
+        reindex(tmp_path, "notes", first)
+    with pytest.raises(FingerprintMismatch, match="Index 'notes' was made with"):
+        store.query(asked)
 
 
 # --- Where it is, and how it travels

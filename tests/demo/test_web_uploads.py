@@ -372,3 +372,19 @@ def test_an_upload_is_kept_as_long_as_its_document(site: Site) -> None:
     kept.write_bytes(data)
     site.client.delete(f"/api/documents/{key}")
     wait(lambda: not kept.exists())
+
+
+def test_an_edited_file_can_replace_the_one_before(site: Site) -> None:
+    """Both are in the library until the older one is deleted."""
+    first = together(site, plan="The boat sails at six.")["plan.txt"]
+    second = together(site, plan="The boat sails at seven.")["plan.txt"]
+    assert (first["older"], second["older"]) == ("", first["document"]) and site.names().count("plan.txt") == 2
+    assert site.client.delete(f"/api/documents/{second['older']}").status_code == 200
+    wait(lambda: site.names().count("plan.txt") == 1 and not site.state.jobs.pending_removals())
+    (job,) = [job for job in site.state.jobs.snapshot() if job["document"] == second["document"]]
+    assert job["older"] == ""
+    third = together(site, plan="The boat sails at eight.")["plan.txt"]
+    site.client.delete(f"/api/documents/{third['document']}")  # the newer: the older must not be offered any more
+    wait(lambda: site.names().count("plan.txt") == 1)
+    assert not any(job["older"] for job in site.state.jobs.snapshot())
+    assert [each["id"] for each in site.documents() if each["name"] == "plan.txt"] == [second["document"]]

@@ -277,21 +277,22 @@ def embed(method: str, params: Params, model: Any, tokenizer: Any, text: str, **
     return unit(sum(vectors) / len(vectors))
 
 
-_calibrations: dict[str, tuple[list[Any], list[Any] | None]] = {}
+_calibrations: dict[str, tuple[Any, Any, list[Any], list[Any] | None]] = {}
+"""With the model and tokenizer that they are of, which so keep their ids."""
 
 
 def calibration(
     method: str, params: Params, model: Any, tokenizer: Any, asked: dict[str, Any]
 ) -> tuple[list[Any], list[Any] | None]:
     """Vectors of the passages of `standardise` and, for a question, of its questions; the same for every text."""
-    key = repr((method, params, id(model), {**asked, "sentences": None}))
+    key = repr((method, params, id(model), id(tokenizer), {**asked, "sentences": None}))
     if key not in _calibrations:
         seen, heard = (
             [apart(method, params, model, tokenizer, text, **{**role, "sentences": [(0, len(text))]}) for text in texts]
             for texts, role in zip(params["standardise"], ({}, asked), strict=True)
         )
-        _calibrations[key] = seen, heard if asked else None
-    return _calibrations[key]
+        _calibrations[key] = model, tokenizer, seen, heard if asked else None
+    return _calibrations[key][2:]
 
 
 def apart(method: str, params: Params, model: Any, tokenizer: Any, text: str, **options: Any) -> list[np.ndarray]:
