@@ -1,7 +1,7 @@
 # make demo      set up, read the handbook into a library, ask it three questions
 # make web       set up, open the demo as a page on this machine (ARGS="--library my-library --open")
 # make test      set up, run the tests that everybody runs, in minutes
-# make test-all  those and the slow ones: every cell of families and methods, kills, clusters, real data (an hour or more)
+# make test-all  those and the slow ones: every cell of families and methods, kills, clusters, large files (an hour or more)
 # make test-browser  those of pages, in a browser: they need Chromium (Debian: apt-get install chromium)
 # make bench     speed and memory as ratios, beside other libraries; writes docs/performance*.md (several hours)
 # make check     ruff, ruff format, mypy
@@ -66,8 +66,7 @@ web: $(VENV)/.demo
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(ARGS)
 
-# One after the other: some need both cores or measure memory. Those on real data need EDDY_EVAL_DATA, and are skipped
-# without it.
+# One after the other: some need both cores or measure memory.
 test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not browser and not device" $(ARGS)
 

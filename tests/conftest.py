@@ -219,17 +219,6 @@ def root() -> Path:
     return ROOT
 
 
-@pytest.fixture(scope="session")
-def eval_data() -> Iterator[Path]:
-    """The folder of evaluation data that EDDY_EVAL_DATA names; tests that ask for it carry the marker `slow`."""
-    folder = os.environ.get("EDDY_EVAL_DATA")
-    if not folder:
-        pytest.skip("EDDY_EVAL_DATA names no folder of evaluation data")
-    if not Path(folder).is_dir():
-        pytest.fail(f"EDDY_EVAL_DATA is {folder!r}, which is not a folder")
-    yield Path(folder)
-
-
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Names of the tensors whose data is read from safetensors files."""

@@ -136,7 +136,7 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "demos/eddy_demo/readers": 3322,
     "demos": 7755,
-    "tests": 30_868,
+    "tests": 30_844,
     "docs": 3582,
     "README.md": 121,
     "benchmarks": 4439,

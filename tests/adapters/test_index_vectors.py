@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,6 @@ from chroma_eddy.storage.store import Store
 from chroma_eddy.storage.vectors import StoredVectors, VectorFile
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
-
-Harm = Callable[[Path], None]
 
 
 def cut(path: Path) -> None:

@@ -8,7 +8,7 @@ import io
 import re
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,11 +19,13 @@ import typer
 from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
 from tests.demo.threaded_readers import THREADS
 
-from chroma_eddy import Index, open_index
+from chroma_eddy import Document, Index, WriteReport, open_index
+from chroma_eddy.write import writer
 from eddy_demo import cli, handbook
 from eddy_demo.cli import options
 from eddy_demo.readers import process
 from eddy_demo.web.uploads import originals
+from eddy_embed.errors import NotFinite
 from eddy_embed.methods.recommended import Recommendation
 
 TIDES = """# Tides
@@ -41,6 +43,8 @@ CLOCK = """<html><head><title>The tower clock</title></head><body><h1>The tower 
 <p>A pendulum swings once in two seconds.</p><p>The weights are wound up by hand every Monday.</p></body></html>"""
 FAST = ("--method", "plain:exit=0")
 """Options of `ingest` where the method does not matter: without them, documents are read twice."""
+TWO_METHODS = "plain:exit=0", "plain:exit=1"
+"""What `two_methods` recommends: the fast one and the best."""
 DOCUMENTS = {"tides.md": TIDES, "bread.txt": BREAD, "clock.html": CLOCK}
 
 
@@ -91,6 +95,29 @@ def recommend(patch: pytest.MonkeyPatch, best: Recommendation, fast: str = "plai
     table = importlib.import_module("eddy_embed.methods.recommended")  # the package's attribute is the method
     entry = table.ModelRecommendation("for this test", best, Recommendation(fast), Recommendation("plain"))
     patch.setitem(table._OWN, ("llama", 8, 320, 8192), entry)
+
+
+@pytest.fixture(scope="module")
+def two_methods() -> Iterator[None]:
+    """Layers find more with the bundled model, as the table has it; documents are written one by one."""
+    fast, best = TWO_METHODS
+    with pytest.MonkeyPatch.context() as patch:
+        recommend(patch, Recommendation(best), fast)
+        patch.setattr(writer, "GROUP_DOCUMENTS", 1)
+        yield
+
+
+def fail_on(word: str, message: str, patch: pytest.MonkeyPatch) -> None:
+    """Let embedding fail with NotFinite wherever a document has a word."""
+    upsert = Index.upsert
+
+    def failing(index: Index, documents: Iterable[Document], *options: Any) -> WriteReport:
+        listed = list(documents)
+        if any(word in document.text for document in listed):
+            raise NotFinite(message)
+        return upsert(index, listed, *options)
+
+    patch.setattr(Index, "upsert", failing)
 
 
 def opened(library: Path) -> Index:

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,10 +16,9 @@ from typing import Any
 import pytest
 from tests.adapters.indexes import assert_same
 from tests.adapters.indexes import rows as index_rows
-from tests.demo.conftest import Outcome, command, opened, recommend, write_documents
+from tests.demo.conftest import TWO_METHODS, Outcome, command, opened, write_documents
 from tests.demo.test_cli import QUESTION, refused
 
-from chroma_eddy.write import writer
 from eddy_demo.cli import embedding_work, lock, work
 from eddy_demo.library import rebuild
 from eddy_demo.library.library_lock import lock_library
@@ -27,20 +26,11 @@ from eddy_demo.library.rebuild import RebuildProgress, awaits_rebuild, next_sett
 from eddy_demo.library.settings import NEXT_SETTINGS, LibrarySettings, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import ZeroVector
-from eddy_embed.methods.recommended import Recommendation
 
 Run = Callable[..., Outcome]
-FAST, BEST = "plain:exit=0", "plain:exit=1"
+FAST, BEST = TWO_METHODS
 SIZE = ("--passage-size", 24)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def two_methods() -> Iterator[None]:
-    """Layers find more with the bundled model, as the table has it; documents are written one by one."""
-    with pytest.MonkeyPatch.context() as patch:
-        recommend(patch, Recommendation(BEST), FAST)
-        patch.setattr(writer, "GROUP_DOCUMENTS", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("two_methods")
 
 
 def rows(library: Path) -> dict[str, dict[str, tuple[Any, ...]]]:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.demo.conftest import fail_on
 from tests.processes import Command
 
-from chroma_eddy import Document, Index, IndexInUse, WriteReport
+from chroma_eddy import IndexInUse
 from eddy_demo.errors import NothingToRead
 from eddy_demo.library.index import read_entries
 from eddy_demo.library.ingest import Failures, changed_documents, ingest
@@ -21,7 +22,6 @@ from eddy_demo.library.settings import LibrarySettings, holds_library
 from eddy_demo.library.watching import WatchedFolder
 from eddy_demo.readers.documents import SourceDocument, list_skipped
 from eddy_embed import Embedder
-from eddy_embed.errors import NotFinite
 
 Run = Callable[..., Any]
 WAIT = 60
@@ -129,15 +129,7 @@ def followed(tmp_path: Path) -> Followed:
 @pytest.fixture
 def poison(monkeypatch: pytest.MonkeyPatch) -> None:
     """Embedding fails on texts with this word."""
-    upsert = Index.upsert
-
-    def failing(index: Index, documents: Iterable[Document], *options: Any) -> WriteReport:
-        given = list(documents)
-        if any("poison" in document.text for document in given):
-            raise NotFinite("the vector of 'poison' holds NaN")
-        return upsert(index, given, *options)
-
-    monkeypatch.setattr(Index, "upsert", failing)
+    fail_on("poison", "the vector of 'poison' holds NaN", monkeypatch)
 
 
 @pytest.mark.usefixtures("poison")

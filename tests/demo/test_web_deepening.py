@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import BREAD, CLOCK, TIDES, opened, recommend
+from tests.demo.conftest import BREAD, CLOCK, TIDES, TWO_METHODS, opened
 from tests.demo.site import Site, hold_rebuild, serving, wait
 
-from chroma_eddy.write import writer
 from eddy_demo.library import rebuild
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import next_settings, read_state, rebuild_library
 from eddy_demo.library.settings import NEXT_SETTINGS, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.recommended import Recommendation
 from eddy_embed.model.loading import inventory
 
-FAST, BEST = "plain:exit=0", "plain:exit=1"
+FAST, BEST = TWO_METHODS
 QUESTION = "Who winds the weights by hand?"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def two_methods() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        recommend(patch, Recommendation(BEST), FAST)
-        patch.setattr(writer, "GROUP_DOCUMENTS", 1)
-        yield
+pytestmark = pytest.mark.usefixtures("two_methods")
 
 
 @pytest.fixture(scope="module")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import BREAD, DOCUMENTS, opened
+from tests.demo.conftest import BREAD, DOCUMENTS, fail_on, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
 from tests.demo.word_files import docx_of
 
-from chroma_eddy import Document, Index, WriteReport, WriterLock
+from chroma_eddy import Index, WriterLock
 from eddy_demo.library.settings import original_path
 from eddy_demo.readers import process
 from eddy_demo.readers.process import ReaderProcess
@@ -24,7 +24,6 @@ from eddy_demo.web.uploads import library_writer
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.stored_uploads import StoredUploads, Upload, clean_name
 from eddy_demo.web.uploads.upload_job import UploadJob
-from eddy_embed.errors import NotFinite
 
 
 @pytest.fixture(scope="module")
@@ -327,15 +326,7 @@ def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.Monkey
 
 
 def test_one_text_that_cannot_be_embedded_fails_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    upsert = Index.upsert
-
-    def not_finite(index: Index, documents: Iterable[Document], *options: Any) -> WriteReport:
-        documents = list(documents)
-        if any("Tin" in document.text for document in documents):
-            raise NotFinite("NaN")
-        return upsert(index, documents, *options)
-
-    monkeypatch.setattr(Index, "upsert", not_finite)
+    fail_on("Tin", "NaN", monkeypatch)
     jobs = together(site, **{name: f"{name} is a metal." for name in ("Lead", "Tin", "Zinc")})
     states = {name: (jobs[f"{name}.txt"]["state"], jobs[f"{name}.txt"]["message"]) for name in ("Lead", "Tin", "Zinc")}
     assert states == {"Lead": ("done", ""), "Tin": ("failed", "NaN"), "Zinc": ("done", "")}
