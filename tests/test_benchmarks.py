@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import lzma
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -98,56 +95,3 @@ def test_an_index_of_drawn_vectors_is_written_asked_and_opened(tmp_path: Path) -
     )
     for by in ("itself", "chromadb"):
         assert RUNS[by](options)[f"first answer by {by}, s"] > 0
-
-
-# --- paraphrases
-
-
-@pytest.fixture
-def corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Forty paragraphs of 365 or 367 characters; their first sentence has 159 or 160."""
-    import paraphrases
-
-    paragraphs = [f"Question: {'Word ' * 30}number {at}. {'More ' * 40}of {at}." for at in range(40)]
-    with lzma.open(tmp_path / "some-00.txt.xz", "wt", encoding="utf-8") as file:
-        file.write("\n\n".join(paragraphs))
-    monkeypatch.setattr(paraphrases, "OTHERS", {"some-00.txt.xz": 20})
-    return tmp_path
-
-
-def asked(text: str, passage: str, start: int, **changed: Any) -> Any:
-    from paraphrases import Question
-
-    digest = hashlib.sha256(passage.encode()).hexdigest()[:16]
-    return Question(text, "dev", "some", "some-00.txt.xz", start, start + len(passage), changed.get("digest", digest))
-
-
-def test_a_question_in_the_passages_own_words_is_refused(corpus: Path) -> None:
-    from paraphrases import check, library, share
-
-    from chroma_eddy.words.terms import TermAnalyzer
-
-    analyzer = TermAnalyzer("en")
-    assert share(analyzer, "How do numbers of boats grow?", "The boat was numbered.") == pytest.approx(2 / 3)
-    passage = f"{'Word ' * 30}number 0."
-    question = asked("the number of ships", passage, len("Question: "))
-    passages = library(corpus, [question])
-    with pytest.raises(SystemExit, match="50% of the terms of 'the number of ships' stand in the passage"):
-        check([question], passages)
-    twice = asked("which term stands first", passage, len("Question: "))
-    with pytest.raises(SystemExit, match="'which term stands first' is asked 2 times"):
-        check([twice, twice], passages)
-    other = asked("which term stands first", passage, len("Question: "), digest="0" * 16)
-    with pytest.raises(SystemExit, match="do not hold the passage that answers 'which term stands first'"):
-        library(corpus, [other])
-    with pytest.raises(SystemExit, match=r"no some-00\.txt\.xz in"):
-        library(corpus / "elsewhere", [question])
-
-
-def test_the_questions_at_hand_are_paraphrases_of_passages_that_differ() -> None:
-    from paraphrases import FILE, OTHERS, Question
-
-    questions = [Question(**json.loads(line)) for line in FILE.read_text(encoding="utf-8").splitlines()]
-    assert len(questions) >= 210 and len({each.question for each in questions}) == len(questions)
-    assert len({each.id for each in questions}) == len(questions) and {each.file for each in questions} <= set(OTHERS)
-    assert {each.split for each in questions} == {"dev", "test"}

@@ -73,8 +73,8 @@ def test_a_passage_answers_by_its_words_and_a_document_by_its_best_passage(tmp_p
     (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "bread.md").write_text("A loaf of rye keeps three\ndays.")
-    manuals = search.of_files(tmp_path / "files", tmp_path / "questions.jsonl")
-    assert manuals.sets == {"paraphrases": [0], "keywords": [1]}
+    manuals = search.of_files(tmp_path / "files", [tmp_path / "questions.jsonl"])
+    assert manuals.sets == {"manuals": [0, 1], "paraphrases": [0]}
     assert [document.metadata["name"] for document in manuals.documents] == ["bread.md"]
     hits = [SimpleNamespace(document=name, text=text) for name, text in (("b", "Rye."), ("a", "Three Days"), ("b", ""))]
     assert [manuals.judge(at, hits) for at in (0, 1)] == [0.5, 1.0]
@@ -86,7 +86,7 @@ def test_every_method_is_measured() -> None:
     """All that are registered, except parts that others hold and an alias."""
     texts = [results.own_text(text, "eddy-tiny") for text in results.SYSTEMS]
     used = {term.name for text in texts for term in methods.parse(text).terms}
-    parts = {"readout", "reroute", "last2avg", "firstlastavg", "standardise", "centre", "abtt", "truncate"}
+    parts = {"readout", "reroute", "last2avg", "layeravg", "standardise", "centre", "abtt", "truncate"}
     left_out = parts | {"recommended", "best", "fast"}
     assert set(registry._REGISTRY) - used == left_out
 
