@@ -137,7 +137,7 @@ class Index(IndexCore):
             sentences: Return the sentences of the passages, each with its cosine.
             rerank: Have a language model judge the best passages by the likelihood that it gives the question after
                 each, and sort by both: True for the model whose vectors are in the index, or a `Reranker`.
-            rerank_from: How many of the best passages it judges; None: 20.
+            rerank_from: How many of the best passages it re-ranks; None: 10.
             rerank_seconds: Judge the best of them for so long; None: all.
             progress: Called with windows read, their total, and "rerank"; what it raises ends the query.
 

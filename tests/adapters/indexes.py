@@ -110,7 +110,7 @@ def words_of(index: Index) -> dict[str, float]:
     """All passages that a word of every sentence of the test's documents finds."""
     words = index.words.current()
     everything = list({term.text for _, _, text in rows(index)[MAIN].values() for term in words.terms(text)})
-    return words.passages.best(everything, 10_000)
+    return words.best(everything, 10_000)
 
 
 def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:

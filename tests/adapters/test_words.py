@@ -19,9 +19,9 @@ from chroma_eddy import ALPHA, Document, Index, Piece, StorageError, open_index
 from chroma_eddy.errors import ForeignCollection
 from chroma_eddy.storage.names import MAIN, WORDS
 from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
-from chroma_eddy.words.bm25_pair import Bm25Pair
 from chroma_eddy.words.operators import LONGEST
 from chroma_eddy.words.terms import TermAnalyzer
+from chroma_eddy.words.word_index import Passages
 from eddy_embed import Embedder
 
 LINES = ("Granite cools slowly.", "The ferry leaves at noon.")
@@ -133,14 +133,6 @@ def naive_weight(texts: dict[str, list[str]], term: str) -> float:
     return math.log(1 + (len(texts) - having + 0.5) / (having + 0.5))
 
 
-def naive_spread(texts: dict[str, list[str]], question: list[str]) -> float:
-    variance = 0.0
-    for term, repeats in Counter(question).items():
-        share = sum(term in terms for terms in texts.values()) / len(texts)
-        variance += share * (1 - share) * (repeats * naive_weight(texts, term)) ** 2
-    return math.sqrt(variance)
-
-
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
     draw = random.Random(0)
@@ -157,8 +149,7 @@ def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
         best = index.best(question, 10)
         order = sorted((id_ for id_ in expected if expected[id_]), key=lambda id_: -expected[id_])
         assert list(best.values()) == pytest.approx([expected[id_] for id_ in order[:10]], rel=1e-5)
-        assert index.spread(question) == pytest.approx(naive_spread(texts, question))
-        assert index.information(question) == pytest.approx(sum(naive_weight(texts, term) for term in question))
+        assert [index.weight(term) for term in question] == pytest.approx([naive_weight(texts, t) for t in question])
         only = index.best(question, 99, [Restriction("document", ["d1", "d2"]), Restriction("digest", ["v2"], True)])
         assert set(only) == {id_ for id_ in order if id_[-1] == "1"}
         assert set(index.best(question, 99, [Restriction("id", ["t1", "t2"])])) == {"t1", "t2"} & set(order)
@@ -166,7 +157,7 @@ def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
 
 
 def test_a_damaged_folder_is_a_failure_of_the_disk(folder: Path, embedder: Embedder) -> None:
-    for path in folder.glob(f"{WORDS}/*/passages/meta.json"):
+    for path in folder.glob(f"{WORDS}/*/meta.json"):
         path.write_text("{")
     with open_index(folder, "notes", embedder) as index:
         with pytest.raises(StorageError, match=r"index of words(.|\n)*check\(\)"):
@@ -188,23 +179,21 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
     near = {id_: float(np.dot(vector, asked) / np.linalg.norm(vector)) for id_, (vector, _, _) in held.items()}
     mean = sum(near.values()) / len(near)
     deviation = math.sqrt(sum((value - mean) ** 2 for value in near.values()) / len(near))
-    passages = {id_: [term.text for term in analyzer(text)] for id_, (_, _, text) in held.items()}
-    wholes: dict[str, list[str]] = {}
-    for id_, (_, row, _) in sorted(held.items(), key=lambda item: item[1][1]["eddy_index"]):
-        wholes.setdefault(row["eddy_document"], []).extend(passages[id_])
-    own, about = naive_bm25(passages, terms), naive_bm25(wholes, terms)
-    spreads = naive_spread(passages, terms), naive_spread(wholes, terms)
-    information = sum(naive_weight(passages, term) for term in terms)
+    passages = {
+        id_: [term.text for term in analyzer(f"{row.get('heading_path', '')}\n{text}")]
+        for id_, (_, row, text) in held.items()
+    }
+    bm25 = naive_bm25(passages, terms)
+    length = math.sqrt(sum((n * naive_weight(passages, term)) ** 2 for term, n in Counter(terms).items()))
     scores = {}
-    for id_, (_, row, text) in held.items():
+    for id_, (_, _, text) in held.items():
         typed = [word in text.lower() for word in question.lower().split()]
-        worded = (own[id_] / spreads[0] + about[row["eddy_document"]] / spreads[1]) / 2
-        words = 5 * worded * spreads[0] / information + 4 * (sum(typed) / len(typed)) ** 8
-        scores[id_] = alpha * (near[id_] - mean) / deviation + (1 - alpha) * words
+        keywords = 1.5 * bm25[id_] / length + 4 * (sum(typed) / len(typed)) ** 8
+        scores[id_] = alpha * (near[id_] - mean) / deviation + (1 - alpha) * keywords
     for hit in index.query(question, 1000, sentences=True, hybrid=False):
         for mark in hit.sentences:
             held_terms = {term.text for term in analyzer(mark.text)}
-            words = 5 * sum(naive_weight(passages, term) for term in terms if term in held_terms) / information
+            words = 1.5 * sum(naive_weight(passages, term) for term in terms if term in held_terms) / length
             meant = (mark.cosine - mean) / deviation
             scores[f"{hit.document} {mark.start}"] = alpha * meant + (1 - alpha) * words
     return scores
@@ -232,6 +221,19 @@ def test_words_and_meaning_are_fused_by_scores(shelf: Index, asked: str, alpha: 
     meant = shelf.query(asked, 3, hybrid=False)
     assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
     assert shelf.query(asked, 3, unit="document")[0].bm25 is None
+
+
+def test_a_passage_is_found_by_the_keywords_of_its_headings(tmp_path: Path, embedder: Embedder) -> None:
+    text = "# Harbours\n\n## Zeppelins\n\nThey land at noon.\n\n## Boats\n\nThey leave at noon."
+    with open_index(tmp_path, "notes", embedder, passage_size=6) as index:
+        index.upsert([Document("notes.md", text)])
+        for _ in range(2):
+            (hit,) = [hit for hit in index.query("zeppelin", alpha=0) if "land" in hit.text]
+            assert hit.headings == "Harbours > Zeppelins" and hit.bm25 and hit.coverage == 1
+            assert all("leave" not in hit.text for hit in index.query("zeppelin", alpha=0))
+            index.check(full=True)
+            shutil.rmtree(tmp_path / WORDS)
+            index.check()
 
 
 def test_alpha_leads_from_words_alone_to_meaning_alone(shelf: Index) -> None:
@@ -297,9 +299,9 @@ def test_words_are_those_of_the_rows_after_every_change(folder: Path, index: Ind
     index.upsert([Document("papers/1", "A zeppelin over the harbour.")])
     assert index.query("zeppelin", 1)[0].document == "papers/1"
     index.remove(["papers/2"])
-    assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 5
+    assert set(words_of(index)) == set(rows(index)[MAIN])
     index.sync(documents(3))
-    assert set(words_of(index)) == set(rows(index)[MAIN]) and len(index.words.current().documents) == 3
+    assert set(words_of(index)) == set(rows(index)[MAIN])
     assert not index.query("zeppelin", 5, alpha=0)
     index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False), passage_size=40)
     assert set(words_of(index)) == set(rows(index)[MAIN])
@@ -311,7 +313,7 @@ def test_an_index_without_words_gets_them_with_the_next_write_or_when_it_is_made
 ) -> None:
     with open_index(folder, "notes", embedder) as index:
         words = index.store.words_folder
-        assert words is not None and Bm25Pair.is_complete(words)
+        assert words is not None and Passages.is_complete(words)
         (words / "complete").unlink()
     with open_index(folder, "notes", embedder) as index:
         assert index.query("granite", 2)[0].bm25 is None
@@ -351,7 +353,7 @@ def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder:
     with open_index(tmp_path, "notes", embedder) as index:
         index.put_pieces(pieces[:1], embedder.fingerprint)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 1, Bm25Pair, "put")
+            stop_at(patch, 1, Passages, "put_rows")
             index.put_pieces(pieces, embedder.fingerprint)
         with open_index(tmp_path, "notes", embedder) as reader:
             assert {hit.id for hit in reader.query("granite ferry", 9)} == {"p0", "p1"}
@@ -436,7 +438,7 @@ def test_words_that_were_cut_otherwise_are_cut_anew_from_the_stored_texts(tmp_pa
         folder, held = index.store.words_folder, rows(index)
         (id_,) = (id_ for id_, (_, row, _) in held[MAIN].items() if row["eddy_document"] == "doctor")
         digest = held[MAIN][id_][1]["eddy_digest"]
-        old = Bm25Index(folder / "passages")
+        old = Bm25Index(folder)
         old.put([IndexedText(id_, "doctor", digest, ["ph", "d", "geolog"], 0)])
         old.commit()
         old.close_writer()

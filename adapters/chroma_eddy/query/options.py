@@ -19,15 +19,16 @@ Fusion = Literal["scores", "ranks"]
 Filter = dict[str, Any]
 ALPHA = 0.5
 """Weight of meaning in hybrid queries."""
-WORDS_SCALE, TYPED_SCALE, TYPED_POWER = 5.0, 4.0, 8
-"""Standard deviations of the cosine that count as much as all of a question's information in words, and as a question
-that stands in a passage word for word; and the power that leaves of the latter little where a word is missing.
+KEYWORD_SCALE, TYPED_SCALE, TYPED_POWER = 1.5, 4.0, 8
+"""Standard deviations of the cosine that count as much as a BM25 as high as the Euclidean length of the question's
+weights, and as a question that stands in a passage word for word; and the power that leaves little of the latter where
+a word is missing.
 
-Chosen with `ALPHA` on manuals, abstracts, stories and paraphrases, with vectors of token embeddings, of layers and of
-an encoder.
+Over the length and not the sum of the weights, BM25 counts for more in a long question, which tells more. Chosen with
+`ALPHA` on manuals and abstracts, with vectors of token embeddings, of layers and of an encoder.
 """
-RERANK_FROM = 20
-"""Default of how many of the best hits the language model judges."""
+RERANK_FROM = 10
+"""Default of how many of the best hits the language model re-ranks."""
 TYPED_AMONG = 30
 """Fewest of the best candidates in which the question's words are looked for as they were typed."""
 

@@ -133,22 +133,6 @@ class Bm25Index:
         found = self._found(Query.boolean_query(parts), len(ids))
         return {text["id"][0]: Scored(score, text["digest"][0], text["vector"][0]) for score, text in found}
 
-    def spread(self, terms: Sequence[str]) -> float:
-        """Standard deviation of BM25 over all texts, if terms occur independently and once in a text of mean length.
-
-        Each term's score is then its inverse document frequency, at its share of the texts, and 0 elsewhere; the
-        variances add.
-        """
-        variance = 0.0
-        for term, repeats in Counter(terms).items():
-            share = self._frequency(term) / max(len(self), 1)
-            variance += share * (1 - share) * (repeats * self.weight(term)) ** 2
-        return math.sqrt(variance)
-
-    def information(self, terms: Sequence[str]) -> float:
-        """Sum of the terms' weights, a repeated one again: BM25 of a text of mean length that has each once."""
-        return sum(map(self.weight, terms))
-
     def weight(self, term: str) -> float:
         """Inverse document frequency of a term, as in its BM25; the highest for one that no text has."""
         frequency = self._frequency(term)

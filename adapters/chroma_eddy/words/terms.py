@@ -10,8 +10,8 @@ from typing import NamedTuple
 import regex
 import tantivy
 
-TERMS_VERSION = 3
-"""Changes with the terms that a text gives: words that were stored by another version are read anew."""
+TERMS_VERSION = 4
+"""Changes with the terms that a passage gives: those that another version stored are read anew."""
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts without spaces between words, and Korean, whose words carry their endings."""
 _LETTER = rf"[[\p{{L}}\p{{N}}]--[{UNSPACED}]]"
