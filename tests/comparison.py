@@ -89,16 +89,16 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
         {"prompts": ("A: {text} is", "{text} means:"), "tau": 0.5},
     ),
     "plain+last2avg": ("plain", {"averaged": 2}),
-    "htp:range=1-4,exit=-1+firstlastavg": ("htp", {"range": (1, 4), "exit": -1, "firstlast": True}),
-    "prompteol+firstlastavg+filter:drop=3": ("prompteol", {"firstlast": True, "filter": 3}),
-    'metaeol:prompts="A: {text} is\\n{text} means:"+firstlastavg': (
+    "htp:range=1-4,exit=-1+layeravg": ("htp", {"range": (1, 4), "exit": -1, "apart": (0,)}),
+    "prompteol+layeravg+filter:drop=3": ("prompteol", {"apart": (0,), "filter": 3}),
+    'metaeol:prompts="A: {text} is\\n{text} means:"+layeravg': (
         "metaeol",
-        {"prompts": ("A: {text} is", "{text} means:"), "firstlast": True},
+        {"prompts": ("A: {text} is", "{text} means:"), "apart": (0,)},
     ),
     "plain:pool=last+standardise": ("plain", {"pool": "last", "standardise": CALIBRATION}),
-    "plain:exit=-2+sif:a=0.01+firstlastavg+standardise": (
+    "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise": (
         "plain",
-        {"exit": -2, "sif": 1e-2, "firstlast": True, "standardise": CALIBRATION},
+        {"exit": -1, "sif": 1e-2, "apart": (1, 2), "standardise": CALIBRATION},
     ),
     "plain:exit=0+sif:a=0.01": ("plain", {"exit": 0, "sif": 1e-2}),
     "htp:range=1-4,exit=-1+sif:a=0.01": ("htp", {"range": (1, 4), "exit": -1, "sif": 1e-2}),
@@ -205,7 +205,7 @@ CORE = (
     "htp:k=2,range=1-4,exit=4,pool=all+last2avg",
     "htp:range=1-4,exit=-1",
     "htp:range=1-4,exit=-1+sif:a=0.01",
-    "plain:exit=-2+sif:a=0.01+firstlastavg+standardise",
+    "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise",
 )
 """Methods that between them touch every moment of a pass, for what is tried on every family."""
 TEXTS = [

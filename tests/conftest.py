@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import json
 import os
 import random
 import runpy
@@ -20,7 +19,6 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from eddy_embed.text import calibration
 from eddy_embed.utils.memory import collector_paused
 
 if TYPE_CHECKING:
@@ -32,8 +30,6 @@ USERS_CACHE = Path(
 ).expanduser()
 """Where Eddy keeps files outside of the tests."""
 NETGUARD = ROOT / "tests" / "netguard"
-GENERAL_TEXT = calibration.FILE
-"""The general text that is shipped."""
 
 # Set before any test module imports torch, transformers or chromadb, and inherited by the processes that tests start.
 os.environ.update(
@@ -167,26 +163,6 @@ def no_alarm() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(embedder, "warn_of_collapse", lambda *_: None)
         yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def short_general_text(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """A quarter of the general text, on which many tests calibrate a model."""
-    whole = json.loads(GENERAL_TEXT.read_text("utf-8"))
-    file = tmp_path_factory.mktemp("general") / "general_text.json"
-    file.write_text(json.dumps({part: texts[::4] for part, texts in whole.items()}), "utf-8")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibration, "FILE", file)
-        yield
-
-
-@pytest.fixture
-def whole_general_text(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The general text as it is shipped, which other processes have."""
-    monkeypatch.setattr(calibration, "FILE", GENERAL_TEXT)
-    calibration.calibration_text.cache_clear()
-    yield
-    calibration.calibration_text.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ COLUMNS = {
     "kv, reroute": 'kv:layers="1,3,5-6",bias=-0.5,n=3,verb="Extract key concept",pool=mean',
     "reba": "reba:k=3,pool=mean,exit=4",
     "tempscale": "plain+tempscale",
-    "firstlastavg, standardise": "plain:exit=-2+sif:a=0.01+firstlastavg+standardise",
+    "layeravg, standardise": "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise",
 }
 """Registered methods -> the one of `tests.comparison.METHODS` that stands for them."""
 ROWS = [*families.FAMILIES, *families.MORE_FAMILIES, *families.OWN_ATTENTION, *families.ENCODERS]

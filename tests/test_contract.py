@@ -37,7 +37,7 @@ EVERY = [
     "reba:piece=9",
     "htp:range=1-4,exit=-1+sif:a=0.01",
     "plain+filter:drop=3",
-    "plain:exit=-2+sif:a=0.01+firstlastavg+standardise",
+    "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise",
 ]
 """Between them they touch every moment of a pass; a newly registered method has to be put in."""
 FEW = ["htp:range=1-4,exit=4,pool=all", "kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout", "reba:pool=mean"]

@@ -26,7 +26,7 @@ RUN = [
     "plain:pool=last+tempscale:tau=0.9,query_tau=0.5",
     'plain+tempscale:lengths="1:1,20:0.7,40:0.5"',
     "plain+last2avg",
-    "plain:exit=-2+sif:a=0.01+firstlastavg+standardise",
+    "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise",
     *ONLY_ENCODERS,
 ]
 REFUSED = {

@@ -215,9 +215,14 @@ def test_small_models_are_unpacked(tiny: Path, monkeypatch: pytest.MonkeyPatch) 
     packed = opened(tiny)
     assert GgufFile.read(tiny).memory == tiny.stat().st_size
     values = sum(module.rows * module.width for module in packed.model.modules() if isinstance(module, PackedLinear))
-    monkeypatch.setattr(header, "UNPACKED", values - 1)
+    monkeypatch.setattr(header, "UNPACKED", 4 * values - 1)
     assert any(isinstance(module, PackedLinear) for module in opened(tiny).modules())
-    monkeypatch.setattr(header, "UNPACKED", values)
+    assert "weights='packed'" in repr(Embedder(tiny, method="plain:exit=-1", dtype="float32"))
+    monkeypatch.setattr(header, "UNPACKED", 4 * values)
+    with monkeypatch.context() as scarce:
+        scarce.setattr("eddy_embed.model.loading.gguf.open.free_memory", lambda: 8 * values - 1)
+        assert any(isinstance(module, PackedLinear) for module in opened(tiny).modules())
+    assert "weights=" not in repr(Embedder(tiny, method="plain:exit=-1", dtype="float32"))
     model = opened(tiny)
     kinds = {type(module) for module in model.modules() if isinstance(module, torch.nn.Linear | PackedEmbedding)}
     layers = sum(module.weight.numel() for module in model.model.modules() if isinstance(module, torch.nn.Linear))

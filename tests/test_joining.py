@@ -13,7 +13,7 @@ WORDINGS = ["prompteol", "cot", "knowledge", "metaeol", "echo", "kv"]
 """Each brings a template; kv also entries."""
 PLACED = ["tp", "htp"]
 POSTS = ["centre", "standardise", "abtt", "whiten"]
-AVERAGES = ["last2avg", "firstlastavg"]
+AVERAGES = ["last2avg", "layeravg"]
 STAND_INS = ["recommended", "best", "fast"]
 BOTH_SET = {
     "post": POSTS,

@@ -14,7 +14,7 @@ COMMITTED = matrix.read(matrix.PAGE.read_text(encoding="utf-8"))
 
 USUAL = ("gemma3", "gpt_oss", "gpt_neo", "falcon", "bert", "t5")
 """One of each kind of attention; `test_methods` and `test_encoders` have further families."""
-TRIED = ("htp", "kv, reroute", "firstlastavg, standardise")
+TRIED = ("htp", "kv, reroute", "layeravg, standardise")
 """Columns whose cells are compared: between them they touch every moment of a pass."""
 
 

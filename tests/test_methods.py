@@ -51,7 +51,7 @@ def test_lengths_equal_the_reference_where_they_are_kept(method: str) -> None:
         raws = [
             reference.run(
                 name, parameters, *loaded("llama"), text, role="query", sentences=sentences_of(text), wording_of=wording
-            ).raw()
+            ).raws()[-1]
             for wording in parameters.get("prompts", [None])
         ]
         assert np.abs(vector - sum(raws) / len(raws)).max() <= 1e-8 * np.abs(raws).max()

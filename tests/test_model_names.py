@@ -209,7 +209,7 @@ def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypat
     assert EddyEmbed("ollama:tiny", method="plain").embedder.fingerprint == embedder.fingerprint
     code, out, _ = run(capsys, monkeypatch, "embed", TEXT, "--model", "ollama:tiny", "--method", "plain")
     assert code == 0 and np.array_equal(np.float32(json.loads(out)["vector"]), expected)
-    assert default_method("ollama:tiny") == "plain:exit=-3+sif+firstlastavg+standardise"
+    assert default_method("ollama:tiny") == 'plain:exit=1+sif+layeravg:layers="0"+standardise'
     assert model_name("ollama:tiny") == "ollama:tiny"
     monkeypatch.chdir(home)
     assert model_name("tiny.gguf") == file.as_posix()

@@ -85,7 +85,7 @@ def averages_layers(method: str) -> bool:
 
 
 def averages_pooled_layers(method: str) -> bool:
-    return "firstlast" in _parameters(method)
+    return "apart" in _parameters(method)
 
 
 def standardises(method: str) -> bool:

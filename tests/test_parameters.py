@@ -27,7 +27,7 @@ BASES = {
     "sif": "plain+sif:a=0.01",
     "filter": "plain+filter:drop=2",
     "last2avg": "plain+last2avg",
-    "firstlastavg": "plain+firstlastavg",
+    "layeravg": "plain+layeravg",
     "readout": "htp:range=1-3,exit=4+cot+readout",
 }
 CHANGES = {
@@ -63,7 +63,7 @@ CHANGES = {
     "sif": ["a=0.1"],
     "filter": ["drop=3"],
     "last2avg": [],
-    "firstlastavg": [],
+    "layeravg": ["layers=2-3"],
     "centre": [],
     "standardise": [],
     "abtt": ["k=2"],

@@ -31,9 +31,10 @@ table = importlib.import_module("eddy_embed.methods.recommended")
 TINY = "plain:exit=0+sif+filter"
 SMOLLM2 = Backbone("llama", 30, 576, 49152, 8192)
 GEMMA = Backbone("gemma3_text", 18, 640, 262144, 32768)
-BEST = "plain:exit=-3+sif+firstlastavg+standardise"
-SMOLLM2_BEST = "plain:exit=24+sif+firstlastavg+standardise"
+SHALLOW_BEST = 'plain:exit=1+sif+layeravg:layers="0"+standardise'
+SMOLLM2_BEST = 'plain:exit=7+sif+layeravg:layers="0,3,5"+standardise'
 OTHER = Backbone("qwen3", 28, 1024, 151936, 32768)
+SHALLOW = Backbone("qwen3", 6, 1024, 151936, 32768)
 TRAINED = Backbone("llama", 30, 576, 49152, 8192, Pooling("mean", "mean"))
 BERT = Backbone("bert", 12, 768, 30522, 512)
 
@@ -52,9 +53,10 @@ def done(capsys, monkeypatch, *arguments: str) -> tuple[str, str]:
         (SMOLLM2, "best", SMOLLM2_BEST),
         (SMOLLM2, "fast", "plain:exit=0+sif+filter"),
         (SMOLLM2, "recommended:use=similarity", "prompteol:exit=-2"),
-        (GEMMA, "recommended", BEST),
+        (GEMMA, "recommended", 'plain:exit=4+sif+layeravg:layers="0,2,3"+standardise'),
         (GEMMA, "recommended:use=similarity+whiten", "echo:exit=-2+whiten"),
-        (OTHER, "recommended", BEST),
+        (OTHER, "recommended", 'plain:exit=7+sif+layeravg:layers="0,3,4"+standardise'),
+        (SHALLOW, "recommended", SHALLOW_BEST),
         (OTHER, "recommended:use=similarity", "plain:exit=0+sif+filter"),
         (TRAINED, "recommended", "plain"),
         (TRAINED, "recommended:use=similarity", "plain"),
@@ -77,7 +79,7 @@ def test_methods_by_hand_join_it_too() -> None:
 
 
 def test_what_does_not_go_with_it_is_refused_once_the_model_is_known() -> None:
-    with pytest.raises(IncompatibleMethods, match=r"firstlastavg\+standardise and cot both set readout"):
+    with pytest.raises(IncompatibleMethods, match=r"standardise and cot both set readout"):
         methods.resolve(methods.parse("recommended+cot"), SMOLLM2)
     with pytest.raises(InvalidParameter, match="use='search' is unknown; choose one of retrieval, fast, similarity"):
         methods.recommended("search")
@@ -100,7 +102,10 @@ def test_the_scores_of_an_entry_are_those_that_were_measured(model: str, root: P
     told = json.loads((root / "benchmarks" / "results" / f"{model}.json").read_text(encoding="utf-8"))
     measured = {(row["system"], row["task"]): row["scores"] for row in told["outcomes"]}
     uses = methods.entry_for(RESULTS[model]).uses
-    assert not uses.pop("retrieval").scores  # benchmarks/search.py measures it, through an index
+    searched = json.loads((root / "benchmarks" / "results" / "search.json").read_text(encoding="utf-8"))
+    layers, none = (searched.get(name, {}).get("manuals") for name in (model, f"{model} fast"))
+    hybrid = [round(part["scores"]["hybrid"][0], 3) for part in (layers, none) if part]
+    assert uses.pop("retrieval").scores == ({"manuals, mrr@10, hybrid": tuple(hybrid)} if hybrid else {})
     for chosen in uses.values():
         ((measure, scores),) = chosen.scores.items()
         task, metric = measure.split(", ")
@@ -130,7 +135,7 @@ def test_models_without_an_entry_run_the_generic_one(family: str) -> None:
         embedder = Embedder(model, tokenizer=tokenizer, method=f"recommended:use={use}")
         assert np.isfinite(embedder.encode_document(TEXTS)).all()
     embedder = Embedder(model, tokenizer=tokenizer)
-    assert str(embedder.method) == ("plain:exit=0+sif" if family in families.ENCODERS else BEST)
+    assert str(embedder.method) == ("plain:exit=0+sif" if family in families.ENCODERS else SHALLOW_BEST)
     assert len(embedder.encode_long("One. Two. " * 9).sentences) == 18
 
 
@@ -158,7 +163,7 @@ def test_adapters_without_a_method_hold_the_full_text(kind: type, monkeypatch) -
     assert kind(model_name="eddy-tiny", method=None).embedder is own.embedder
     assert kind.from_embedder(Embedder("eddy-tiny")).method == TINY
     model, tokenizer = loaded("llama")
-    assert kind.from_model(model, tokenizer).method == BEST
+    assert kind.from_model(model, tokenizer).method == SHALLOW_BEST
     # Another table changes what is new, and nothing that is there.
     packed, copied = pickle.dumps(own), own.__copy__()
     entry = table.ModelRecommendation("for this test", *[Recommendation("plain")] * 3)
@@ -222,7 +227,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     out, _ = done(capsys, monkeypatch, "methods", str(tmp_path))
     assert out.splitlines() == [
         f"retrieval: {SMOLLM2_BEST} (chosen for this model)",
-        "  no scores recorded",
+        f"  manuals, mrr@10, hybrid: {SMOLLM2_BEST} 0.381, plain:exit=0+sif+filter 0.318",
         "fast: plain:exit=0+sif+filter (chosen for this model)",
         "  cranfield, ndcg@10: plain:exit=0+sif+filter 0.320, plain:exit=1 0.200",
         "similarity: prompteol:exit=-2 (chosen for this model)",

@@ -19,16 +19,10 @@ METHODS = (
     *("plain", "plain:exit=0", "plain:exit=-2", "plain:pool=last", "plain:pool=weighted", "prompteol", "cot"),
     *("knowledge", "metaeol", "echo", "echo+readout:pool=last", "tp", "tp:prompt=cot", "tp:source=text"),
     *("tp:released_text=true", "htp", "htp:pool=mean", "htp:range=1-3", "htp:source=released"),
-    *(
-        "htp:released_text=true",
-        "kv:layers=3-5",
-        "plain+reroute:layers=2-4",
-        "kv:layers=3-5,rebase=true",
-        "reba",
-        "reba:pool=mean",
-    ),
+    *("htp:released_text=true", "kv:layers=3-5", "plain+reroute:layers=2-4", "kv:layers=3-5,rebase=true", "reba"),
+    "reba:pool=mean",
     *("plain+tempscale:tau=0.9", "tp:prompt=cot+tempscale:tau=0.8", "htp+last2avg"),
-    "plain:exit=-2+sif+firstlastavg",
+    "plain:exit=-2+sif+layeravg",
 )
 TEXTS = (
     "Eddies form behind rocks.",

@@ -128,7 +128,7 @@ def lines(folder: str) -> int:
 
 BUDGET = {
     "plugin": 15_378,
-    "adapters/chroma_eddy": 5804,
+    "adapters/chroma_eddy": 5709,
     "adapters/llama_index": 1428,
     "adapters/langchain_eddy": 1202,
     "adapters/openai_eddy": 700,
@@ -136,10 +136,10 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "demos/eddy_demo/readers": 3322,
     "demos": 7755,
-    "tests": 30_844,
-    "docs": 3582,
-    "README.md": 121,
-    "benchmarks": 4439,
+    "tests": 30_799,
+    "docs": 3537,
+    "README.md": 120,
+    "benchmarks": 4205,
 }
 """Most lines of a folder. The numbers only fall; a rise needs a commit of its own that says who asked for it."""
 
@@ -333,6 +333,10 @@ def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None
         f"{tiny}/model.safetensors",
         *(f"{package.replace('.', '/')}/__init__.py" for package in packages),
         "eddy_embed/text/calibration_text.json",
+        *(
+            f"eddy_embed/encoding/calibrations/{path.name}"
+            for path in (ROOT / "plugin/eddy_embed/encoding/calibrations").iterdir()
+        ),
         *("mteb_eddy/instructions.json", "mteb_eddy/suites.json"),
         *(f"eddy_demo/web/{path.relative_to(WEB).as_posix()}" for path in WEB.rglob("*.*") if path.suffix != ".pyc"),
         *(f"eddy_demo/handbook/{page.name}" for page in (ROOT / "docs").glob("*.md")),
@@ -342,7 +346,7 @@ def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None
     assert top == {package.split(".")[0] for package in packages}
     shared = ("", *(f"/{name}" for name in ("embeddings", "node_parser", "postprocessor", "vector_stores")))
     assert not {f"llama_index{folder}/__init__.py" for folder in shared} & set(names)
-    assert not [name for name in names if name.endswith((".pyc", ".pt", ".npz")) or "__pycache__" in name]
+    assert not [name for name in names if name.endswith((".pyc", ".pt")) or "__pycache__" in name]
 
 
 def test_one_version_everywhere(wheel: Path) -> None:

@@ -43,6 +43,7 @@ BY_NAME: dict[str, st.SearchStrategy[Any]] = {
     "kv.bias": st.floats(allow_nan=False, max_value=100),
     "kv.n": st.integers(1, 99),
     "reroute.layers": st.sampled_from([None, 7, (2, 5), "2,4-6", ""]),
+    "layeravg.layers": st.sampled_from([0, 7, (2, 5), "2,4-6"]),
     "reroute.bias": st.floats(allow_nan=False, max_value=100),
     "kv.verb": st.sampled_from(["Compress", "Summarize", "Sum up, briefly,"]),
     "start.token": st.one_of(st.none(), st.sampled_from(["auto", "<s>", "none", "a b", "+", ""])),
@@ -258,7 +259,7 @@ def test_defaults_are_those_published(text: str, model: Backbone, span: tuple[in
 
 def test_parts_without_a_readout_are_joined_to_plain() -> None:
     for text in (
-        "sif filter sif+filter last2avg firstlastavg centre standardise abtt whiten truncate:dims=8 start tempscale "
+        "sif filter sif+filter last2avg layeravg centre standardise abtt whiten truncate:dims=8 start tempscale "
         "tempscale+whiten reroute:layers=2"
     ).split():
         resolved = methods.resolve(methods.parse(text), backbone(6))
@@ -275,7 +276,7 @@ def test_what_a_model_does_not_have_is_refused() -> None:
         "htp:range=3-5,exit=2,pool=all": "they would have no effect",
         "tp:exit=0": "choose a later exit or an earlier range",
         "plain:exit=0+last2avg": "mean of 2 layers needs 1 below the exit, which is layer 0",
-        "plain:exit=0+firstlastavg": "choose a later exit",
+        "plain:exit=0+layeravg": "choose a later exit",
         "prompteol+readout:placeholders=true": "no placeholders to be averaged",
     }.items():
         with pytest.raises(InvalidParameter, match=message):

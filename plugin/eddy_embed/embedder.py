@@ -377,17 +377,6 @@ class Embedder:
             sizes = [size for _, chunk in chunks(checked) for size in planner.lengths(chunk, role)]
         return sizes[0] if isinstance(texts, str) else sizes
 
-    def text_of(self, ids: Iterable[int]) -> str:
-        """Return the text of token ids, which some clients send in place of it.
-
-        Args:
-            ids: Ids of this model's tokenizer, with or without the specials that it puts around a text.
-
-        Raises:
-            InvalidText: The tokenizer gives no text these ids: they may be another tokenizer's.
-        """
-        return self._pipeline.planner.tokenizer.text(list(ids))
-
     def explain(self, text: str, *, role: TextRole = "document") -> Explanation:
         """Explain how a text becomes a vector: tokens, placeholders, copies, layers, pooling, kernels and cost.
 
@@ -492,6 +481,8 @@ class Embedder:
     def __repr__(self) -> str:
         runner, name = self._pipeline.runner, type(self).__name__
         runs = "closed" if runner is None else f"device={self.device!r}, dtype={self.dtype!r}"
+        if runner is not None and runner.host.packed:
+            runs += ", weights='packed'"
         return f"{name}({self.model_name!r}, method={str(self.method)!r}, dimension={self.dimension}, {runs})"
 
     def __enter__(self) -> Embedder:

@@ -11,6 +11,7 @@ import pytest
 from tests.demo.site import PATIENCE, Site, wait
 
 from eddy_demo.web.answers.judging import judged_answer
+from eddy_demo.web.answers.support import CANDIDATES
 from eddy_embed.reranker import Likelihood
 
 QUESTION = "When does the ferry to the northern island leave, and when does it come back?"
@@ -28,7 +29,7 @@ def test_judged_passages_follow_the_first_answer(site: Site) -> None:
     progress = [data for name, data in events if name == "judging"]
     assert progress[-1]["done"] == progress[-1]["total"] > 0
     assert events[-1][1]["judged"] > 0 and events[-1][1]["passages"] == 5
-    expected = site.state.reader.read(lambda index: index and index.query(QUESTION, 20, rerank=True))
+    expected = site.state.reader.read(lambda index: index and index.query(QUESTION, CANDIDATES, rerank=True))
     assert [data["start"] for name, data in events[again:] if name == "hit"] == [hit.start for hit in expected[:5]]
 
 

@@ -35,8 +35,8 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         **{"every": None, "source": "end"},
     },
 }
-LAYERS = {"averaged": 1, "firstlast": False}
-"""How many layers are averaged before pooling, with any method; whether h[0] is pooled as well, by itself."""
+LAYERS = {"averaged": 1, "apart": ()}
+"""How many layers are averaged before pooling, with any method; lower layers that are pooled too, each by itself."""
 STANDARDISED = {"standardise": None}
 """Passages and questions, each a single sentence, whose mean and deviation are taken out of vectors of any method."""
 REVISED = {"released_text": False}
@@ -157,7 +157,7 @@ def layout(
 class Run:
     """What a forward pass leaves: the layout, the states at the exit and the span that is pooled.
 
-    With weights, if any, and the states at h[0], if they are pooled too.
+    With weights, if any, and the states of the lower layers that are pooled too.
     """
 
     layout: lay.Layout
@@ -165,14 +165,13 @@ class Run:
     pooled: list[int]
     pool: str
     weights: dict[int, float] | None = None
-    first: np.ndarray | None = None
+    lower: Sequence[np.ndarray] = ()
 
-    def raw(self, first: bool = False) -> np.ndarray:
-        """The pooled states at the exit, or at h[0]."""
-        h = self.h if not first or self.first is None else self.first
+    def raws(self) -> list[np.ndarray]:
+        """The pooled states of the lower layers, in order, and at the exit."""
         if self.weights is not None:
-            return weighed(h, self.weights)
-        return POOLINGS[self.pool](h, self.pooled)
+            return [weighed(h, self.weights) for h in (*self.lower, self.h)]
+        return [POOLINGS[self.pool](h, self.pooled) for h in (*self.lower, self.h)]
 
 
 def run(
@@ -233,7 +232,7 @@ def run(
     several = p.get("averaged", 1)
     h = sum(states[top - below] for below in range(several)) / several
     weights = None if p["sif"] is None else {at: sif(tokenizer, arranged.ids[at], p["sif"]) for at in pooled}
-    return Run(arranged, h.numpy(), pooled, pool, weights, states[0].numpy() if p.get("firstlast") else None)
+    return Run(arranged, h.numpy(), pooled, pool, weights, [states[at].numpy() for at in p.get("apart", ())])
 
 
 def _covered(p: dict[str, Any], model: Any, tokenizer: Any, arranged: lay.Layout, prompt: bool) -> list[int]:
@@ -299,10 +298,7 @@ def apart(method: str, params: Params, model: Any, tokenizer: Any, text: str, **
     """Unit vectors of a text, of each layer that is pooled by itself."""
     wordings = params.get("prompts") or [None]
     done = [run(method, params, model, tokenizer, text, **options, wording_of=each) for each in wordings]
-    raws = [
-        sum(each.raw(first) for each in done) / len(done)
-        for first in ([True] if params.get("firstlast") else []) + [False]
-    ]
+    raws = [sum(pooled) / len(done) for pooled in zip(*(one.raws() for one in done), strict=True)]
     if (drop := params.get("filter")) is not None:
         raws = [filtered(raw, model.get_input_embeddings().weight, drop) for raw in raws]
     return [unit(raw) for raw in raws]

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -33,37 +34,38 @@ from eddy_embed.utils.settings import digest
 
 logger = logging.getLogger(__name__)
 
+SHIPPED = Path(__file__).with_name("calibrations")
+"""Calibrations that come with Eddy, fitted in float32, which `benchmarks/calibrations.py` makes."""
 ALIKE = 1e-5
 """States this near to their mean, relative to its length, are one: what differs is rounding."""
 FEWEST = 100
 """Fewest different states; at 100 an estimate is off by a tenth, which is what the rule looks for."""
-EVERY = 3
-"""Of so many general passages and questions, one enters the statistics of unrelated ones: thousands of pairs."""
 MEASURED = methods.kv(layers="", exit=-2, pool="last")
 """The prompt of `kv` up to the last layer but one, without re-routing."""
 
 
 def calibrated(pipeline: Encoder, post: Post, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> Fitted:
-    """Return post-processing fitted on general text: read from the cache, else fitted and kept there.
+    """Return post-processing fitted on general text: Eddy's or the cache's, else fitted now and kept in the cache.
 
-    Args:
-        pipeline: Of the model and method.
-        post: The method's post-processing.
-        made_by: `Embedder.made_by`.
-        dtype: Type of the model's numbers, whose rounding is in a fit.
-        bar: Shows progress.
+    `made_by` is `Embedder.made_by`; `dtype` is the type of the model's numbers, whose rounding is in a fit.
     """
     text = calibration_text()
     about = {"post": asdict(post), "made_by": made_by, "dtype": dtype, "general": text.name}
     file = cache_folder() / "calibrations" / f"{digest(about)}.npz"
-    with suppress(InvalidParameter):  # there is none yet, or it is damaged and made anew
-        return Fitted.load(file)
+    for place in (SHIPPED / shipped_name(post, made_by), file):
+        with suppress(InvalidParameter):  # there is none yet, or it is damaged and made anew
+            return Fitted.load(place)
     fitted = fitted_on(pipeline, post, text.passages, text.questions, bar)
     fitted = replace(fitted, made_by=made_by, general=text.name)
     with suppress(OSError):  # where the cache may only be read, each process fits anew
         file.parent.mkdir(parents=True, exist_ok=True)
         fitted.save(file)
     return fitted
+
+
+def shipped_name(post: Post, made_by: dict[str, Any]) -> str:
+    """Return the name of a shipped calibration's file: of all that decides it but the type of the model's numbers."""
+    return f"{digest({'post': asdict(post), 'made_by': made_by, 'general': calibration_text().name})}.npz"
 
 
 def fitted_on(
@@ -99,7 +101,7 @@ def unrelated(pipeline: Encoder, made_by: dict[str, Any], dtype: str, bar: Progr
     pipeline = replace(pipeline, counts=Counts())
 
     def vectors(texts: list[str], role: TextRole) -> Doubles:
-        return unit(np.stack([vector for _, vector in pipeline.vectors(texts[::EVERY], role, bar)]))
+        return unit(np.stack([vector for _, vector in pipeline.vectors(texts, role, bar)]))
 
     cosines = vectors(text.questions, "query") @ vectors(text.passages, "document").T
     moments = float(cosines.mean()), float(cosines.std())

@@ -255,7 +255,7 @@ class Runner:
             edges = to_device(packed.edges, hidden.device)
             states = zip(flat, torch.tensor_split(hidden, len(flat), dim=1), strict=True)
             hidden = torch.cat([copy_states(h, edges) if layer in self._copied else h for layer, h in states], dim=1)
-        if self._average.count == 1 or self._average.first:
+        if self._average.count == 1:
             return hidden, packed
         several = hidden.to(torch.promote_types(hidden.dtype, torch.float32)).reshape(
             len(hidden), len(wanted), self._average.count, self.host.width

@@ -6,7 +6,7 @@ from __future__ import annotations
 from eddy_embed.methods.registry import describe as describe, names as names, parse as parse, register as register
 from eddy_embed.methods.recommended import best as best, entry_for as entry_for, fast as fast
 from eddy_embed.methods.recommended import recommended as recommended
-from eddy_embed.methods.plain import firstlastavg as firstlastavg, last2avg as last2avg, plain as plain
+from eddy_embed.methods.plain import last2avg as last2avg, layeravg as layeravg, plain as plain
 from eddy_embed.methods.plain import readout as readout
 from eddy_embed.methods.plain import sif as sif, start as start
 from eddy_embed.methods.prompts import cot as cot, echo as echo, knowledge as knowledge

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method, MethodTerm
-from eddy_embed.methods.registry import build, register
+from eddy_embed.methods.registry import build, layer_numbers, register
 from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Pool, Readout
@@ -117,18 +117,7 @@ def with_layers(method: Method, layers: tuple[int, ...]) -> Method:
 
 
 def _layers(layers: tuple[int, int] | int | str | None) -> tuple[int, ...] | Literal["auto"] | None:
-    if layers is None or layers == AUTO:
-        return layers  # type: ignore[return-value]
-    layers = f"{layers[0]}-{layers[1]}" if isinstance(layers, tuple) else str(layers)
-    numbers: set[int] = set()
-    for part in layers.replace(" ", "").split(","):
-        first, _, last = part.partition("-")
-        if part and not (first.isdigit() and (last or first).isdigit()):
-            raise InvalidParameter(f"kv: layers={layers!r} must be numbers and ranges, such as 11,12,27-32")
-        if part and int(first) > int(last or first):
-            raise InvalidParameter(f"kv: layers={layers!r}: {part} counts down; write the lower layer first")
-        numbers.update(range(int(first), int(last or first) + 1) if part else ())
-    return tuple(sorted(numbers))
+    return layers if layers is None or layers == AUTO else layer_numbers("kv", layers)  # type: ignore[return-value]
 
 
 # --- Which layers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.method import Method
-from eddy_embed.methods.registry import build, register
+from eddy_embed.methods.registry import build, layer_numbers, register
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import LayerMean, Pool, Readout, TokenWeights
 from eddy_embed.utils.checks import check_choice
@@ -70,13 +70,21 @@ def last2avg() -> Method:
 
 
 @register
-def firstlastavg() -> Method:
-    """The mean of two vectors, pooled from the token embeddings and from the exit layer; join it to a method.
+def layeravg(layers: tuple[int, int] | int | str | None = 0) -> Method:
+    """The mean of vectors pooled from several layers and the exit layer, each by itself; join it to a method.
 
-    As avg_first_last (Gao et al. 2021), but each has length 1 before they are averaged, and `standardise` sees each by
-    itself: states of an upper layer are many times as long as token embeddings.
+    Each has length 1 before they are averaged: states of an upper layer are many times as long as those of a lower one.
+    Layer 0 alone, the token embeddings, gives avg_first_last (Gao et al. 2021).
+
+    Args:
+        layers: Below the exit: one, or a list such as "0,4-6", counted over h[0] .. h[L].
+
+    Raises:
+        InvalidParameter: They are no layers.
     """
-    return build(firstlastavg, {}, average=LayerMean(first=True))
+    if not (below := layer_numbers("layeravg", layers)):
+        raise InvalidParameter(f"layeravg: layers={layers!r} must name a layer below the exit, such as 0")
+    return build(layeravg, {"layers": layers}, average=LayerMean(below=below))
 
 
 @register

@@ -48,7 +48,7 @@ _KV_LAYERS: dict[_Shape, tuple[int, ...]] = {
 }
 
 
-_TOKENS = 25_000
+_TOKENS = 8_500
 """That are read to measure a model's layers on general text."""
 _A_SECOND = 4e11
 """Operations, on two cores of an ordinary processor."""

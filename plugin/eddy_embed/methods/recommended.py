@@ -60,7 +60,6 @@ class ModelRecommendation:
 
 USES = ("retrieval", "fast", "similarity")
 _CHOSEN = "chosen for this model"
-_BEST = Recommendation("plain:exit=-3+sif+firstlastavg+standardise", baseline="plain:exit=0+sif+filter")
 _FAST = Recommendation(
     "plain:exit=0+sif+filter",
     {"cranfield, ndcg@10, SmolLM2-135M": (0.320, 0.267), "cranfield, ndcg@10, Gemma 3 270M": (0.302, 0.256)},
@@ -71,11 +70,21 @@ _SIMILARITY = Recommendation(
     {"stsb_dev, spearman, SmolLM2-135M": (0.754, 0.768), "stsb_dev, spearman, Gemma 3 270M": (0.762, 0.664)},
     baseline="prompteol:exit=-2",
 )
+
+
+def _by_depth(layers: int) -> Recommendation:
+    """Return the token embeddings with layers at an eighth, a sixth and a quarter of a model's depth."""
+    last = max(layers // 4, 1)
+    below = ",".join(map(str, sorted({0, layers // 8, layers // 6} - {last})))
+    method = f'plain:exit={last}+sif+layeravg:layers="{below}"+standardise'
+    return Recommendation(method, baseline="plain:exit=0+sif+filter")
+
+
 _OWN: dict[_Shape, ModelRecommendation] = {
     # SmolLM2-135M
     ("llama", 30, 576, 49152): ModelRecommendation(
         _CHOSEN,
-        best=Recommendation("plain:exit=24+sif+firstlastavg+standardise", baseline="plain:exit=0+sif+filter"),
+        best=replace(_by_depth(30), scores={"manuals, mrr@10, hybrid": (0.381, 0.318)}),
         fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.320, 0.200)}, "plain:exit=1"),
         similarity=Recommendation(
             "prompteol:exit=-2", {"stsb_dev, spearman": (0.803, 0.784)}, "plain:exit=1", "whiten:power=0.5"
@@ -84,7 +93,7 @@ _OWN: dict[_Shape, ModelRecommendation] = {
     # Gemma 3 270M
     ("gemma3_text", 18, 640, 262144): ModelRecommendation(
         _CHOSEN,
-        best=_BEST,
+        best=_by_depth(18),
         fast=Recommendation("plain:exit=0+sif+filter", {"cranfield, ndcg@10": (0.302, 0.121)}, "plain:exit=0"),
         similarity=Recommendation(
             "echo:exit=-2", {"stsb_dev, spearman": (0.811, 0.758)}, "prompteol:exit=-2", "whiten:power=0.5"
@@ -94,12 +103,6 @@ _OWN: dict[_Shape, ModelRecommendation] = {
     ("llama", 8, 320, 8192): ModelRecommendation(_CHOSEN, best=_FAST, fast=_FAST, similarity=_SIMILARITY),
 }
 """By (architecture, layers, hidden, vocabulary) of the full model."""
-_GENERIC = ModelRecommendation(
-    "for models without an entry of their own",
-    best=_BEST,
-    fast=_FAST,
-    similarity=_SIMILARITY,
-)
 _ENCODER = ModelRecommendation(
     "for models that read in both directions",
     best=Recommendation("plain:exit=0+sif"),
@@ -140,8 +143,12 @@ def entry_for(backbone: Backbone) -> ModelRecommendation:
     """Return what is recommended for a model: its training's pooling, its own entry, or the generic one."""
     if backbone.pooling is not None:
         return _TRAINED
+    if is_encoder(backbone.architecture):
+        return _ENCODER
     shape = (backbone.architecture, backbone.layers, backbone.hidden, backbone.vocabulary)
-    return _OWN.get(shape, _ENCODER if is_encoder(backbone.architecture) else _GENERIC)
+    return _OWN.get(shape) or ModelRecommendation(
+        "the rule for causal models", _by_depth(backbone.layers), _FAST, _SIMILARITY
+    )
 
 
 def with_recommended(method: Method, use: str, backbone: Backbone) -> Method:

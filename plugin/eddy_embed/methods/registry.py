@@ -139,6 +139,22 @@ def build(function: Callable[..., Method], parameters: dict[str, Any], **parts: 
     return Method(**parts, terms=(MethodTerm(function.__name__, changed),))
 
 
+def layer_numbers(name: str, layers: tuple[int, int] | int | str | None) -> tuple[int, ...]:
+    """Return the layers that a method's parameter lists, in rising order, of text such as "11,12,27-32".
+
+    Raises:
+        InvalidParameter: Of the method of this name: it is no such list.
+    """
+    listed = "" if layers is None else f"{layers[0]}-{layers[1]}" if isinstance(layers, tuple) else str(layers)
+    numbers: set[int] = set()
+    for part in listed.replace(" ", "").split(","):
+        first, _, last = part.partition("-")
+        if part and not (first.isdigit() and (last or first).isdigit() and int(first) <= int(last or first)):
+            raise InvalidParameter(f"{name}: layers={listed!r} must be numbers and rising ranges, such as 11,12,27-32")
+        numbers.update(range(int(first), int(last or first) + 1) if part else ())
+    return tuple(sorted(numbers))
+
+
 def parse(text: str) -> Method:
     """Return a method from its text form, such as `htp:range=1-7,exit=-2`.
 

@@ -63,7 +63,7 @@ def methods_on(family: str) -> str:
     if name in OWN_ATTENTION:
         return "all but kv, reroute, reba"
     if name in ENCODERS:
-        return "plain, tempscale, firstlastavg, standardise"
+        return "plain, tempscale, layeravg, standardise"
     return "not tested; opening it tells"
 
 

@@ -124,6 +124,11 @@ class ModelView:
         return {"config": config, "attention": attention, **({"adapters": self.adapters} if self.adapters else {})}
 
     @property
+    def packed(self) -> bool:
+        """Whether a layer's weights are unpacked each time that they are multiplied by."""
+        return any(isinstance(module, PackedWeight) for module in self._stack.modules())
+
+    @property
     def bytes(self) -> int:
         """Bytes of the tensors that the view reads: embeddings and kept layers."""
         return sum(tensor.numel() * tensor.element_size() for _, tensor in self.tensors())

@@ -183,26 +183,27 @@ class LayerMean:
     """The states of several layers in one vector.
 
     Attributes:
-        count: Number of layers: the exit layer and those right below it, averaged token by token.
-        first: The exit layer and h[0], the token embeddings, instead: each is pooled by itself, brought to length 1,
-            and then both are averaged, since states of an upper layer are many times as long.
+        count: Number of layers averaged token by token: the exit layer and those right below it.
+        below: Layers, in rising order, that are pooled each by itself, as the exit layer is. The vectors are brought
+            to length 1 and averaged, since states of an upper layer are many times as long as those of a lower one.
 
     Raises:
         InvalidParameter: `count` is below 1.
     """
 
-    count: int = 2
-    first: bool = False
+    count: int = 1
+    below: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("count", self.count)
 
     def layers(self, exit_layer: int) -> tuple[int, ...]:
         """Return the layers averaged if `exit_layer` is read; InvalidParameter if there are too few."""
-        if self.first:
-            if exit_layer < 1:
-                raise InvalidParameter("the exit layer is h[0], the first itself; choose a later exit")
-            return 0, exit_layer
+        if self.below:
+            if exit_layer <= self.below[-1]:
+                shown = ",".join(map(str, self.below))
+                raise InvalidParameter(f"layeravg: layers={shown} is not below exit={exit_layer}; choose a later exit")
+            return *self.below, exit_layer
         if exit_layer < self.count - 1:
             raise InvalidParameter(
                 f"the mean of {self.count} layers needs {self.count - 1} below the exit, which is layer {exit_layer}; "
@@ -213,7 +214,7 @@ class LayerMean:
     @property
     def apart(self) -> int:
         """Number of vectors that are pooled apart."""
-        return 2 if self.first else 1
+        return len(self.below) + 1
 
 
 def gather(hidden: torch.Tensor, index: torch.Tensor, weight: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from eddy_embed.errors import InvalidParameter, InvalidText, UnsupportedModel
+from eddy_embed.errors import InvalidParameter, UnsupportedModel
 from eddy_embed.utils.arrays import Ints
 
 
@@ -120,27 +120,6 @@ class Tokenizer:
         """Return a text up to so many of its tokens."""
         ends = self.places(text)[1]
         return text[: int(ends[most - 1])] if len(ends) > most else text
-
-    def text(self, ids: Seq[int]) -> str:
-        """Return the text of token ids, with or without the specials around it.
-
-        Raises:
-            InvalidText: No text has these ids: they are another tokenizer's, or hold specials or half of a character.
-        """
-        prefix, suffix, bare = self.prefix.tolist(), self.suffix.tolist(), list(ids)
-        if prefix and bare[: len(prefix)] == prefix:
-            bare = bare[len(prefix) :]
-        if suffix and bare[-len(suffix) :] == suffix:
-            bare = bare[: -len(suffix)]
-        with self._lock:
-            size = self._tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=True)
-            known = all(0 <= token < size for token in bare)
-            text = self._tokenizer.backend_tokenizer.decode(bare, skip_special_tokens=False) if known else ""
-        # Ids of another tokenizer decode to some text too, but that text is tokenized to other ids.
-        if not bare or self._tokenized([text])[0].ids.tolist() != bare:
-            shown = ", ".join(map(str, bare[:5])) + ", .." * (len(bare) > 5)
-            raise InvalidText(f"no text has the token ids [{shown}] in this model's tokenizer; send the text itself")
-        return str(text)
 
     def piece(self, token: int) -> str:
         """Return the vocabulary's own spelling of a token."""

@@ -41,7 +41,7 @@ def digest(settings: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True, ensure_ascii=True).encode()).hexdigest()[:32]
 
 
-_LEFT_OUT = {"specials": False, "init": "scaled", "last_layer_only": False, "power": 1.0, "first": False}
+_LEFT_OUT = {"specials": False, "init": "scaled", "last_layer_only": False, "power": 1.0, "below": ()}
 """Fields that count only where they differ from these values."""
 
 

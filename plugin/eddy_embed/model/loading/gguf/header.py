@@ -142,9 +142,9 @@ TYPES = frozenset(
     }
 )
 """Types of blocks that `packed.formats` reads; this module does without torch."""
-UNPACKED = 2**27
-"""Most values of linear layers that are unpacked when a file is opened: packed, a small model takes three times as long
-for a question."""
+UNPACKED = 2**29
+"""Most bytes of the linear layers that are read which are unpacked when a file is opened: packed, a small model takes
+three times as long for a question."""
 _ENCODERS = re.compile(r".*bert.*|.*embedding|t5encoder|nomic.*")
 _PART = re.compile(r"(.*)-(\d{5})-of-(\d{5})\.gguf")
 _OTHER_SENSES = re.compile(r"(v|a|mm)\..*")
@@ -229,7 +229,7 @@ class GgufFile:
         """Bytes of all weights when the file is open in bfloat16."""
         matrices = (tensor for tensor in self.tensors if len(tensor.shape) > 1 and tensor.name.startswith("blk."))
         linear = sum(matrix.values for matrix in matrices)
-        return self.bytes + (2 * linear if linear <= UNPACKED else 0)
+        return self.bytes + (2 * linear if 2 * linear <= UNPACKED else 0)
 
     @property
     def architecture(self) -> str:

@@ -22,6 +22,7 @@ from eddy_embed.model.loading.gguf.tokenizer import tokenizer_of
 from eddy_embed.model.mapped_file import MappedFile
 from eddy_embed.model.packed import FORMATS, PackedEmbedding, PackedExperts, PackedLinear
 from eddy_embed.model.view import describe, keep_layers, layer_of
+from eddy_embed.utils.memory import free_memory
 
 _ENDS = (".weight", ".bias")
 _SMALL = 1024
@@ -53,8 +54,8 @@ def open_gguf(
 def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *, head: bool) -> nn.Module:
     """Return the model of a file, with the layers that its configuration asks for, in evaluation mode.
 
-    Embeddings, and the linear layers of all but small models, read their weights from the mapped file; all else, such
-    as norms, is unpacked.
+    Embeddings, and linear layers that would fill more than `header.UNPACKED` or half of the memory that is free, read
+    their weights from the mapped file; all else, such as norms, is unpacked.
 
     Args:
         file: The file, checked.
@@ -70,8 +71,9 @@ def packed_model(file: GgufFile, config: PreTrainedConfig, dtype: torch.dtype, *
     with _WithoutMemory():
         whole = make.from_config(config, dtype=dtype, trust_remote_code=False)
     model = cast("nn.Module", whole if head else whole.base_model)
-    linear = sum(module.weight.numel() for module in whole.base_model.modules() if type(module) is nn.Linear)
-    filling = _Filling(file, whole, dtype, small=linear <= header.UNPACKED)
+    linear = sum(module.weight.nbytes for module in whole.base_model.modules() if type(module) is nn.Linear)
+    free = free_memory() or 2 * header.UNPACKED
+    filling = _Filling(file, whole, dtype, small=linear <= min(header.UNPACKED, free // 2))
     prefix = "" if head else f"{whole.base_model_prefix}."
     for name, module in list(model.named_modules()):
         filling.fill(model, name, prefix, module)
