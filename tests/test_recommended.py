@@ -79,7 +79,7 @@ def test_methods_by_hand_join_it_too() -> None:
 
 
 def test_what_does_not_go_with_it_is_refused_once_the_model_is_known() -> None:
-    with pytest.raises(IncompatibleMethods, match=r"standardise and cot both set readout"):
+    with pytest.raises(IncompatibleMethods, match=r'layeravg:layers="0,3,5"\+standardise and cot both set readout'):
         methods.resolve(methods.parse("recommended+cot"), SMOLLM2)
     with pytest.raises(InvalidParameter, match="use='search' is unknown; choose one of retrieval, fast, similarity"):
         methods.recommended("search")

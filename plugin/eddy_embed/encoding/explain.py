@@ -150,7 +150,7 @@ def explain(pipeline: Encoder, plan: TextPlan, method: Method, role: TextRole) -
         truncated=plan.truncated,
         pooling=str(readout.pool),
         exit_layer=top,
-        averaged=list((method.average or LayerMean(1)).layers(top)),
+        averaged=list((method.average or LayerMean()).layers(top)),
         layers=host.layers,
         rewired=[layer + 1 for layer in rewired],
         rerouted=[layer for layer in (method.reroute.known if method.reroute else ()) if layer <= top],

@@ -122,7 +122,7 @@ class Runner:
         self.readout = cast("Readout", method.readout)
         self._rewired = method.rewire.inputs(host.exit_layer) if method.rewire else range(0)
         self._copied = method.copied(host.layers)
-        self._average = method.average or LayerMean(1)
+        self._average = method.average or LayerMean()
         self._temperature = method.temperature
         self._reroute = method.reroute
         repetition = method.layout.repetition if method.layout else None
