@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import SENTENCES_OF, as_earlier_version, assert_same, documents, rows, words_of
-from tests.adapters.killing import stop_at
+from tests.adapters.indexes import SENTENCES_OF, as_earlier_version, assert_same, documents, rows
 from tests.adapters.samples import TINY
 
 from chroma_eddy import (
@@ -27,7 +26,6 @@ from chroma_eddy import (
     reindex,
 )
 from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.storage.store import Store
 from chroma_eddy.types import check_document
 from chroma_eddy.write import writer
 from eddy_embed import Embedder
@@ -174,31 +172,6 @@ def test_removed_documents_leave_no_row(index):
     with pytest.raises(InvalidParameter, match="would empty the index"):
         index.sync([])
     assert index.status().documents == 4
-
-
-@pytest.mark.parametrize("step", range(1, 7))
-def test_whatever_stops_a_change_the_old_version_is_found_until_the_new_one_is_whole(index, step, monkeypatch):
-    """Stopped at each write in turn: no hit mixes versions, none is lost, and the next run finishes."""
-    changed = documents(version=2)[:1]
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_at(patch, step, Store, "upsert", "update_metadata", "delete", "mark_written")
-        index.upsert(changed)
-    for unit in ("passage", "sentence", "document"):
-        hits = index.query("Which version?", 100, unit=unit, documents=["papers/0"])
-        texts = [hit.text for hit in hits]
-        versions = {version for version in (1, 2) for text in texts if f"version {version}" in text}
-        assert len(versions) == 1, texts
-        assert len(texts) == len({hit.start for hit in hits})
-    both, meant, worded = (
-        {hit.id for hit in index.query("Which version?", 100, **how)} for how in ({}, {"hybrid": False}, {"alpha": 0})
-    )
-    assert both == meant >= worded > set(), "a passage that only one side has"
-    index.upsert(changed)
-    assert set(words_of(index)) == set(rows(index)[MAIN])
-    assert index.status().incomplete == () and index.check() == {}
-    assert next(index.documents()) == changed[0]
-    whole = index.entries(["papers/0"])["papers/0"]
-    assert sum(row[1]["eddy_document"] == "papers/0" for row in rows(index)[MAIN].values()) == whole.passages
 
 
 def test_batches_stay_within_what_the_database_takes_and_groups_change_no_row(shelf, monkeypatch, tmp_path, embedder):

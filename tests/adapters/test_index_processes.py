@@ -17,7 +17,7 @@ from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started, stop_at
 from tests.processes import context
 
-from chroma_eddy import Document, ForeignCollection, Index, open_index
+from chroma_eddy import Document, Index, open_index
 from chroma_eddy.storage import collection_pair
 from chroma_eddy.storage.names import DOCUMENTS, WRITER
 from chroma_eddy.storage.pages import Rows
@@ -25,7 +25,6 @@ from chroma_eddy.storage.store import Store
 from chroma_eddy.write import writer
 from chroma_eddy.write.writer import Writer
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch
 
 ASKED = "When do boats with a deep keel leave?"
 
@@ -275,55 +274,6 @@ def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tm
         assert all(texts[hit.document][hit.start : hit.end] == hit.text for hit in hits)
     with apart():
         other.close()
-
-
-def test_a_read_is_repeated_once_while_nobody_writes(tmp_path, embedder) -> None:
-    index, other = opened(tmp_path, embedder), opened(tmp_path, embedder)
-    index.upsert(documents(1))
-    attempts: list[bool] = []
-
-    def read() -> str:
-        attempts.append(index.store.connection.row_lock.is_locked)
-        if len(attempts) == 1:
-            other.upsert(documents(1, version=2))
-            raise ForeignCollection("rows differ")
-        return "read"
-
-    assert index.read(read) == "read" and attempts == [False, True]
-
-    def fail() -> None:
-        attempts.append(True)
-        raise ForeignCollection("rows differ")
-
-    with pytest.raises(ForeignCollection, match="rows differ"):
-        index.read(fail)
-    assert len(attempts) == 4
-
-
-def test_an_index_that_is_replaced_before_a_read_is_repeated_is_not_taken_for_the_old_one(
-    tmp_path, embedder, monkeypatch
-):
-    """Vectors of both embedders have the same width, so nothing but the comparison of fingerprints tells them apart."""
-    reload = Index.reload
-
-    def replaced_after(self: Index) -> None:
-        monkeypatch.setattr(Index, "reload", reload)
-        reload(self)
-        with apart(), opened(tmp_path, embedder) as other:
-            other.reindex(Embedder("eddy-tiny", method="plain:exit=1"))
-
-    with opened(tmp_path, embedder) as index:
-        index.upsert(documents(1))
-        attempts: list[str] = []
-
-        def read() -> None:
-            attempts.append(index.settings.fingerprint)
-            raise ForeignCollection("rows differ")
-
-        monkeypatch.setattr(Index, "reload", replaced_after)
-        with pytest.raises(FingerprintMismatch):
-            index.read(read)
-        assert len(attempts) == 1
 
 
 def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedder):

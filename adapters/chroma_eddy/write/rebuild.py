@@ -69,7 +69,7 @@ def reindex_core(
 def _has_lost_vectors(store: Store) -> bool:
     """Whether what an unfinished reindexing has done is of no use."""
     try:
-        store.find(DOCUMENTS)  # which mends Chroma's files of both collections
+        _ = store.find() and store.find(DOCUMENTS)  # which mends Chroma's files of both collections, if there are any
     except LostVectors:
         return True
     return False
