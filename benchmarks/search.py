@@ -62,7 +62,7 @@ CANDIDATES = 100
 KEYWORD, VECTOR, HYBRID, RERANKED = "keyword", "vector", "hybrid", "re-ranked"
 RANKINGS: dict[str, dict[str, Any]] = {
     KEYWORD: {"alpha": 0.0},
-    VECTOR: {"hybrid": False},
+    VECTOR: {"alpha": 1},
     HYBRID: {},
     RERANKED: {"rerank": True},
 }

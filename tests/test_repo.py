@@ -68,13 +68,7 @@ ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.postprocessor.eddy"),
     *("llama_index.vector_stores.eddy", "langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "ray_eddy"),
 )
-OVER_CHROMA = (
-    "llama_index/vector_stores",
-    "langchain_eddy/chroma_rows.py",
-    "langchain_eddy/database_place.py",
-    "langchain_eddy/vector_store.py",
-    "langchain_eddy/index_documents.py",
-)  # frameworks' own ways to an index
+OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/vector_store.py")  # frameworks' own ways to an index
 FRAMEWORKS = (
     *("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb"),
     *("datasets", "fastapi", "mteb", "pyarrow", "ray", "uvicorn"),

@@ -27,7 +27,7 @@ def langchain(documents: list[Document], folder: str) -> list[Document]:
     embeddings = EddyEmbeddings(model_name="eddy-tiny", method="plain+whiten").fit(documents)
     embeddings.save(folder)
     store: EddyChroma = EddyChroma.from_texts(["One.", "Two."], EddyEmbeddings.load(folder))
-    return store.as_retriever(search_type="hybrid").invoke("Which?")
+    return store.as_retriever(search_kwargs={"alpha": 0.7}).invoke("Which?")
 
 
 def llama_index(folder: str) -> list[str]:

@@ -1,103 +1,542 @@
-"""`open_collection`: open a Chroma collection only with the embedding function that made its vectors."""
+"""`Collection`: rows in a Chroma database that know what made their vectors, with keywords, and changed all or not."""
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Mapping
-from typing import Any
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from chromadb.api import ClientAPI
-from chromadb.api.models.Collection import Collection
-from chromadb.errors import NotFoundError
+import chromadb
+import numpy as np
+from chromadb.errors import InternalError, NotFoundError
+from numpy.typing import ArrayLike
 
+from chroma_eddy.database import translated_errors
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.storage.names import check_collection_name
-from eddy_embed.encoding.validation import check_kind
-from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations.documents import FINGERPRINT
+from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError, damaged
+from chroma_eddy.keywords import Key, Keywords
+from chroma_eddy.rows import (
+    DIGEST,
+    PAGE_SIZE,
+    WRITTEN,
+    RowBatch,
+    StoredDocument,
+    check_conditions,
+    conjunction,
+    fields,
+    in_order,
+    join_text,
+    slices,
+)
+from chroma_eddy.settings import DOCUMENTS, MAIN, IndexSettings, json_settings
+from chroma_eddy.storage import Storage
+from chroma_eddy.types import Row, check_key, check_value
+from eddy_embed.encoding.validation import raise_on_surrogates
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
+from eddy_embed.parts.postprocess import Fitted
+from eddy_embed.utils.arrays import Doubles, unit
 from eddy_embed.utils.settings import contrast
 
+if TYPE_CHECKING:
+    from eddy_embed import Embedder, Reranker  # import torch
 
-def open_collection(
-    client: ClientAPI,
-    name: str,
-    function: EddyEmbeddingFunction,
-    *,
-    configuration: Mapping[str, Any] | None = None,
-    metadata: Mapping[str, Any] | None = None,
-) -> Collection:
-    """Open a collection, or create it in cosine space; refuse one whose vectors another embedder made.
+_SAMPLE = 1000
+"""Most rows whose cosines say what a question's cosines are like."""
+_PENDING = "eddy_pending"
+"""Metadata of the main collection: the versions whose rows are being written or removed, by their document's id."""
+_OF_FRAMEWORKS = ""
+"""In place of a document's id: frameworks' rows are being written or removed."""
+_KEYS = {"document": DOCUMENT, "digest": DIGEST}
+"""Metadata of rows by which they are deleted with their keywords."""
+_GROUP_ROWS = 5_000
+"""Frameworks' rows that are looked up and written at a time."""
+T = TypeVar("T")
 
-    Chroma itself compares only the functions' names, so `get_collection` and `get_or_create_collection` silently accept
-    another model or method.
 
-    Args:
-        client: Any of Chroma's clients.
-        name: The collection's name.
-        function: Embeds documents and queries.
-        configuration: Chroma's further settings of a new collection.
-        metadata: Metadata of a new collection.
+class Collection:
+    """Rows of a Chroma collection: ids, texts, vectors of one embedder, metadata, and keywords.
 
-    Raises:
-        InvalidParameter: An argument has the wrong type.
-        FingerprintMismatch: The collection was made with another function, or with another configuration of this one.
+    A row is a passage of a document that an `Index` has cut, of one version of it, or was cut by a framework, and then
+    belongs to no version. One process at a time may write and any number may read.
+
+    Attributes:
+        name: Name of the main collection.
+        settings: What makes the vectors.
+        storage: Chroma's collections.
+        keywords: Keyword search.
     """
-    check_kind("function", function, EddyEmbeddingFunction, "an EddyEmbeddingFunction")
-    check_kind("client", client, ClientAPI, "one of Chroma's clients, such as chromadb.PersistentClient(path)")
-    check_collection_name(name)
-    check_kind("configuration", configuration, Mapping | None, "a dictionary, or None")
-    check_kind("metadata", metadata, Mapping | None, "a dictionary, or None")
-    try:
-        collection = client.get_collection(name, embedding_function=None)
-    except NotFoundError:
-        # Another process may create it first, so what comes back is checked too.
-        collection = client.get_or_create_collection(
-            name,
-            embedding_function=function,  # type: ignore[arg-type]
-            configuration=dict(configuration or {}),  # type: ignore[arg-type]
-            # Chroma replaces a stored configuration before it asks whether it may.
-            metadata={**(metadata or {}), FINGERPRINT: function.fingerprint},
-        )
-    _check_embedder(collection, function)
-    _check_space(collection)
-    return client.get_collection(name, embedding_function=function)  # type: ignore[arg-type]
 
+    settings: IndexSettings
 
-def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> None:
-    stored = collection.configuration_json.get("embedding_function") or {}
-    kind, config = stored.get("name"), stored.get("config") or {}
-    if kind == function.name():
-        recorded = (collection.metadata or {}).get(FINGERPRINT)
-        if {config.get("fingerprint"), recorded or function.fingerprint} != {function.fingerprint}:
-            differs = recorded not in (None, config.get("fingerprint"))
-            replaced = f", put in place of fingerprint {recorded}" if differs else ""
-            raise FingerprintMismatch(
-                f"Collection {collection.name!r} was {contrast(config, function.get_config())}.\nStored "
-                f"{config!r}{replaced}, given {function.get_config()!r}: their vectors cannot be compared. Give the "
-                "function it was made with, or embed the documents again into another collection."
+    def __init__(
+        self, storage: Storage, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]
+    ) -> None:
+        """Open it, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
+        self.storage, self.name, self._sizes = storage, storage.name, dict(sizes)
+        self._embedder: Embedder | None = None
+        self.reranker: Reranker | None = None
+        self.keywords = Keywords(storage, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
+        self._sample: tuple[str, Doubles] | None = None
+        self._identity: Any = None
+        self._set_given(embedder)
+        storage.wait_for_swap()
+        self.reload()
+
+    def _set_given(self, embedder: Embedder | EddyEmbeddingFunction | None) -> None:
+        self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
+        self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
+
+    @property
+    def exists(self) -> bool:
+        """Whether the main collection exists."""
+        return self.storage.find() is not None
+
+    @property
+    def was_absent(self) -> bool:
+        """Whether the main collection did not exist at the last reload."""
+        return self._identity is None
+
+    @property
+    def embedder(self) -> Embedder:
+        """The embedder, with the fitted post-processing that the vectors were made with.
+
+        Raises:
+            NoIndex: The index was opened without an embedder.
+        """
+        if self._embedder is None:
+            raise NoIndex(f"index {self.name!r} was opened without an embedder; give one to open_index to embed texts")
+        return self._embedder
+
+    @property
+    def dimension(self) -> int:
+        """Width of the stored vectors; 0 where neither an embedder nor an index says it."""
+        if self._embedder is not None:
+            return self._embedder.dimension
+        return int(self.storage.metadata().get("eddy_dimension", 0))
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """Arguments of `encode_long` that give what the index stores of a document."""
+        parts = ["document", "passages", *["sentences"] * self.stores_sentences]
+        return {"passage_size": self.settings.passage_size, "late": self.settings.late, "parts": parts}
+
+    @property
+    def runs_layers(self) -> bool:
+        """Whether the embedder runs layers of its model."""
+        return self._embedder is not None and self._embedder.method.exit_layer > 0
+
+    @property
+    def stores_sentences(self) -> bool:
+        """Whether sentences' vectors are stored: where the method runs layers, so that a sentence takes a pass."""
+        return self.settings.sentence_vectors and self.runs_layers and self.storage.connection.folder is not None
+
+    @property
+    def searches_by(self) -> str:
+        """How queries search by default: "hybrid", or "vectors" where there are too many rows without a folder."""
+        return "vectors" if self.keywords.too_many else "hybrid"
+
+    @property
+    def collection(self) -> chromadb.Collection:
+        """Chroma's main collection; Chroma embeds questions to it with the index's embedder."""
+        with translated_errors(self.storage.place):
+            return self.storage.client.get_collection(self.name, embedding_function=self._as_function())  # type: ignore[arg-type]
+
+    def version(self) -> tuple[str, str]:
+        """Fingerprint of the stored vectors, and a mark that each write of any process renews; "" if there are none."""
+        metadata = self.storage.metadata()
+        return str(metadata.get(FINGERPRINT, "")), str(metadata.get("eddy_written", ""))
+
+    @property
+    def holds_framework_rows(self) -> bool:
+        """Whether frameworks have written rows."""
+        with translated_errors(self.storage.place):
+            return self.exists and bool(self.storage.collection().get(where={DIGEST: ""}, limit=1, include=[])["ids"])
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{name}={value}" for name, value in self.settings.sizes.items())
+        place = None if self.storage.place is None else str(self.storage.place)
+        return f"{type(self).__name__}({self.name!r}, {place=!r}, embedder={self._embedder!r}, {sizes})"
+
+    def close(self) -> None:
+        """Close the database's files, unless somebody else uses the client."""
+        self.storage.close()
+
+    # --- Reading
+
+    def read(self, action: Callable[[], T]) -> T:
+        """Read the index; if it has changed meanwhile, reload it and read once more, while nobody may write.
+
+        Raises:
+            FingerprintMismatch: Another process has replaced it by one of another embedder.
+            ForeignCollection: Something else has changed its rows.
+        """
+        try:
+            if self.storage.refresh() != self._identity:
+                raise NotFoundError(f"index {self.name!r} was made anew by another process")
+            before = self._state(self.storage.known_metadata)
+            result = action()
+            # Rows that were deleted under a search are missing from what it finds, and nothing else tells.
+            if self._state(self.storage.metadata()) == before:
+                return result
+        except (NotFoundError, ForeignCollection, StorageError) as error:
+            # A search while another process writes fails inside the database, with an InternalError.
+            if isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError):
+                raise
+        while True:
+            self.reload()
+            with translated_errors(self.storage.place), self.storage.connection.alone:
+                self.storage.connection.reopen()
+                main = self.storage.find()
+                # Who replaces an index does not hold this lock, and may have done so since the reload.
+                if (None if main is None else main.id) == self._identity:
+                    return action()
+
+    def hidden_versions(self) -> set[str]:
+        """Versions whose rows queries leave out: they are being written or removed."""
+        return self._hidden(self._pending())
+
+    def _hidden(self, pending: Mapping[str, Sequence[str]]) -> set[str]:
+        digests = {digest for versions in pending.values() for digest in versions if digest}
+        if not digests:
+            return digests
+        rows = self.storage.get(DOCUMENTS, metadatas=True, ids=sorted(pending))
+        return digests - {row[DIGEST] for row in rows.metadatas}
+
+    def _pending(self, metadata: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+        known = self.storage.known_metadata if metadata is None else metadata
+        pending: dict[str, list[str]] = json.loads(known.get(_PENDING) or "{}")
+        return pending
+
+    def _state(self, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
+        """Value that changes whenever a write could have affected a concurrent read."""
+        pending = self._pending(metadata)
+        return metadata.get("eddy_written"), pending, self._hidden(pending)
+
+    def get(
+        self,
+        ids: Sequence[str] | None = None,
+        where: dict[str, Any] | None = None,
+        where_document: dict[str, Any] | None = None,
+        *,
+        limit: int | None = None,
+        offset: int | None = None,
+        include: Sequence[str] = ("metadatas", "documents"),
+    ) -> dict[str, Any]:
+        """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids.
+
+        Raises:
+            InvalidParameter: A condition is none of Chroma's.
+        """
+        check_conditions(where, where_document)
+        if not self.exists or (ids is not None and not ids):  # of which Chroma would take none
+            columns = ("embeddings", "documents", "uris", "data", "metadatas")
+            return {"ids": [], "included": list(include), **{name: [] if name in include else None for name in columns}}
+
+        def read() -> dict[str, Any]:
+            with translated_errors(self.storage.place):
+                return dict(
+                    self.storage.collection(MAIN).get(
+                        ids=None if ids is None else list(dict.fromkeys(ids)),
+                        where=self._visible(where),
+                        where_document=where_document or None,  # type: ignore[arg-type]
+                        limit=limit,
+                        offset=offset,
+                        include=list(include),  # type: ignore[arg-type]
+                    )
+                )
+
+        return self.read(read)
+
+    def rows(
+        self, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, *, texts: bool = False
+    ) -> list[Row]:
+        """Read rows that queries find, by ids, by Chroma's condition on metadata, or all of them."""
+        check_conditions(where)
+
+        def read() -> list[Row]:
+            got = self.storage.get(MAIN, ids=ids, where=self._visible(where), metadatas=True, documents=texts)
+            return [Row(*row) for row in zip(got.ids, got.metadatas, got.texts or [""] * len(got.ids), strict=True)]
+
+        return self.read(read) if self.exists else []
+
+    def _visible(self, where: dict[str, Any] | None) -> dict[str, Any] | None:
+        hidden = sorted(self.hidden_versions())
+        return conjunction([where, {DIGEST: {"$nin": hidden}} if hidden else None])
+
+    def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
+        """Return what is stored of documents beside their texts, by id; None: of all."""
+        return read_entries(self.storage, ids)
+
+    def read_texts(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
+        """Read the texts of documents by the metadata of their rows; ForeignCollection if passages are missing."""
+        passages = self.rows_by_digest([metadata[DIGEST] for metadata in documents])
+        for metadata in documents:
+            if len(passages[metadata[DIGEST]].ids) != fields(metadata)["passages"]:
+                raise damaged(metadata[DOCUMENT], f"passages in {self.name}")
+        return [join_text(passages[metadata[DIGEST]], metadata) for metadata in documents]
+
+    def rows_by_digest(self, digests: Sequence[str]) -> dict[str, RowBatch]:
+        """Read the passages of versions of documents with metadata and texts, by digest, in order."""
+        batches: list[RowBatch] = []
+        for batch in slices(len(digests), PAGE_SIZE):
+            where = {DIGEST: {"$in": list(digests[batch])}}
+            batches += self.storage.pages(MAIN, where=where, metadatas=True, documents=True)
+        rows = RowBatch.concatenate(batches)
+        by_digest: dict[str, list[int]] = {digest: [] for digest in digests}
+        for at, metadata in enumerate(rows.metadatas):
+            by_digest[metadata[DIGEST]].append(at)
+        return {digest: in_order(rows.take(numbers)) for digest, numbers in by_digest.items()}
+
+    def sample_vectors(self) -> Doubles:
+        """Vectors of length 1 of a sample of rows, shape (sample, dimension); read again when rows changed."""
+        written = str(self.storage.known_metadata.get("eddy_written"))
+        if self._sample is None or self._sample[0] != written:
+            rows = RowBatch.concatenate(self.storage.sample(MAIN, _SAMPLE, metadatas=True))
+            vectors = self.storage.vectors_of(MAIN, rows) if rows.ids else np.zeros((0, self.embedder.dimension))
+            self._sample = written, unit(vectors.astype(np.float64))
+        return self._sample[1]
+
+    def reload(self) -> None:
+        """Read the stored settings and compare them with the embedder; if they differ, nothing changes.
+
+        Raises:
+            FingerprintMismatch: They differ.
+            ForeignCollection: Another version of this library wrote the index.
+            NoIndex: The index does not exist, and there is no embedder.
+            NotFoundError: The index was closed.
+        """
+        self.storage.connection.check_open()
+        self.storage.clear_cache()
+        # The identity first: of an index that is replaced in between, it is one that `read` no longer finds.
+        identity, stored, given = self.storage.identity, self.storage.settings(), self._given
+        if stored is None:  # a swap may be between the two names of the main collection
+            self.storage.wait_for_swap()
+            identity, stored = self.storage.identity, self.storage.settings()
+        vectors = self.storage.vectors
+        if given is not None and not given.is_fitted and vectors is not None and vectors.fit.exists():
+            fitted = Fitted.load(vectors.fit)
+            given = given.with_post(fitted) if fitted.post == given.method.post else given
+        if stored is None:
+            if given is None:
+                raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
+            self.settings = IndexSettings(json_settings(given), **{"late": given.reads_late, **self._sizes})
+        else:
+            settings = dict(stored.embedder) if given is None else json_settings(given)
+            made = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
+            requested = IndexSettings(settings, **{**stored.sizes, **self._sizes})
+            stored.check(self.name, requested, contrast(self.storage.made_by, made))
+            self.settings = stored
+        self._embedder = given
+        self._identity = identity
+
+    # --- Writing
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Hold the writer's lock, and clean up after a writer that was killed.
+
+        Raises:
+            IndexInUse: Another process is writing.
+            StorageError: The folder is not writable.
+        """
+        with self.storage.lock:
+            self.storage.refresh()
+            if self._pending():  # a writer was killed, and could not say what it had written
+                self.storage.connection.reopen()
+            self.storage.rebuild_files()
+            self.storage.finish_swap(clean=True)
+            self.reload()
+            self.recover()
+            try:
+                yield
+            finally:
+                self.keywords.close()
+
+    def recover(self) -> None:
+        """Complete or undo what a killed writer has left.
+
+        Between two durable writes of a `transaction` it left one of these states:
+
+        1. Versions are pending; none, some or all of their rows are written, with or without keywords, and no row of a
+           document names them: rows and keywords are deleted.
+        2. The document's row names the new version: the rows of the old one are deleted, with their keywords.
+        3. The document's row is deleted: its rows are deleted, with their keywords.
+        4. Frameworks' rows are written or deleted, and nobody knows whose keywords are: all are read again.
+        5. Everything is done and still pending: only the mark is taken away.
+
+        In each, Chroma's files of vectors may be torn: `Storage.rebuild_files` has made them anew from the vectors'
+        file, which only grows; numbers in there that no row names are left.
+        """
+        pending = self._pending()
+        if self.keywords.missing or _OF_FRAMEWORKS in pending:
+            self.keywords.rebuild()
+        if pending:
+            with self.storage.transaction():
+                self.delete_rows("digest", sorted(self.hidden_versions()))
+            self.storage.mark_written(**{_PENDING: ""})
+
+    @contextmanager
+    def transaction(self, versions: Mapping[str, Sequence[str]]) -> Iterator[None]:
+        """Let rows of versions change, by their documents' ids: first they are marked as pending, at the end as done.
+
+        Queries find a version if its document's row names it; another is left out, and deleted by `recover`.
+        """
+        pending = json.dumps({id_: list(digests) for id_, digests in versions.items()})
+        with translated_errors(self.storage.place), self.storage.connection.alone:
+            self.storage.refresh()  # a reader may have made the files of vectors anew since the last change
+            before = str(self.storage.known_metadata.get("eddy_written"))
+            self.storage.update_metadata(**{_PENDING: pending})
+            try:
+                with self.storage.transaction():
+                    yield
+                token = self.storage.mark_written(**{_PENDING: ""})
+            except BaseException:
+                self.keywords.clear_memory()
+                raise
+            self.keywords.mark_written(before, token)
+
+    def put_rows(self, rows: RowBatch) -> RowBatch:
+        """Write rows within a `transaction`, and then their keywords; return them as they are stored."""
+        stored = replace(rows, metadatas=self.storage.upsert(MAIN, rows))
+        self.keywords.put(stored)
+        return stored
+
+    def delete_rows(self, key: Key, values: Sequence[str]) -> None:
+        """Delete rows within a `transaction`, by their ids, documents or versions, with their keywords."""
+        for batch in slices(len(values), PAGE_SIZE):
+            chosen = list(values[batch])
+            which: dict[str, Any] = {"ids": chosen} if key == "id" else {"where": {_KEYS[key]: {"$in": chosen}}}
+            self.storage.delete(MAIN, **which)
+        self.keywords.delete(key, values)
+
+    def create(self) -> None:
+        """Create the collections if they do not exist, and keep the embedder's fitted post-processing beside them."""
+        if self.exists:
+            return
+        post = self.embedder.post if self.embedder.is_fitted else None
+        self.storage.create(self.settings, self.embedder.dimension, self._as_function())
+        if post is not None and self.storage.vectors is not None:
+            post.save(self.storage.vectors.fit)
+        self._identity = self.storage.identity
+        self.keywords.rebuild()
+
+    def switch_embedder(self, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> None:
+        """Reload after an index of another embedder took this one's place."""
+        self._set_given(embedder)
+        self._sizes = dict(sizes)
+        self.reload()
+
+    def _as_function(self) -> EddyEmbeddingFunction | None:
+        if self._embedder is None:
+            return None
+        if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
+            return self._function
+        return EddyEmbeddingFunction.from_embedder(self._embedder)
+
+    # --- Rows that a framework has cut
+
+    def upsert_rows(
+        self,
+        ids: Sequence[str],
+        texts: Sequence[str],
+        vectors: ArrayLike,
+        metadatas: Sequence[Mapping[str, Any]],
+        documents: Sequence[str],
+        fingerprint: str,
+    ) -> None:
+        """Write rows that a framework has cut and embedded; those of known ids are replaced.
+
+        A second call changes nothing. Changed rows are deleted before they are written again: after an interruption,
+        call this again. The index knows nothing else of their documents, and cannot embed them again.
+
+        Args:
+            ids: Id of each row.
+            texts: Text of each row.
+            vectors: Vectors of the embedder that the index is open with, shape (rows, dimension).
+            metadatas: Metadata of each row for filters; None values are left out.
+            documents: Id of the document that each row belongs to and is removed with.
+            fingerprint: The embedder's fingerprint when it made the vectors.
+
+        Raises:
+            FingerprintMismatch: The index's vectors come from another embedder by now.
+            InvalidParameter: A row cannot be stored, or an id came twice.
+            ForeignCollection: An id is that of a passage of a document that the index has cut.
+        """
+        if repeated := [id_ for id_, count in Counter(ids).items() if count > 1]:
+            raise InvalidParameter(f"two rows have the id {repeated[0]!r:.80}; give each its own")
+        array = np.asarray(vectors, np.float32)
+        width = self.embedder.dimension
+        if array.shape != (len(ids), width) or not np.isfinite(array).all() or not array.any(-1).all():
+            raise InvalidParameter(
+                f"the vectors of {len(ids)} rows have the shape {array.shape}, or hold values that are no numbers, or "
+                f"only zeros; the index's embedder makes vectors of {width} numbers"
             )
-        return
-    if kind is not None:
-        raise FingerprintMismatch(
-            f"Collection {collection.name!r} was made with Chroma's embedding function {kind!r}, opened with "
-            f"`{function.model_name}`.\nTheir vectors cannot be compared; use another collection."
-        )
-    rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
-    made_by = (rows[0] or {}).get(FINGERPRINT) if rows else None
-    if rows and made_by != function.fingerprint:
-        raise FingerprintMismatch(
-            f"Collection {collection.name!r} holds vectors of {'an unknown' if made_by is None else 'another'} "
-            f"embedder, opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: "
-            f"{made_by}, here {function.fingerprint}; use another collection."
-        )
+        if not ids:
+            return
+        rows = [_checked_row(*row) for row in zip(ids, texts, metadatas, documents, strict=True)]
+        with self.writing():
+            # Compare under the lock: another process may have made the index anew before this one got it.
+            if fingerprint != self.embedder.fingerprint:
+                raise FingerprintMismatch(
+                    f"The rows for index {self.name!r} were embedded by another embedder than its documents.\n"
+                    f"Fingerprint of the index: {self.embedder.fingerprint}, of the rows: {fingerprint}; embed them "
+                    "again, with index.embedder"
+                )
+            self.create()
+            for group in slices(len(ids), _GROUP_ROWS):
+                known = self.storage.get(MAIN, ids=ids[group], metadatas=True)
+                metadata = _replacing(known, dict(zip(ids[group], rows[group], strict=True)))
+                with self.transaction({_OF_FRAMEWORKS: []}):
+                    self.put_rows(RowBatch(list(ids[group]), metadata, list(texts[group]), array[group]))
+
+    def remove_rows(self, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
+        """Remove frameworks' rows by id or by Chroma's condition on metadata, or all; return how many existed."""
+        check_conditions(where)
+        if not self.exists:
+            return 0
+        with self.writing():
+            present = self.storage.get(MAIN, ids=ids, where=conjunction([{DIGEST: ""}, where])).ids
+            if present:
+                with self.transaction({_OF_FRAMEWORKS: []}):
+                    self.delete_rows("id", present)
+        return len(present)
 
 
-def _check_space(collection: Collection) -> None:
-    configuration = collection.configuration_json
-    space = next((c.get("space") for kind in ("hnsw", "spann") if (c := configuration.get(kind))), None)
-    if space != "cosine":
-        warnings.warn(
-            f"Collection {collection.name!r} is in {space!r} space: distances are not 1 minus the cosine. A collection "
-            "that open_collection creates is in cosine space.",
-            stacklevel=3,
-        )
+def _checked_row(id_: str, text: str, metadata: Mapping[str, Any], document: str) -> dict[str, Any]:
+    """Return a framework's metadata as they are stored."""
+    name = f"row {id_!r:.80}"
+    for what, part in (("id", id_), ("text", text), ("document", document)):
+        raise_on_surrogates(part, f"the {what} of {name}")
+    for key, value in metadata.items():
+        if key in (*WRITTEN, DOCUMENT):
+            raise InvalidParameter(f"{name}: the index itself needs the metadata's name {key!r}")
+        check_key(name, key)
+        if value is not None:
+            check_value(name, key, value)
+    return {**{key: value for key, value in metadata.items() if value is not None}, DOCUMENT: document, DIGEST: ""}
+
+
+def _replacing(known: RowBatch, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return new metadata, in order, with None for names that a row no longer has: Chroma keeps unnamed entries."""
+    for id_, row in zip(known.ids, known.metadatas, strict=True):
+        if row.get(DIGEST) != "":
+            raise ForeignCollection(
+                f"row {id_!r:.80} is a passage of a document that the index has cut itself: give another id, or remove "
+                "the document"
+                if row.get(DOCUMENT) is not None
+                else f"row {id_!r:.80} was put into the collection by something else; delete it, or choose another id"
+            )
+        rows[id_] = {**dict.fromkeys(row), **rows[id_]}
+    return list(rows.values())
+
+
+def read_entries(storage: Storage, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
+    """Return what is stored of documents beside their texts, by id; None: of all."""
+    if storage.find() is None:
+        return {}
+    rows = storage.get(DOCUMENTS, metadatas=True, ids=ids)
+    return {id_: StoredDocument.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}

@@ -29,10 +29,6 @@ class LostVectors(StorageError):
     """Vectors are lost; the texts are there, and `reindex` embeds them again."""
 
 
-class OutdatedIndex(EddyError):
-    """An earlier version of this library wrote the index; `reindex` writes it anew."""
-
-
 class Unreachable(StorageError):
     """The server that holds the database does not answer."""
 

@@ -2,39 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from chroma_eddy.check import check_rows, check_vectors
+from chroma_eddy.collection import Collection, read_entries
+from chroma_eddy.database import Place, connect
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.errors import IndexInUse
-from chroma_eddy.index_core import IndexCore
-from chroma_eddy.query.highlights import sentence_vectors
-from chroma_eddy.query.options import ALPHA, Fusion, Query, Unit, conjunction
-from chroma_eddy.query.reranking import reranker_of
-from chroma_eddy.query.search import search
-from chroma_eddy.rows.conditions import check_conditions
-from chroma_eddy.rows.documents import read_embedded
-from chroma_eddy.rows.schema import DIGEST
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
-from chroma_eddy.types import Document, Hit, Row, Status
-from chroma_eddy.write import pieces as writing_pieces
-from chroma_eddy.write.integrity import check_rows, check_vectors, remove_documents
-from chroma_eddy.write.pieces import Piece
-from chroma_eddy.write.rebuild import reindex_core
-from chroma_eddy.write.writer import Encode, Progress, Writer, WriteReport
-from eddy_embed.encoding.document import LongDocument
-from eddy_embed.encoding.validation import check_kind, check_one
+from chroma_eddy.errors import IndexInUse, LostVectors, damaged
+from chroma_eddy.rows import (
+    DIGEST,
+    StoredDocument,
+    fields,
+    join_text,
+    sentence_spans,
+)
+from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
+from chroma_eddy.settings import DOCUMENTS, MAIN, NEXT, check_index_name
+from chroma_eddy.storage import Storage
+from chroma_eddy.types import Document, Hit, Status, WriteReport
+from chroma_eddy.writer import Encode, Progress, Writer
+from eddy_embed.encoding.document import LongDocument, Passage, Span
+from eddy_embed.encoding.validation import check_count, check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations.documents import END, HEADINGS, START, grouped_by_size
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
+_GROUP_ROWS = 5_000
+"""Rows of the documents that are read together: each read by digest makes the database look through all rows."""
 
-class Index(IndexCore):
+
+class Index(Collection):
     """Documents in a Chroma database: vectors of passages, of sentences and of whole documents.
 
     `open_index` makes it. One process at a time may write and any number may read; until a new version of a document
@@ -43,34 +49,42 @@ class Index(IndexCore):
     Attributes:
         name: Name of the main collection.
         settings: What makes the vectors.
-        store: The collections.
+        storage: Chroma's collections.
+        keywords: Keyword search.
     """
+
+    # --- State
 
     def status(self) -> Status:
         """Count what the index contains."""
         return self.read(self._status)
 
     def _status(self) -> Status:
-        rows = [row for row in self.entries().values() if row.digest]
-        following = self.store.with_suffix(NEXT)
+        documents = [document for document in self.entries().values() if document.digest]
+        following = self.storage.with_suffix(NEXT)
         return Status(
             name=self.name,
             fingerprint=self.settings.fingerprint,
             settings=self.settings.embedder,
             dimension=self.dimension,
-            documents=len(rows),
-            passages=self.store.count(MAIN),
-            sentences=sum(row.sentences for row in rows),
+            documents=len(documents),
+            passages=self.storage.count(MAIN),
+            sentences=sum(document.sentences for document in documents),
             incomplete=tuple(self.incomplete()),
             rebuilt=None if following.find() is None else following.count(DOCUMENTS),
         )
+
+    def incomplete(self) -> list[str]:
+        """Ids of the documents that are being written or removed, or were when a writer was killed, or are damaged."""
+        damaged_ids = {id_ for id_, document in self.entries().items() if not document.digest}
+        return sorted({*self._pending(), *damaged_ids} - {""})
 
     def check(self, *, full: bool = False) -> dict[str, str]:
         """Find documents with damaged rows, and mend damaged vectors.
 
         Rows: all are read. Something else has changed documents with missing rows, another text or other metadata than
         were written. Queries leave them out from now on, and the next `upsert` or `sync` with them writes them again.
-        Rows of versions that no document has are deleted, and the words are read anew.
+        Rows of versions that no document has are deleted, and the keywords are read anew.
 
         Vectors: rows are searched for by their own vectors. If one is not found so, Chroma's files are made anew from
         the vectors beside them, or those from Chroma's, whichever is sound; no model runs.
@@ -100,10 +114,7 @@ class Index(IndexCore):
         where_document: dict[str, Any] | None = None,
         documents: Sequence[str] | None = None,
         unit: Unit = "passage",
-        prefilter: int | None = None,
-        hybrid: bool | None = None,
-        fusion: Fusion = "scores",
-        alpha: float = ALPHA,
+        alpha: float | None = None,
         mmr: bool = False,
         fetch_k: int | None = None,
         lambda_mult: float = 0.5,
@@ -113,41 +124,39 @@ class Index(IndexCore):
         rerank_seconds: float | None = None,
         progress: Progress | None = None,
     ) -> list[Hit]:
-        """Find what answers a question by meaning and by words, best first, with exact cosines.
+        """Find what answers a question by vectors and keywords (BM25) together, best first, with exact cosines.
+
+        Passages are sorted by their cosine, in standard deviations over the library's passages, and their BM25 over
+        the length of the weights of the question's terms. The keyword index of an index in a folder is on disk. On a
+        server and in memory, all texts are read at the first question; from 50,000 rows on, search is by vectors alone.
 
         Args:
-            question: The question's text; a hybrid query honours an "exact phrase", and -words that must be absent.
+            question: The question's text; search by keywords honours an "exact phrase", and -words that must be absent.
             k: Number of hits.
             where: Chroma's condition on metadata, `page` and `last_page`.
             where_document: Chroma's condition on passages' texts, such as `{"$contains": "ferry"}`.
             documents: Ids of the only documents to search; None: all.
-            unit: What to search, and what a hit is: a "passage", a "sentence" or a "document".
-            prefilter: Search only this many documents, the nearest as a whole; None: all.
-            hybrid: Sort passages by cosine and BM25 together. None: where words are kept on disk, as every index in a
-                folder has them. For an index on a server, True reads all passages, at the first query and after
-                changes.
-            fusion: How: by "scores", the cosine in standard deviations over the library's passages and the share that a
-                passage has of what the question's words tell, or by "ranks", reciprocal rank fusion.
-            alpha: Weight of meaning among scores, from 0, words alone, to 1, meaning alone; the default serves language
+            unit: What to search, and what a hit is: a "passage", or, by vectors, a "sentence" or a "document".
+            alpha: Weight of the vectors, from 0, keywords alone, to 1, vectors alone; None: 0.5, which serves language
                 models and trained encoders.
             mmr: Choose hits that differ from each other, by maximal marginal relevance.
-            fetch_k: Number of rows that each of meaning and words contributes to `hybrid`, and that `mmr` chooses
-                from; None: 100 and 20.
+            fetch_k: Number of rows that each of vectors and keywords contributes, and that `mmr` chooses from; None:
+                100 and 20.
             lambda_mult: For `mmr`: 1 weighs only nearness, 0 only difference.
             sentences: Return the sentences of the passages, each with its cosine.
-            rerank: Have a language model judge the best passages by the likelihood that it gives the question after
-                each, and sort by both: True for the model whose vectors are in the index, or a `Reranker`.
-            rerank_from: How many of the best passages it re-ranks; None: 10.
-            rerank_seconds: Judge the best of them for so long; None: all.
+            rerank: Sort the best passages also by the likelihood that a language model gives the question after each:
+                True for the model whose vectors are in the index, or a `Reranker`.
+            rerank_from: How many of the best passages it reads; None: 10.
+            rerank_seconds: Read the best of them for so long; None: all.
             progress: Called with windows read, their total, and "rerank"; what it raises ends the query.
 
         Raises:
-            UnsupportedModel: The model of the index cannot judge, such as an encoder's.
+            UnsupportedModel: The model of the index cannot re-rank, such as an encoder's.
             InvalidText: The question is blank, or not valid Unicode.
             InvalidParameter: Options are out of range or exclude each other.
         """
         check_one(question)
-        options = {name: value for name, value in locals().items() if name not in ("self", "question")}
+        options = {name: value for name, value in locals().items() if name not in ("self", "question", "__class__")}
         query = Query(**{**options, "rerank": reranker_of(self, rerank)})
         for _ in range(2):  # another process may make the index anew meanwhile
             embedder = self.embedder
@@ -167,85 +176,89 @@ class Index(IndexCore):
         questions: Sequence[str] | None = None,
         fingerprint: str | None = None,
         ids: Sequence[str] | None = None,
-        where: dict[str, Any] | None = None,
-        where_document: dict[str, Any] | None = None,
-        documents: Sequence[str] | None = None,
-        unit: Unit = "passage",
-        prefilter: int | None = None,
-        hybrid: bool = False,
-        fusion: Fusion = "scores",
-        alpha: float = ALPHA,
-        mmr: bool = False,
-        fetch_k: int | None = None,
-        lambda_mult: float = 0.5,
-        sentences: bool = False,
         rerank: bool | Reranker = False,
-        rerank_from: int | None = None,
-        rerank_seconds: float | None = None,
+        **options: Any,
     ) -> list[list[Hit]]:
         """As `query`, for questions that are embedded already: vectors of shape (questions, dimension).
 
-        `hybrid` needs the texts of the questions too. `fingerprint` is that of the embedder of the vectors; None takes
-        them for the index's own. `ids` names the only rows to search; None: all.
+        Keywords and `rerank` need the texts of the `questions`; without them, search is by vectors alone. `fingerprint`
+        is that of the embedder of the vectors; None takes them for the index's own. `ids` names the only rows to
+        search; None: all. The other `options` are those of `query`.
 
         Raises:
             FingerprintMismatch: Another embedder made the index's vectors, perhaps in another process meanwhile.
         """
-        options = {k: v for k, v in locals().items() if k not in ("self", "vectors", "questions", "fingerprint")}
-        query = Query(**{**options, "rerank": reranker_of(self, rerank)})
-        if (hybrid or rerank) and questions is None:
-            raise InvalidParameter("hybrid=True and rerank=True read the words of questions=, which are missing")
+        query = Query(k, ids=ids, rerank=reranker_of(self, rerank), **options)
+        if rerank and questions is None:
+            raise InvalidParameter("rerank= reads the texts of questions=, which are missing")
         vectors = np.atleast_2d(np.asarray(vectors, np.float64))
         return search(self, vectors, questions, query, fingerprint)
 
-    # --- Rows
+    # --- Documents
 
-    def rows(
-        self, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, *, texts: bool = False
-    ) -> list[Row]:
-        """Read passages and pieces that queries find, by ids, by Chroma's condition on metadata, or all of them."""
-        check_conditions(where)
-        return self.read(lambda: self._rows(ids, where, texts=texts))
+    def rebuilt(self) -> dict[str, StoredDocument]:
+        """Return the documents that an unfinished reindexing has done, by id; none without one."""
+        return read_entries(self.storage.with_suffix(NEXT, texts_only=True))
 
-    def _rows(self, ids: Sequence[str] | None, where: dict[str, Any] | None, *, texts: bool) -> list[Row]:
-        if not self.exists:
-            return []
-        hidden = sorted(self.hidden_versions())
-        condition = conjunction([each for each in (where, hidden and {DIGEST: {"$nin": hidden}}) if each])
-        got = self.store.get(MAIN, ids=ids, where=condition, metadatas=True, documents=texts)
-        return [Row(*each) for each in zip(got.ids, got.metadatas, got.texts or [""] * len(got.ids), strict=True)]
+    def documents(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
+        """Read documents that queries find, as they were given, by ids; None: all."""
+        stored = (document for document in self.entries(ids).values() if document.digest)
+        for group in grouped_by_size(stored, lambda document: document.passages, math.inf, _GROUP_ROWS):
+            yield from self.read(partial(self._read_documents, [document.id for document in group]))
+
+    def _read_documents(self, ids: Sequence[str]) -> list[Document]:
+        """Read documents, except those that queries do not find; ForeignCollection if one is damaged."""
+        rows = self.storage.get(DOCUMENTS, ids=ids, metadatas=True)
+        complete = {id_: metadata for id_, metadata in zip(rows.ids, rows.metadatas, strict=True) if metadata[DIGEST]}
+        documents = {}
+        for (id_, metadata), text in zip(complete.items(), self.read_texts(list(complete.values())), strict=True):
+            stored = StoredDocument.parse(id_, metadata)
+            documents[id_] = stored.document(text)
+            if documents[id_].digest != stored.digest:
+                raise damaged(id_, "the text or the metadata that it was written with")
+        return [documents[id_] for id_ in ids if id_ in documents]
 
     def embedded(self, document: str) -> LongDocument | None:
         """Read a document by its id, with its vectors; None if queries do not find it.
 
         Its sentences' vectors are stored where the method runs layers; elsewhere they are read out of the passages.
         Sentences come without their number of tokens.
-        """
-        if not self.exists:
-            return None
-        return self.read(lambda: read_embedded(self.store, document, partial(sentence_vectors, self)))
-
-    # --- Changes
-
-    def put_pieces(self, pieces: Iterable[Piece], fingerprint: str) -> None:
-        """Write pieces in batches; those of known ids are replaced, and a second call changes nothing.
-
-        Changed pieces are deleted before they are written again: after an interruption, call this again.
-
-        Args:
-            pieces: The pieces, with vectors of the embedder that the index is open with.
-            fingerprint: That embedder's fingerprint when it made the vectors.
 
         Raises:
-            FingerprintMismatch: The index's vectors come from another embedder by now.
-            InvalidParameter: A piece cannot be stored, or an id came twice.
-            ForeignCollection: The row of an id is no piece.
+            ForeignCollection: Something else has changed its rows.
         """
-        writing_pieces.put_pieces(self, pieces, fingerprint)
+        return self.read(partial(self._embedded, document)) if self.exists else None
 
-    def remove_pieces(self, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
-        """Remove pieces by id or by Chroma's condition on their metadata, or all; return the number that existed."""
-        return writing_pieces.remove_pieces(self, ids=ids, where=where)
+    def _embedded(self, id_: str) -> LongDocument | None:
+        rows = self.storage.get(DOCUMENTS, ids=[id_], metadatas=True)
+        if not rows.ids or not rows.metadatas[0][DIGEST]:
+            return None
+        (metadata,) = rows.metadatas
+        stored = StoredDocument.parse(id_, metadata)
+        batch = self.rows_by_digest([stored.digest])[stored.digest]
+        text = join_text(batch, metadata)
+        if len(batch.ids) != stored.passages or stored.document(text).digest != stored.digest:
+            raise damaged(id_, f"passages in {self.name}, or has another text than it was written with")
+        spans = [sentence_spans(row) for row in batch.metadatas]
+        vectors, ends = self.storage.vectors_of(MAIN, batch), list(accumulate(map(len, spans)))
+        passages = [
+            Passage(
+                *(row[START], row[END], fields(row)["n_tokens"], vector),
+                *(end - len(inside), end - 1),
+                (str(row[HEADINGS]),) if HEADINGS in row else (),
+            )
+            for row, vector, inside, end in zip(batch.metadatas, vectors, spans, ends, strict=True)
+        ]
+        of_sentences = [vectors for _, vectors in read_sentences(self, batch.metadatas, batch.texts)]
+        sentences = [
+            Span(passage.start + start, passage.start + end, 0, vector)
+            for passage, inside, matrix in zip(passages, spans, of_sentences, strict=True)
+            for (start, end), vector in zip(inside, matrix, strict=True)
+        ]
+        sizes = (stored.tokens, stored.windows, stored.truncated)
+        return LongDocument(text, self.storage.vectors_of(DOCUMENTS, rows)[0], passages, sentences, *sizes)
+
+    # --- Changes
 
     def upsert(
         self,
@@ -286,7 +299,7 @@ class Index(IndexCore):
                 raise InvalidParameter(
                     "sync was given no document, and would empty the index; to do so, call remove with the ids"
                 )
-            report.removed = remove_documents(self, [id_ for id_ in self.entries() if id_ not in writer.ids])
+            report.removed = self._remove([id_ for id_ in self.entries() if id_ not in writer.ids])
             return report
 
     def remove(self, ids: Iterable[str], *, erase: bool = False) -> int:
@@ -303,7 +316,26 @@ class Index(IndexCore):
         """
         chosen = [ids] if isinstance(ids, str) else list(ids)
         with self.writing():
-            return remove_documents(self, chosen, erase=erase)
+            if erase and self.storage.connection.folder is None:
+                raise InvalidParameter("erase=True needs an index in a folder: a server's files cannot be reached")
+            if erase and self.storage.with_suffix(NEXT).look_up() is not None:
+                raise InvalidParameter(
+                    f"a reindexing of {self.name!r} is unfinished, whose files hold the texts too: finish it before "
+                    "you erase"
+                )
+            removed = self._remove(chosen)
+            if erase:
+                self.storage.erase()
+                self.keywords.rebuild()
+            return removed
+
+    def _remove(self, ids: Sequence[str]) -> int:
+        documents = self.entries(ids)
+        if documents:
+            with self.transaction({id_: [document.digest] for id_, document in documents.items()}):
+                self.storage.delete(DOCUMENTS, ids=list(documents))  # first: queries find none of it, or all
+                self.delete_rows("document", list(documents))
+        return len(documents)
 
     def reindex(
         self,
@@ -330,15 +362,50 @@ class Index(IndexCore):
 
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
+            InvalidParameter: A framework has cut rows, whose documents are not here.
         """
         from eddy_embed import Embedder  # import torch
 
         check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
-        own = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
-        given = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
-        chosen = {name: value for name, value in given.items() if value is not None}
-        sizes = {**self.settings.sizes, "late": own.reads_late, **chosen}
-        return reindex_core(self, embedder, sizes, progress, restart)
+        reads_late = (embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder).reads_late
+        sizes = {**self.settings.sizes, "late": reads_late, **_chosen(passage_size, late, sentence_vectors)}
+        with self.writing():
+            if self.holds_framework_rows:
+                raise InvalidParameter(
+                    f"index {self.name!r} holds rows that a framework has cut out of documents which are not here, so "
+                    "they cannot be embedded again: run the framework's ingestion into an index of another name"
+                )
+            report = self._build_next(embedder, sizes, progress, restart) if self.entries() else WriteReport()
+            if self.storage.with_suffix(NEXT).metadata().get("eddy_ready"):
+                self.storage.finish_swap(clean=True)
+            else:
+                self.storage.drop_all()
+            self.switch_embedder(embedder, sizes)
+            return report
+
+    def _build_next(
+        self,
+        embedder: Embedder | EddyEmbeddingFunction,
+        sizes: Mapping[str, Any],
+        progress: Progress | None,
+        restart: bool,
+    ) -> WriteReport:
+        """Build the index that is to replace this one, or go on with it, and mark it as complete."""
+        if restart or _has_lost_vectors(self.storage.with_suffix(NEXT)):
+            self.storage.with_suffix(NEXT, texts_only=True).drop_all()
+        try:
+            following = Index(self.storage.with_suffix(NEXT), embedder, sizes)
+        except FingerprintMismatch as error:
+            raise FingerprintMismatch(
+                f"an unfinished reindexing of {self.name!r} was begun with another embedder or other sizes: finish it "
+                f"with those, or give restart=True to leave it and begin anew. {error}"
+            ) from None
+        with following.writing():
+            writer = Writer(following, progress)
+            report = writer.run(self.documents())
+            report.removed = following._remove([id_ for id_ in following.entries() if id_ not in writer.ids])
+        following.storage.update_metadata(eddy_ready=True)
+        return report
 
     def discard_rebuilt(self) -> None:
         """Delete what an unfinished reindexing has done, if there is one.
@@ -347,14 +414,104 @@ class Index(IndexCore):
             IndexInUse: Another process is writing.
         """
         with self.writing():
-            self.store.with_suffix(NEXT, texts_only=True).drop_all()
-
-    def close(self) -> None:
-        """Close the database's files, unless somebody else uses the client."""
-        self.store.close()
+            self.storage.with_suffix(NEXT, texts_only=True).drop_all()
 
     def __enter__(self) -> Index:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def open_index(
+    place: Place,
+    name: str,
+    embedder: Embedder | EddyEmbeddingFunction | None = None,
+    *,
+    passage_size: int | None = None,
+    late: bool | None = None,
+    sentence_vectors: bool | None = None,
+    texts_only: bool = False,
+    timeout: float = 0.0,
+) -> Index:
+    """Open an index, or begin a new one; refuse one whose vectors another embedder made.
+
+    Args:
+        place: A folder, a Chroma server's URL such as "http://localhost:8000", or one of Chroma's clients.
+        name: Name of the index and of its collection of passages; `<name>-documents` belongs to it.
+        embedder: Embeds documents and questions. None: the index must exist, and embeds no texts.
+        passage_size: Most tokens in a passage, which holds whole sentences; None: the index's own, 256 in a new one.
+        late: Whether passages are pooled from the pass over their whole document (True) or embedded one by one; None:
+            the index's own; in a new one, True where no layer runs.
+        sentence_vectors: Whether sentences' vectors are stored, if the method runs layers, so that a passage's best
+            sentence is found without the model; None: the index's own, True in a new one.
+        texts_only: Read texts and metadata and no vector, also where those are lost.
+        timeout: Seconds to wait while another process writes.
+
+    Raises:
+        FingerprintMismatch: The index was made by another embedder or in other sizes; the message shows both, field by
+            field, and what to do.
+        ForeignCollection: Something else made a collection of that name, or another version of this library.
+        NoIndex: There is none, and no embedder to make one with.
+        InvalidParameter: An argument has the wrong type.
+        StorageError: The folder cannot be used, or the server does not answer.
+    """
+    from eddy_embed import Embedder  # import torch
+
+    check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction | None, "an Embedder, or None")
+    check_kind("late", late, bool | None, "True or False")
+    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
+    check_kind("timeout", timeout, int | float, "a number of seconds")
+    if passage_size is not None:
+        check_count("passage_size", passage_size)
+    check_index_name(name)
+    connection = connect(place, create=embedder is not None, timeout=timeout)
+    try:
+        sizes = _chosen(passage_size, late, sentence_vectors)
+        return Index(Storage(connection, name, texts_only=texts_only), embedder, sizes)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def reindex(
+    place: Place,
+    name: str,
+    embedder: Embedder | EddyEmbeddingFunction,
+    *,
+    timeout: float = 0.0,
+    **options: Any,
+) -> WriteReport:
+    """As `Index.reindex`, also of an index whose vectors are lost: it reads texts and metadata alone.
+
+    Args:
+        place: As for `open_index`.
+        name: Name of the index.
+        embedder: The new embedder.
+        timeout: Seconds to wait while another process writes.
+        **options: The other arguments of `Index.reindex`.
+
+    Raises:
+        As `Index.reindex`.
+    """
+    check_index_name(name)
+    connection = connect(place, create=False, timeout=timeout)
+    try:
+        return Index(Storage(connection, name, texts_only=True), None, {}).reindex(embedder, **options)
+    finally:
+        connection.close()
+
+
+def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool | None) -> dict[str, Any]:
+    sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
+    return {size: value for size, value in sizes.items() if value is not None}
+
+
+def _has_lost_vectors(storage: Storage) -> bool:
+    """Whether what an unfinished reindexing has done is of no use."""
+    try:
+        if storage.find() is not None:  # it may have stopped before it had both collections
+            storage.find(DOCUMENTS)  # which mends Chroma's files of both
+    except LostVectors:
+        return True
+    return False

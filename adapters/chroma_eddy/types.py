@@ -277,3 +277,28 @@ class Status:
     sentences: int
     incomplete: tuple[str, ...]
     rebuilt: int | None
+
+
+@dataclass
+class WriteReport:
+    """What a call has done to an index.
+
+    Attributes:
+        written: Number of documents embedded and written.
+        unchanged: Number of documents that the index already had.
+        relabelled: Number of documents whose metadata alone had changed; they were not embedded again.
+        removed: Number of documents removed.
+        passages: Number of passages written.
+        sentences: Number of sentences of the documents written.
+        tokens: Number of tokens embedded, without prompts and placeholders.
+        truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.
+    """
+
+    written: int = 0
+    unchanged: int = 0
+    relabelled: int = 0
+    removed: int = 0
+    passages: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    truncated: int = 0

@@ -4,61 +4,64 @@ from __future__ import annotations
 
 import json
 import uuid
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
+import chromadb
+import numpy as np
+from chromadb.config import Settings
+from langchain_chroma import Chroma
 from langchain_core.documents import Document
+from langchain_core.vectorstores import VectorStoreRetriever
 
-from chroma_eddy import Index, Piece, WriteReport, open_index
+from chroma_eddy import DIGEST, RESERVED, Hit, Index, NoIndex, WriteReport, memory_client, open_index, user_metadata
+from chroma_eddy import Document as Whole
 from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.documents import document_identity, page_name, warn_of_blank, with_text
+from eddy_embed.integrations.documents import DOCUMENT, PAGES, Pages, page_name, warn_of_blank, with_text
 from eddy_embed.integrations.shared import in_worker
-from langchain_eddy.chroma_rows import SEARCH, ChromaRows, check_exists
-from langchain_eddy.database_place import database_place
 from langchain_eddy.embeddings import EddyEmbeddings
-from langchain_eddy.index_documents import hit_documents, to_index_document
-from langchain_eddy.passages import display_name, join_pages
-from langchain_eddy.retriever import EddyChromaRetriever
+from langchain_eddy.passages import display_name, document_id, join_pages
 
 if TYPE_CHECKING:
     from chromadb.api import ClientAPI
-    from chromadb.config import Settings
     from typing_extensions import Self
 
+Filter = dict[str, Any] | None
+Scored = list[tuple[Document, float]]
+_PLACES = ("persist_directory", "client", "host", "chroma_cloud_api_key")
+_SERVER, _DATABASE = ("port", "headers", "ssl"), ("tenant", "database", "client_settings")
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
+_OF_VECTORS = ("where_document", "documents", "fetch_k", "lambda_mult", "mmr")
+"""Arguments of `Index.query` that all searches take."""
+_OF_TEXTS = (*_OF_VECTORS, "alpha", "rerank", "rerank_from", "rerank_seconds")
+_TYPES = {"hybrid": "similarity"}
 
 
-class EddyChroma(ChromaRows):
-    """Stores documents in the main collection of an index that knows its embedder.
+class EddyChroma(Chroma):
+    """Stores documents in the main collection of an index that knows its embedder, and finds them by hybrid search.
 
     A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
-    The store writes rows in batches that the database accepts, under the index's lock. Scores are cosines. An index in
-    a folder keeps fitted post-processing, and is opened again by the method's name alone.
-
-    Everything public of LangChain's `Chroma` is there under the same names, with the same defaults; but scores are
-    cosines, `hybrid_search` takes a question, and images and Chroma's cloud are refused.
+    Everything public of LangChain's `Chroma` is there under the same names, with the same defaults; but searches by
+    text are hybrid, by vectors and keywords (BM25), a higher score is better, `hybrid_search` takes a question, and
+    images and Chroma's cloud are refused.
 
     Args:
         collection_name: Name of the index.
         embedding_function: The embeddings.
-        persist_directory: Folder of the database; or:
-        host: Host of a Chroma server; without any place, the store is in memory, and shared with nobody.
-        port: Port of the server.
-        headers: Headers of each request to the server.
-        chroma_cloud_api_key: Refused: give a client.
-        tenant: Tenant of the database.
-        database: Name of the database.
-        client_settings: Settings of Chroma's client.
+        persist_directory: Folder of the database.
         collection_metadata: Stored with the main collection; the space is the cosine's.
         collection_configuration: Refused unless it names the cosine's space, in which all indexes are.
-        client: A client of Chroma.
-        relevance_score_fn: Relevance score of a cosine distance; None: the cosine.
+        relevance_score_fn: Relevance score of a cosine distance; None: the score.
         create_collection_if_not_exists: Whether the first write may begin the index; False: it must exist.
-        ssl: Whether to use https.
+        alpha: Weight of the vectors in searches by text, from 0, keywords alone, to 1, vectors alone; None: 0.5.
         passage_size: Most tokens in a passage of `ingest`; None: the index's own, 256 in a new one.
         timeout: Maximum time in seconds to wait while another process or thread writes.
+        **place: Another database, as `Chroma` names it: a `client`, or the `host`, `port`, `headers` and `ssl` of a
+            server; with `tenant`, `database` and `client_settings`. Without any, in memory, and shared with nobody.
 
     Raises:
         InvalidParameter: An argument is wrong, or there is more than one database.
@@ -67,51 +70,41 @@ class EddyChroma(ChromaRows):
         NoIndex: It must exist and does not.
     """
 
+    index: Index
+    alpha: float | None = None
+    _warned = False
+
     def __init__(
         self,
         collection_name: str = "langchain",
         embedding_function: EddyEmbeddings | None = None,
         persist_directory: str | None = None,
-        host: str | None = None,
-        port: int | None = None,
-        headers: dict[str, str] | None = None,
-        chroma_cloud_api_key: str | None = None,
-        tenant: str | None = None,
-        database: str | None = None,
-        client_settings: Settings | None = None,
+        *,
         collection_metadata: dict[str, Any] | None = None,
         collection_configuration: Any = None,
-        client: ClientAPI | None = None,
         relevance_score_fn: Callable[[float], float] | None = None,
         create_collection_if_not_exists: bool | None = True,
-        *,
-        ssl: bool = False,
+        alpha: float | None = None,
         passage_size: int | None = None,
         timeout: float = 60.0,
+        **place: Any,
     ) -> None:
-        given = locals()
         check_kind("embedding_function", embedding_function, EddyEmbeddings, "an EddyEmbeddings")
-        spaces = [(collection_metadata or {}).get("hnsw:space")]
-        spaces += [
-            kind.get("space") for kind in dict(collection_configuration or {}).values() if isinstance(kind, dict)
-        ]
-        if set(spaces) - {None, "cosine"}:
-            raise InvalidParameter(f"an index is in cosine space, not {max(filter(None, spaces))!r}; leave it out")
         assert embedding_function is not None
-        self.index = open_index(
-            database_place(given),
-            collection_name,
-            embedding_function.embedder,
-            passage_size=passage_size,
-            timeout=timeout,
-        )
-        self._embeddings, self.override_relevance_score_fn = embedding_function, relevance_score_fn
-        if not create_collection_if_not_exists:
-            check_exists(self.index)
-        if own := {name: value for name, value in (collection_metadata or {}).items() if name != "hnsw:space"}:
+        embedder, metadata = embedding_function.embedder, dict(collection_metadata or {})
+        configured = [kind for kind in dict(collection_configuration or {}).values() if isinstance(kind, dict)]
+        spaces = {metadata.pop("hnsw:space", None), *(kind.get("space") for kind in configured)}
+        if others := spaces - {None, "cosine"}:
+            raise InvalidParameter(f"an index is in cosine space, not {others.pop()!r}; leave it out")
+        database = _database({"persist_directory": persist_directory, **place})
+        self.index = open_index(database, collection_name, embedder, passage_size=passage_size, timeout=timeout)
+        self._embeddings, self.override_relevance_score_fn, self.alpha = embedding_function, relevance_score_fn, alpha
+        if not create_collection_if_not_exists and not self.index.exists:
+            raise NoIndex(f"no index {collection_name!r}: leave out create_collection_if_not_exists=False to begin one")
+        if metadata:
             with self.index.writing():
                 self.index.create()
-                self.index.store.update_metadata(**own)
+                self.index.storage.update_metadata(**metadata)
 
     @classmethod
     def from_index(cls, index: Index) -> Self:
@@ -124,32 +117,19 @@ class EddyChroma(ChromaRows):
 
     @classmethod
     def from_texts(  # type: ignore[override]
-        cls,
-        texts: list[str],
-        embedding: EddyEmbeddings | None = None,
-        metadatas: list[dict[str, Any]] | None = None,
-        ids: list[str] | None = None,
-        collection_name: str = "langchain",
-        persist_directory: str | None = None,
-        **settings: Any,
+        cls, texts: list[str], embedding: Any = None, metadatas: Any = None, ids: Any = None, **settings: Any
     ) -> Self:
         """Make a store, with further parameters of the class, and add texts as `add_texts` does."""
-        self = cls(collection_name, embedding, persist_directory, **settings)
-        self.add_texts(texts, metadatas, ids=ids)
+        self = cls(embedding_function=embedding, **settings)
+        self.add_texts(texts, metadatas, ids)
         return self
 
     @classmethod
     def from_documents(  # type: ignore[override]
-        cls,
-        documents: list[Document],
-        embedding: EddyEmbeddings | None = None,
-        ids: list[str] | None = None,
-        collection_name: str = "langchain",
-        persist_directory: str | None = None,
-        **settings: Any,
+        cls, documents: list[Document], embedding: Any = None, ids: Any = None, **settings: Any
     ) -> Self:
         """Make a store, with further parameters of the class, and add documents as `add_documents` does."""
-        self = cls(collection_name, embedding, persist_directory, **settings)
+        self = cls(embedding_function=embedding, **settings)
         self.add_documents(documents, **({} if ids is None else {"ids": ids}))
         return self
 
@@ -163,145 +143,258 @@ class EddyChroma(ChromaRows):
             self._embeddings = EddyEmbeddings.from_embedder(self.index.embedder)
         return self._embeddings
 
-    # --- Writing
+    @property
+    def searches_by(self) -> str:
+        """How searches by text search: "hybrid", or "vectors", as chosen or where there are too many rows."""
+        return "vectors" if self.alpha == 1 else self.index.searches_by
+
+    @property
+    def _collection(self) -> chromadb.Collection:
+        return self.index.collection
 
     def add_texts(
-        self,
-        texts: Iterable[str],
-        metadatas: list[dict[str, Any]] | None = None,
-        ids: Sequence[str | None] | None = None,
-        batch_size: int | None = None,
-        **kwargs: Any,
+        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, ids: Any = None, **kwargs: Any
     ) -> list[str]:
-        """Embed texts, each by itself, and write them; texts of known ids are replaced.
+        """Embed texts, each by itself, and write them, those of known ids in their place; return the ids.
 
         Args:
-            texts: Pieces of documents, such as a splitter gives; blank ones are left out, and named in a warning.
+            texts: Chunks of documents, such as a splitter gives; blank ones are left out, and a warning names them.
             metadatas: Metadata of each text.
             ids: Id of each text; None for ids that follow from text and metadata.
-            batch_size: Passed by LangChain's indexing, and ignored.
-            **kwargs: Refused.
-
-        Returns:
-            The ids of the texts that are not blank.
-
-        Raises:
-            InvalidParameter: A text or its metadata cannot be stored, or the lists differ in length.
-            InvalidText: A text is no string, or not valid Unicode.
+            **kwargs: `batch_size`, which LangChain's indexing passes, is ignored.
         """
-        refuse_unknown("EddyChroma.add_texts", kwargs, ())
+        refuse_unknown("EddyChroma.add_texts", kwargs, ("batch_size",))
         given = checked_text_list(texts, blank=True)
-        about = metadatas if metadatas is not None else [{} for _ in given]
-        named = list(ids) if ids is not None else [None] * len(given)
+        about = [{} for _ in given] if metadatas is None else [each or {} for each in metadatas]
+        named = [None for _ in given] if ids is None else list(ids)
         if not len(given) == len(about) == len(named):
             raise InvalidParameter(
-                f"there are {len(given)} texts, {len(about)} metadatas and {len(named)} ids; give one of each for each"
+                f"{len(given)} texts, {len(about)} metadatas, {len(named)} ids: give as many of each"
             )
-        kept = [at for at, text in enumerate(given) if text.strip()]
-        blank = [page_name(about[at]) or f"number {at}" for at in sorted({*range(len(given))} - {*kept})]
+        for id_ in named:
+            check_kind("ids", id_, str | None, "a list of strings")
+        blank = [page_name(about[at]) or f"number {at}" for at, text in enumerate(given) if not text.strip()]
         warn_of_blank(blank, len(given), "row", "texts")
-        given, about, named = [given[at] for at in kept], [about[at] for at in kept], [named[at] for at in kept]
-        names = [id_ or _default_id(text, metadata) for id_, text, metadata in zip(named, given, about, strict=True)]
-        if given:
-            # Equal texts without ids share a row.
-            own = {name: at for at, name in enumerate(names) if named[at] is None}
-            kept = [at for at, name in enumerate(names) if own.get(name, at) == at]
-            embedder = self.index.embedder
-            vectors = embedder.encode_document([given[at] for at in kept], show_progress=False)
-            pieces = [
-                Piece(names[at], document_identity(None, about[at]) or names[at], given[at], vector, about[at])
-                for at, vector in zip(kept, vectors, strict=True)
-            ]
-            self.index.put_pieces(pieces, embedder.fingerprint)
-        return names
+        names = {at: named[at] or _default_id(text, about[at]) for at, text in enumerate(given) if text.strip()}
+        last = {name: at for at, name in names.items() if not named[at]}
+        if kept := {at: name for at, name in names.items() if last.get(name, at) == at}:  # equal texts share a row
+            embedder, own_texts, own = self.index.embedder, [given[at] for at in kept], [about[at] for at in kept]
+            vectors = embedder.encode_document(own_texts, show_progress=False)
+            documents = [document_id(Document("", metadata=about[at])) or name for at, name in kept.items()]
+            self.index.upsert_rows(list(kept.values()), own_texts, vectors, own, documents, embedder.fingerprint)
+        return list(names.values())
 
-    async def aadd_texts(
-        self, texts: Iterable[str], metadatas: list[dict[str, Any]] | None = None, **kwargs: Any
-    ) -> list[str]:
-        """As `add_texts`, in a thread."""
-        return await in_worker(partial(self.add_texts, texts, metadatas, **kwargs))
+    def update_documents(self, ids: list[str], documents: list[Document]) -> None:
+        """Give rows that exist another text and other metadata; refuse a row that does not."""
+        if unknown := {*ids} - {row.id for row in self.index.rows([*{*ids}])}:
+            raise InvalidParameter(f"there is no row {min(unknown)!r:.80} to update; add_documents writes new ones")
+        self.add_documents(documents, ids=ids)
 
     def ingest(self, documents: Iterable[Document]) -> WriteReport:
         """Write whole documents; the index splits them into passages and embeds these in their context.
 
-        As `Index.upsert`: unchanged documents are not embedded again, and a changed document replaces its rows.
-
-        Blank documents are left out, and named in a warning. Pages of a file, as LangChain's loaders give them, are
-        joined, as `join_pages` does.
+        As `Index.upsert`: unchanged documents are not embedded again, and a changed document replaces its rows. Blank
+        documents are left out, and named in a warning. Pages of a file, as LangChain's loaders give them, are joined,
+        as `join_pages` does. A passage's metadata have the id of its `document`, by which `delete` removes it.
 
         Args:
             documents: Whole documents, each with an id or a `source` that identifies it across runs, or pages.
-
-        Raises:
-            InvalidParameter: A document has neither, two are the same, or metadata cannot be stored.
         """
         check_kind("documents", documents, Iterable, "a list of LangChain's documents")
         joined = join_pages([documents] if isinstance(documents, Document) else list(documents))
         given = with_text(joined, lambda document: document.page_content, display_name, "passage")
-        return self.index.upsert(to_index_document(document, number) for number, document in enumerate(given))
+        return self.index.upsert(_whole(document, number) for number, document in enumerate(given))
 
     async def aingest(self, documents: Iterable[Document]) -> WriteReport:
         """As `ingest`, in a thread."""
         return await in_worker(partial(self.ingest, documents))
 
-    # --- Reading
-
-    def similarity_search(
-        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
-    ) -> list[Document]:
-        """Find the documents nearest to a query.
+    def similarity_search_with_score(  # type: ignore[override]
+        self, query: str, k: int = 4, filter: Filter = None, **kwargs: Any
+    ) -> Scored:
+        """Find documents by vectors and keywords (BM25), with scores: higher is better.
 
         Args:
             query: Text of the query.
             k: Number of documents.
             filter: Chroma's condition on metadata.
-            **kwargs: Arguments of `Index.query`: `where_document`, `documents`, `prefilter`; with `hybrid=True` also
-                `fusion`, `alpha` and `fetch_k`; `rerank`, `rerank_from` and `rerank_seconds`.
+            **kwargs: Of `Index.query`: `alpha`, `where_document`, `documents`, `fetch_k`, `rerank`, `rerank_from` and
+                `rerank_seconds`.
         """
-        return [document for document, _ in self.similarity_search_with_score(query, k, filter, **kwargs)]
+        return [(_document(hit), hit.score) for hit in self._hits(query, k, filter, **kwargs)]
 
-    def similarity_search_with_score(
-        self,
-        query: str,
-        k: int = 4,
-        filter: dict[str, Any] | None = None,
-        where_document: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> list[tuple[Document, float]]:
-        """As `similarity_search`, with cosines; with `hybrid`, with sums for meaning and words."""
-        refuse_unknown("EddyChroma", kwargs, SEARCH)
-        hits = self.index.query(query, k, where=filter, where_document=where_document, **{"hybrid": False, **kwargs})
-        return list(zip(hit_documents(hits), (hit.score for hit in hits), strict=True))
+    hybrid_search = Chroma.similarity_search  # type: ignore[assignment]
 
-    def hybrid_search(  # type: ignore[override]
-        self, query: str, k: int = 4, filter: dict[str, Any] | None = None, **kwargs: Any
+    def _similarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
+        hits, chosen = self._hits(query, k, **kwargs), self.override_relevance_score_fn
+        relevances = [min(max(hit.score, 0.0), 1.0) if chosen is None else chosen(1 - hit.cosine) for hit in hits]
+        return list(zip(map(_document, hits), relevances, strict=True))
+
+    async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
+        return await in_worker(partial(self._similarity_search_with_relevance_scores, query, k, **kwargs))
+
+    def similarity_search_with_vectors(  # type: ignore[override]
+        self, query: str, k: int = 4, filter: Filter = None, **kwargs: Any
+    ) -> list[tuple[Document, np.ndarray]]:
+        """As `similarity_search`, with each document's vector, shape (dimension,)."""
+        hits = self._hits(query, k, filter, **kwargs)
+        got = self.index.get([hit.id for hit in hits], include=["embeddings"])
+        vectors = dict(zip(got["ids"], got["embeddings"], strict=True))
+        return [(_document(hit), np.asarray(vectors[hit.id])) for hit in hits]
+
+    def max_marginal_relevance_search(  # type: ignore[override]
+        self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, filter: Filter = None, **kwargs: Any
     ) -> list[Document]:
-        """As `similarity_search`, by words and meaning together."""
-        return self.similarity_search(query, k, filter, **{**kwargs, "hybrid": True})
+        """As `similarity_search`, for documents that differ from each other, chosen among the best `fetch_k`.
+
+        By maximal marginal relevance: `lambda_mult` is 1 for relevance only, 0 for diversity only.
+        """
+        options = {**kwargs, "mmr": True, "fetch_k": fetch_k, "lambda_mult": lambda_mult}
+        return [_document(hit) for hit in self._hits(query, k, filter, **options)]
+
+    def max_marginal_relevance_search_by_vector(self, embedding: Any, *given: Any, **kwargs: Any) -> list[Document]:
+        """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
+        return self.max_marginal_relevance_search(embedding, *given, **kwargs)
+
+    def similarity_search_by_vector(self, embedding: Any, *given: Any, **kwargs: Any) -> list[Document]:
+        """Find the documents nearest to a vector of `embeddings.embed_query`; a list has no fingerprint to check."""
+        return self.similarity_search(embedding, *given, **kwargs)
+
+    def similarity_search_by_vector_with_relevance_scores(self, embedding: Any, *given: Any, **kwargs: Any) -> Scored:
+        """As `similarity_search_by_vector`, with scores: higher is better."""
+        return self.similarity_search_with_score(embedding, *given, **kwargs)
 
     def search(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
-        """Search as `search_type` says: one of LangChain's, or "hybrid"."""
-        if search_type == "hybrid":
-            return self.hybrid_search(query, **kwargs)
-        return super().search(query, search_type, **kwargs)
+        """Search as `search_type` says: one of LangChain's, or "hybrid", which is "similarity"."""
+        return super().search(query, _TYPES.get(search_type, search_type), **kwargs)
 
     async def asearch(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
         """As `search`, in a thread."""
-        return await in_worker(partial(self.search, query, search_type, **kwargs))
+        return await super().asearch(query, _TYPES.get(search_type, search_type), **kwargs)
 
-    def as_retriever(self, **kwargs: Any) -> EddyChromaRetriever:
-        """Make a retriever; `search_type` is one of LangChain's, or "hybrid".
+    def as_retriever(self, *, search_type: str = "similarity", **kwargs: Any) -> VectorStoreRetriever:
+        """Make a retriever of LangChain's; `search_type` "hybrid" is "similarity"."""
+        return super().as_retriever(search_type=_TYPES.get(search_type, search_type), **kwargs)
+
+    def _hits(self, asked: Any, k: int, filter: Filter = None, **options: Any) -> list[Hit]:
+        """Search by a text, or by a vector alone."""
+        by_vector = isinstance(asked, Sequence | np.ndarray) and not isinstance(asked, str)
+        refuse_unknown("EddyChroma", options, _OF_VECTORS if by_vector else _OF_TEXTS)
+        if by_vector:
+            return self.index.search(np.asarray(asked)[None], k, where=filter, **options)[0]
+        if options.get("alpha") is None:
+            options["alpha"] = self.alpha
+        hits = self.index.query(asked, k, where=filter, **options)
+        if options["alpha"] is None and hits and hits[0].bm25 is None and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"index {self.index.name!r} is in no folder and too large to read its texts for keywords: this store "
+                "searches by vectors alone; keep it in a folder for hybrid search, or say alpha=1",
+                stacklevel=4,
+            )
+        return hits
+
+    def get(self, ids: str | list[str] | None = None, where: Filter = None, **options: Any) -> dict[str, Any]:  # type: ignore[override]
+        """Get rows by ids, conditions or all, as `Chroma.get` does, with the same `options`: a dictionary of lists."""
+        refuse_unknown("EddyChroma.get", options, ("include", "limit", "offset", "where_document"))
+        options = {name: value for name, value in options.items() if value is not None}
+        got = self.index.get([ids] if isinstance(ids, str) else ids, where, **options)
+        if got["metadatas"] is not None:
+            got["metadatas"] = [_metadata(row or {}) for row in got["metadatas"]]
+        return got
+
+    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
+        """Get documents by their ids, in that order, without unknown ids."""
+        rows = {row.id: row for row in self.index.rows(list(dict.fromkeys(ids)), texts=True)}
+        found = [rows[id_] for id_ in ids if id_ in rows]
+        return [Document(row.text, id=row.id, metadata=_metadata(row.metadata)) for row in found]
+
+    def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:  # type: ignore[override]
+        """Remove rows by their ids, by conditions, or by both, and documents of `ingest` by theirs; ignore unknown ids.
 
         Args:
-            **kwargs: `search_type`, `search_kwargs` and fields of LangChain's retriever.
-        """
-        tags = [*(kwargs.pop("tags", None) or []), *self._get_retriever_tags()]
-        return EddyChromaRetriever(vectorstore=self, tags=tags, **kwargs)
+            ids: Ids of rows, and of documents of `ingest`.
+            **kwargs: `where` and `where_document`, Chroma's conditions.
 
-    def _select_relevance_score_fn(self) -> Any:
-        chosen = self.override_relevance_score_fn
-        return (lambda cosine: cosine) if chosen is None else lambda cosine: chosen(1 - cosine)
+        Raises:
+            InvalidParameter: There are neither ids nor conditions, or not all passages of a document of `ingest`.
+        """
+        refuse_unknown("EddyChroma.delete", kwargs, ("where", "where_document"))
+        conditions = {name: value for name, value in kwargs.items() if value}
+        if ids is None and not conditions:
+            raise InvalidParameter("delete was given no ids and no where=, and would empty the index; name them")
+        ids = [ids] if isinstance(ids, str) else ids
+        whole = set(self.index.entries([*{*ids}]) if ids else ())
+        if whole and conditions:
+            raise InvalidParameter(f"document {min(whole)!r:.80} goes by its id alone: leave {min(conditions)}= out")
+        got = self.index.get(ids, **conditions, include=["metadatas"])
+        rows = [(id_, row or {}) for id_, row in zip(got["ids"], got["metadatas"], strict=True)]
+        passages = Counter(str(row[DOCUMENT]) for _, row in rows if row.get(DIGEST))
+        for id_, entry in self.index.entries(sorted(passages.keys() - whole)).items():
+            if passages[id_] != entry.passages:
+                raise InvalidParameter(f"document {id_!r:.60} loses no single passages: delete it whole, by its id")
+        if passages or whole:
+            self.index.remove(sorted({*passages, *whole}))
+        if others := [id_ for id_, row in rows if row.get(DIGEST) == ""]:
+            self.index.remove_rows(ids=others)
+        return True
+
+    def delete_collection(self) -> None:
+        """Delete the index with all its rows; the next write begins a new one."""
+        with self.index.writing():
+            self.index.storage.drop_all()
+            self.index.reload()
+
+    reset_collection = delete_collection
+
+    def add_images(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a language model embeds text alone, and only Chroma's cloud forks collections."""
+        raise InvalidParameter("an index takes no images, and is not forked: add texts, or copy it with copy_database")
+
+    fork = similarity_search_by_image = similarity_search_by_image_with_relevance_score = add_images
+
+
+def _database(given: dict[str, Any]) -> str | ClientAPI:
+    """Return a folder, a server's URL, or a client; in memory if none is named."""
+    refuse_unknown("EddyChroma", given, (*_PLACES, *_SERVER, *_DATABASE))
+    given = {name: value for name, value in given.items() if value is not None and value is not False}
+    kinds = [name for name in _PLACES if name in given]
+    if len(kinds) > 1 or "chroma_cloud_api_key" in kinds:
+        named = " and ".join(f"{name}=" for name in kinds)
+        raise InvalidParameter(f"give one database, not {named}; for Chroma's cloud, client=chromadb.CloudClient(...)")
+    kind = kinds[0] if kinds else ""
+    takes = {"client": (), "host": (*_SERVER, *_DATABASE)}.get(kind, _DATABASE)
+    if stray := given.keys() - {kind, *takes}:
+        raise InvalidParameter(f"{min(stray)}= does not go with {f'{kind}=' if kind else 'a database in memory'}")
+    if given.keys() <= {kind} - {"host"}:
+        return given[kind] if kind else memory_client()
+    if kind == "host":
+        given.setdefault("port", 443 if "ssl" in given else 8000)
+        if given.keys() <= {"host", "port", "ssl"}:
+            return f"{'https' if 'ssl' in given else 'http'}://{given['host']}:{given['port']}"
+    given["settings"] = given.pop("client_settings", Settings(anonymized_telemetry=False))
+    if kind == "persist_directory":
+        return chromadb.PersistentClient(given.pop(kind), **given)
+    return chromadb.HttpClient(**given) if kind == "host" else chromadb.Client(**given)
 
 
 def _default_id(text: str, metadata: Mapping[str, Any]) -> str:
     return str(uuid.uuid5(_NAMESPACE, json.dumps([text, sorted(metadata.items())], default=repr)))
+
+
+def _whole(document: Document, number: int) -> Whole:
+    """Return a document of an index; one that could not be known in the next run is refused by its number."""
+    if not (identity := document_id(document)):
+        raise InvalidParameter(f"document {display_name(document, number)} has no id and no source: give it one")
+    metadata = {key: value for key, value in document.metadata.items() if key != PAGES and value is not None}
+    return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
+
+
+def _document(hit: Hit) -> Document:
+    return Document(hit.text, id=hit.id, metadata=_metadata(hit.row))
+
+
+def _metadata(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the user's metadata of a row, and a passage's document and place in it."""
+    place = {name: row[name] for name in RESERVED if name in row} if row.get(DIGEST) else {}
+    return {**({"document": row[DOCUMENT]} if row.get(DIGEST) else {}), **user_metadata(row), **place}

@@ -42,7 +42,7 @@ def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA, rerank: b
     """
     check_question(question)
     passages = []
-    for hit in index.query(question, k, hybrid=True, alpha=alpha, sentences=True, rerank=rerank):
+    for hit in index.query(question, k, alpha=alpha, sentences=True, rerank=rerank):
         best = cast("Highlight", hit.best)
         passages.append(
             FoundPassage(

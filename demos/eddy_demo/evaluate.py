@@ -103,9 +103,9 @@ def score_library(index: Index, questions: Sequence[JudgedQuestion], rerank: boo
     own: dict[str, dict[str, Any]] = {f"{method} and BM25": {}}
     if rerank:
         own[f"{method} and BM25, re-ranked"] = {"rerank": True}
-    sides: dict[str, dict[str, Any]] = {method: {"hybrid": False}, "BM25": {"alpha": 0}}
+    sides: dict[str, dict[str, Any]] = {method: {"alpha": 1}, "BM25": {"alpha": 0}}
     return [
-        *(_score(system, index, questions, hybrid=True, sentences=True, **options) for system, options in own.items()),
+        *(_score(system, index, questions, sentences=True, **options) for system, options in own.items()),
         *(_score(system, index, questions, **options) for system, options in sides.items()),
     ]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import time
 from collections.abc import Iterator
@@ -19,9 +18,8 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.processes import Command
 
 from chroma_eddy import Document, Index
-from chroma_eddy.rows.schema import FIELDS
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.storage.vectors import ROW
+from chroma_eddy.rows import FIELDS, VECTOR
+from chroma_eddy.settings import DOCUMENTS, MAIN
 
 CHROMA = "import sys; from chromadb.cli.cli import app; sys.argv[0] = 'chroma'; app()"
 SENTENCES = (
@@ -64,12 +62,12 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
     In a folder, the vectors that it keeps itself are those of Chroma.
     """
     found: dict[str, dict[str, tuple[Any, ...]]] = {}
-    kept = index.store.vectors
+    kept = index.storage.vectors
     for kind in (MAIN, DOCUMENTS):
-        got = index.store.collection(kind).get(include=["embeddings", "metadatas", "documents"])
+        got = index.storage.collection(kind).get(include=["embeddings", "metadatas", "documents"])
         vectors, texts = np.asarray(got["embeddings"]), got["documents"] or [None] * len(got["ids"])
         own = [dict(row) for row in got["metadatas"]]
-        numbers = [row.pop(ROW, None) for row in own]
+        numbers = [row.pop(VECTOR, None) for row in own]
         if kept is not None and numbers:
             np.testing.assert_allclose(kept.rows.read(numbers), vectors, rtol=1e-6, atol=1e-6)
         for id_, row in zip(got["ids"], own, strict=True):
@@ -84,33 +82,11 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
     return found
 
 
-def as_earlier_version(index: Index) -> None:
-    """Write an index as an earlier version did: with metadata of its own for each field, and no file of vectors."""
-    for kind in (MAIN, DOCUMENTS):
-        collection = index.store.collection(kind)
-        got = collection.get(include=["metadatas"])
-        for id_, row in zip(got["ids"], got["metadatas"], strict=True):
-            own = {f"eddy_{name}": value for name, value in json.loads(row[FIELDS]).items()}
-            pending = {"eddy_pending": ""} if kind == DOCUMENTS else {}
-            collection.update(ids=[id_], metadatas=[{FIELDS: None, ROW: None, **own, **pending}])
-    identity = index.store.metadata()["eddy_id"]
-    metadata = {name: value for name, value in index.store.metadata().items() if value is not None}
-    gone = ("eddy_id", "eddy_documents", "eddy_dimension", "eddy_pending")
-    index.store.collection().modify(
-        metadata={**{name: value for name, value in metadata.items() if name not in gone}, "eddy_format": 2}
-    )
-    place = index.store.connection.folder
-    index.close()
-    if place is not None:
-        shutil.rmtree(place / "eddy.vectors" / identity)
-        (place / "eddy.saved").mkdir()
-
-
 def words_of(index: Index) -> dict[str, float]:
-    """All passages that a word of every sentence of the test's documents finds."""
-    words = index.words.current()
-    everything = list({term.text for _, _, text in rows(index)[MAIN].values() for term in words.terms(text)})
-    return words.best(everything, 10_000)
+    """All passages that a word of every sentence of the test's documents finds, with their BM25."""
+    keywords = index.keywords.current()
+    everything = list({term.text for _, _, text in rows(index)[MAIN].values() for term in keywords.terms(text)})
+    return {id_: row.bm25 for id_, row in keywords.best(everything, 10_000).items()}
 
 
 def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:

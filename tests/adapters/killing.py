@@ -10,7 +10,7 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count
@@ -93,13 +93,13 @@ def watch(patch: pytest.MonkeyPatch, reach: Callable[[], None]) -> None:
             patch.setattr(owner, name, watched(getattr(owner, name)))
 
 
-def stop_at(patch: pytest.MonkeyPatch, step: int, owner: object, *names: str) -> None:
-    """Interrupt whoever makes so many calls of these functions."""
+def stop_at(patch: pytest.MonkeyPatch, step: int, owner: object, *names: str, where: Set[str] = frozenset()) -> None:
+    """Interrupt whoever makes so many calls of these functions, with the arguments named in `where`."""
     calls = count(1)
 
     def stopped(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            if next(calls) == step:
+            if where <= set(kwargs) and next(calls) == step:
                 raise KeyboardInterrupt
             return original(*args, **kwargs)
 

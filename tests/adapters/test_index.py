@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import SENTENCES_OF, as_earlier_version, assert_same, documents, rows
+from tests.adapters.indexes import SENTENCES_OF, assert_same, documents, rows
 from tests.adapters.samples import TINY
 
 from chroma_eddy import (
@@ -20,14 +20,12 @@ from chroma_eddy import (
     EddyEmbeddingFunction,
     ForeignCollection,
     NoIndex,
-    OutdatedIndex,
     open_collection,
     open_index,
-    reindex,
+    writer,
 )
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy.settings import DOCUMENTS, MAIN
 from chroma_eddy.types import check_document
-from chroma_eddy.write import writer
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 
@@ -107,21 +105,19 @@ def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(shelf, emb
     expected = shelf.search([embedder.encode_query("Do dogs pay?")], 1)[0][0]
     assert found["ids"] == [[expected.id]]
     with pytest.raises(Exception, match="open_index"):  # and no other function is asked in its place
-        shelf.store.client.get_collection("notes").query(query_texts=["Do dogs pay?"])
+        shelf.storage.client.get_collection("notes").query(query_texts=["Do dogs pay?"])
 
 
 @given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
 def test_no_character_is_lost_between_passages(text: str) -> None:
     """Passages and what is stored between them give the text back, whatever it is."""
-    from chroma_eddy.rows.documents import join_text
-    from chroma_eddy.rows.schema import FIELDS
-    from chroma_eddy.storage.pages import Rows
+    from chroma_eddy.rows import FIELDS, RowBatch, join_text
     from eddy_embed.text.sentences import Segmenter
 
     spans = [(each.start, each.end) for each in Segmenter().sentences(text)]
     before = [0, *(end for _, end in spans)]
     gaps = [{FIELDS: json.dumps({"before": text[before[at] : start]})} for at, (start, _) in enumerate(spans)]
-    parts = Rows([], gaps, [text[start:end] for start, end in spans], np.zeros((0, 0)))
+    parts = RowBatch([], gaps, [text[start:end] for start, end in spans], np.zeros((0, 0)))
     assert join_text(parts, {FIELDS: json.dumps({"after": text[before[-1] :]})}) == text
 
 
@@ -175,7 +171,7 @@ def test_removed_documents_leave_no_row(index):
 
 
 def test_batches_stay_within_what_the_database_takes_and_groups_change_no_row(shelf, monkeypatch, tmp_path, embedder):
-    monkeypatch.setattr(type(shelf.store.client), "get_max_batch_size", lambda _: 7)
+    monkeypatch.setattr(type(shelf.storage.client), "get_max_batch_size", lambda _: 7)
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
     sizes = []
     upsert = chromadb.Collection.upsert
@@ -276,13 +272,9 @@ def test_wrong_arguments_are_named(tmp_path, embedder, index):
             open_index(place, name, embedder)
 
 
-def test_an_index_of_an_earlier_version_is_refused_and_written_anew_from_its_texts(index, embedder):
-    place = index.store.connection.folder
-    as_earlier_version(index)
-    with pytest.raises(OutdatedIndex, match=r"chroma_eddy\.reindex\(place, 'notes', embedder\).*library rebuild"):
-        open_index(place, "notes", embedder)
-    assert reindex(place, "notes", embedder).written == 6
-    with open_index(place, "notes", embedder, passage_size=24) as written, open_index(place, "notes") as other:
-        assert list(written.documents()) == documents() and written.check(full=True) == {}
-        assert {each.name for each in other.store.client.list_collections()} == {"notes", "notes-documents"}
-    assert not (place / "eddy.saved").exists()
+def test_an_index_of_another_version_is_refused(index, embedder):
+    place = index.storage.connection.folder
+    index.storage.update_metadata(eddy_format=3)
+    for other in (embedder, None):
+        with pytest.raises(ForeignCollection, match="'notes' was made by another version of Eddy: ingest"):
+            open_index(place, "notes", other)

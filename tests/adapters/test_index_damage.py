@@ -1,4 +1,4 @@
-"""Rows that something else has taken, changed or put in: found by `check`, left out by queries, written again."""
+"""RowBatch that something else has taken, changed or put in: found by `check`, left out by queries, written again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import ForeignCollection, Index, Piece
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.storage.store import Store
+from chroma_eddy import ForeignCollection, Index
+from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.storage import Storage
 from eddy_embed.integrations.documents import DOCUMENT
 
 
@@ -38,7 +38,7 @@ def test_rows_that_somebody_took_are_missed_and_written_again(index, before):
 )
 def test_changed_passages_are_not_found_until_they_are_written_again(change, said, index, before):
     first, vector = next((id_, v) for id_, (v, row, _) in before[MAIN].items() if row["eddy_document"] == "papers/2")
-    index.store.collection(MAIN).update(ids=[first], embeddings=[vector], **change)
+    index.storage.collection(MAIN).update(ids=[first], embeddings=[vector], **change)
     assert said in index.check()["papers/2"]
     assert not index.query("What?", documents=["papers/2"]) and index.upsert(documents()).written == 1
     assert_same(rows(index), before)
@@ -46,15 +46,15 @@ def test_changed_passages_are_not_found_until_they_are_written_again(change, sai
 
 @pytest.mark.parametrize("how", ["remove", "check"])
 def test_both_versions_are_hidden_where_an_update_and_then_a_removal_were_cut_short(how, index, before, monkeypatch):
-    delete = Store.delete
+    delete = Storage.delete
 
-    def before_the_rows_go(self: Store, part: str, ids: Any = None, where: Any = None) -> int:
+    def before_the_rows_go(self: Storage, part: str, ids: Any = None, where: Any = None) -> int:
         if DOCUMENT in (where or {}):
             raise KeyboardInterrupt
         return delete(self, part, ids, where)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_at(patch, 2, Store, "upsert")  # the passages of the new version are in by then
+        stop_at(patch, 2, Storage, "upsert")  # the passages of the new version are in by then
         index.upsert([documents(version=2)[4]])
     if how == "check":
         victim = next(id_ for id_, row in before[MAIN].items() if row[1]["eddy_document"] == "papers/4")
@@ -62,7 +62,7 @@ def test_both_versions_are_hidden_where_an_update_and_then_a_removal_were_cut_sh
         assert "papers/4" in index.check()
     else:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Store, "delete", before_the_rows_go)
+            patch.setattr(Storage, "delete", before_the_rows_go)
             index.remove(["papers/4"])
     assert "papers/4" not in {hit.document for hit in index.query("What?", 100)}
     index.upsert(documents())
@@ -72,9 +72,9 @@ def test_both_versions_are_hidden_where_an_update_and_then_a_removal_were_cut_sh
 def test_rows_that_belong_to_no_version_of_a_document_end_queries_until_they_are_deleted(index, before):
     """As two writers of one document leave them on a server, or somebody who deletes a document's row."""
     vector, passage, _ = next(row for row in before[MAIN].values() if row[1]["eddy_document"] == "papers/5")
-    index.store.collection(DOCUMENTS).delete(ids=["papers/2"])
+    index.storage.collection(DOCUMENTS).delete(ids=["papers/2"])
     stray = {**passage, "eddy_digest": "another"}
-    index.store.collection(MAIN).upsert(ids=["stray"], embeddings=[vector], metadatas=[stray], documents=["Stray."])
+    index.storage.collection(MAIN).upsert(ids=["stray"], embeddings=[vector], metadatas=[stray], documents=["Stray."])
     for id_ in ("papers/2", "papers/5"):
         with pytest.raises(ForeignCollection, match=r"check\(\)"):
             index.query("What?", 100, documents=[id_])
@@ -87,7 +87,8 @@ def test_rows_that_belong_to_no_version_of_a_document_end_queries_until_they_are
 def test_a_damaged_document_takes_no_piece_with_it(change, index, before, monkeypatch):
     """Neither has a version."""
     text = "A piece that a framework has cut."
-    index.put_pieces([Piece("mine", "book", text, index.embedder.encode_document(text))], index.embedder.fingerprint)
+    vectors = index.embedder.encode_document([text])
+    index.upsert_rows(["mine"], [text], vectors, [{}], ["book"], index.embedder.fingerprint)
     victims = [id_ for id_, row in before[MAIN].items() if row[1]["eddy_document"] == "papers/4"]
     index.collection.delete(ids=victims)
     assert list(index.check()) == ["papers/4"]

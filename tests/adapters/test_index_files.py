@@ -14,8 +14,9 @@ from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.killing import SAVED_OFTEN
 
 from chroma_eddy import Document, Index, open_index
-from chroma_eddy.storage import collection_pair
-from chroma_eddy.storage.names import DATABASE, NEXT, VECTORS, WORDS
+from chroma_eddy import storage as chroma_storage
+from chroma_eddy.database import DATABASE, KEYWORDS, VECTORS
+from chroma_eddy.settings import NEXT
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 
@@ -48,10 +49,10 @@ def leaks(place: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "config", [SAVED_OFTEN, collection_pair._COSINE_CONFIG], ids=["vectors saved", "vectors in the log"]
+    "config", [SAVED_OFTEN, chroma_storage._COSINE_CONFIG], ids=["vectors saved", "vectors in the log"]
 )
 def test_erased_texts_are_in_no_file(config: Any, embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", config)
+    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", config)
     place, kept = tmp_path / "db", documents(6)
     secret = Document("secret", f"The {SECRETS[0]} sleeps. Nobody wakes it.", {"where": SECRETS[2]})
     earlier = Document(kept[0].id, f"A {SECRETS[1]} was here. She has left.", kept[0].metadata)
@@ -86,7 +87,7 @@ def test_erasing_waits_for_an_unfinished_reindexing(embedder: Embedder, tmp_path
     """Its half of the texts would stay."""
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(3))
-        following = index.store.with_suffix(NEXT)
+        following = index.storage.with_suffix(NEXT)
         following.create(index.settings, embedder.dimension, None)
         with pytest.raises(InvalidParameter, match="'notes' is unfinished"):
             index.remove(["papers/1"], erase=True)
@@ -103,7 +104,7 @@ def test_a_server_erases_nothing_and_so_removes_nothing(embedder: Embedder) -> N
 
 
 def test_replaced_vectors_leave_no_folders(embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
     place = tmp_path / "db"
     other = place / str(uuid.uuid4()).replace("-", "_")
     with opened(place, embedder) as index:
@@ -114,6 +115,6 @@ def test_replaced_vectors_leave_no_folders(embedder: Embedder, tmp_path: Path, m
             with closing(sqlite3.connect(place / DATABASE)) as database:
                 segments = {id_ for (id_,) in database.execute("SELECT id FROM segments WHERE scope = 'VECTOR'")}
             folders = {path.name for path in place.iterdir() if path.is_dir()}
-            assert folders - {VECTORS, WORDS, other.name} == segments
-            assert len(list((place / VECTORS).iterdir())) == len(list((place / WORDS).iterdir())) == 1
+            assert folders - {VECTORS, KEYWORDS, other.name} == segments
+            assert len(list((place / VECTORS).iterdir())) == len(list((place / KEYWORDS).iterdir())) == 1
             assert index.check(full=True) == {}

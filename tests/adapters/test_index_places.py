@@ -16,9 +16,7 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 
 from chroma_eddy import Document, IndexInUse, StorageError, open_index
-from chroma_eddy.storage.failures import translated_errors
-from chroma_eddy.storage.locks import WriterLock
-from chroma_eddy.storage.names import LOCK, WRITER
+from chroma_eddy.database import LOCK, WRITER, WriterLock, translated_errors
 from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
@@ -73,7 +71,8 @@ def test_a_server_holds_the_same_rows_as_a_folder(tmp_path, embedder, shelf):
             place = {"host": "127.0.0.1", "port": server.port}
             settings = {"model_name": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer."}
             chain = EddyChroma("notes", EddyEmbeddings(**settings), **place)
-            assert chain.add_texts(["A piece."], ids=["piece"]) == ["piece"]
+            assert chain.add_texts(["A piece."], ids=["piece"]) == ["piece"] and chain.searches_by == "hybrid"
+            assert chain.similarity_search("piece", 1, alpha=0)[0].id == chain.similarity_search("piece", 1)[0].id
             llama = EddyChromaVectorStore("notes", EddyEmbedding(**settings), **place)
             assert [node.get_content() for node in llama.get_nodes(["piece"])] == ["A piece."]
             llama.delete_nodes(["piece"])
@@ -128,7 +127,7 @@ from eddy_embed import Embedder
 embedder, said = Embedder("eddy-tiny", method="plain:exit=2", query_instruction="Find the answer."), []
 with open_index(sys.argv[1], "notes", embedder) as index:
     said.append([hit.text for hit in index.query("When does the ferry leave?")])
-    copy = index.store.connection.folder
+    copy = index.storage.connection.folder
 said[0].append(copy.exists())
 for place in (sys.argv[1], sys.argv[1] + "/inside"):
     try:

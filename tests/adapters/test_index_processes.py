@@ -17,13 +17,13 @@ from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started, stop_at
 from tests.processes import context
 
-from chroma_eddy import Document, Index, open_index
-from chroma_eddy.storage import collection_pair
-from chroma_eddy.storage.names import DOCUMENTS, WRITER
-from chroma_eddy.storage.pages import Rows
-from chroma_eddy.storage.store import Store
-from chroma_eddy.write import writer
-from chroma_eddy.write.writer import Writer
+from chroma_eddy import Document, Index, open_index, writer
+from chroma_eddy import storage as chroma_storage
+from chroma_eddy.database import WRITER
+from chroma_eddy.rows import RowBatch
+from chroma_eddy.settings import DOCUMENTS
+from chroma_eddy.storage import Storage
+from chroma_eddy.writer import Writer
 from eddy_embed import Embedder
 
 ASKED = "When do boats with a deep keel leave?"
@@ -36,7 +36,7 @@ def embedder() -> Embedder:
 
 @pytest.fixture(autouse=True)
 def saved_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
 
 
 def opened(place: Path | str, embedder: Embedder | None = None) -> Index:
@@ -78,7 +78,7 @@ def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_pat
                 assert all(texts[hit.document][hit.start : hit.end] == hit.text for hit in hits)
             assert len(index.query(ASKED, 100)) == index.status().passages
             assert all(hit.best for hit in index.query(ASKED, 3, sentences=True))
-            assert {hit.document for hit in index.query("Granite cools", 100, hybrid=True)} == set(texts)
+            assert {hit.document for hit in index.query("Granite cools", 100)} == set(texts)
             assert list(index.documents()) == wanted
         index.upsert(documents(8))
     with apart(), opened(tmp_path / "db", embedder) as index, opened(tmp_path / "alone", embedder) as alone:
@@ -109,7 +109,7 @@ def killed_elsewhere(elsewhere: Callable[..., None], monkeypatch: pytest.MonkeyP
 
     def write(count: int) -> None:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Store, "mark_written", interrupted)
+            patch.setattr(Storage, "mark_written", interrupted)
             elsewhere(count)
 
     return write
@@ -139,7 +139,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
         monkeypatch.setattr(Collection, "query", query)
         with apart(), monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             if killed:
-                patch.setattr(Store, "mark_written", interrupted)
+                patch.setattr(Storage, "mark_written", interrupted)
             with opened(tmp_path / "db", embedder) as other:
                 other.upsert(documents(2, version=2))
         return query(self, *args, **kwargs)
@@ -229,15 +229,15 @@ def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(second
 def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tmp_path, embedder, monkeypatch):
     """Another process exchanges the versions after a reader has seen which to leave out, and deletes the old rows."""
     began, exchange, deleted, end = Event(), Event(), Event(), Event()
-    upsert, mark_written, hidden, reload = Store.upsert, Store.mark_written, Index.hidden_versions, Index.reload
+    upsert, mark_written, hidden, reload = Storage.upsert, Storage.mark_written, Index.hidden_versions, Index.reload
 
-    def held_upsert(self: Store, kind: str, rows: Rows) -> object:
+    def held_upsert(self: Storage, kind: str, rows: RowBatch) -> object:
         if kind == DOCUMENTS:
             began.set()
             assert exchange.wait(60)
         return upsert(self, kind, rows)
 
-    def held_mark(self: Store, **values: object) -> None:
+    def held_mark(self: Storage, **values: object) -> None:
         deleted.set()
         assert end.wait(60)
         mark_written(self, **values)
@@ -255,8 +255,8 @@ def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tm
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(2))
         assert len({hit.document for hit in index.query(ASKED, 100)}) == 2
-        monkeypatch.setattr(Store, "upsert", held_upsert)
-        monkeypatch.setattr(Store, "mark_written", held_mark)
+        monkeypatch.setattr(Storage, "upsert", held_upsert)
+        monkeypatch.setattr(Storage, "mark_written", held_mark)
         with apart():
             other = opened(tmp_path / "db", embedder)
         writer = Thread(target=other.upsert, args=(documents(2, version=2),))

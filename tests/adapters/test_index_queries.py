@@ -1,4 +1,4 @@
-"""Questions to an index, against plain numpy and against what LangChain's retrievers do with the same rows."""
+"""Questions to an index, against plain numpy."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from langchain_classic.retrievers import EnsembleRetriever
-from langchain_core.documents import Document as LangChainDocument
-from langchain_core.runnables import RunnableLambda
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from tests.adapters.indexes import SENTENCES_OF, documents, rows
 
-from chroma_eddy import Hit, Index, get_rows, open_index
-from chroma_eddy.query.ranking import mmr_order, reciprocal_rank_fusion
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
+from chroma_eddy import Hit, Index, open_index
+from chroma_eddy.search import mmr_order
+from chroma_eddy.settings import DOCUMENTS, MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText
 
@@ -48,7 +45,7 @@ def same(hits: list[Hit], expected: list[tuple[str, float]], k: int) -> bool:
 def test_hits_are_the_nearest_with_true_cosines(unit, part, index, query):
     texts = {document.id: document for document in documents()}
     for k in (1, 4, 1000):
-        hits = index.query(ASKED, k, unit=unit, hybrid=False)
+        hits = index.query(ASKED, k, unit=unit, alpha=1)
         assert same(hits, ranked(index, part, query), k)
         assert index.search([query, query], k, unit=unit)[1] == hits
         for hit in hits:
@@ -60,11 +57,11 @@ def test_hits_are_the_nearest_with_true_cosines(unit, part, index, query):
 
 
 def test_filters(index, query):
-    shelf = index.query(ASKED, 100, where={"shelf": "a"}, hybrid=False)
+    shelf = index.query(ASKED, 100, where={"shelf": "a"}, alpha=1)
     assert same(shelf, ranked(index, MAIN, query, lambda row: row["shelf"] == "a"), 100)
     two = ["papers/1", "papers/4"]
     assert same(
-        index.query(ASKED, 100, documents=two, hybrid=False),
+        index.query(ASKED, 100, documents=two, alpha=1),
         ranked(index, MAIN, query, lambda r: r["eddy_document"] in two),
         100,
     )
@@ -77,16 +74,6 @@ def test_filters(index, query):
     assert {hit.document for hit in lines} == {f"papers/{at}" for at in (1, 3, 5)}
     whole = index.query(ASKED, 100, where={"shelf": "b"}, unit="document")
     assert {hit.document for hit in whole} == {f"papers/{at}" for at in (1, 3, 5)}
-
-
-def test_the_nearest_documents_first(index, query):
-    nearest = [id_ for id_, _ in ranked(index, DOCUMENTS, query)[:2]]
-    hits = index.query(ASKED, 100, prefilter=2, hybrid=False)
-    assert same(hits, ranked(index, MAIN, query, lambda row: row["eddy_document"] in nearest), 100)
-    paged = next(hit for hit in index.query(ASKED, 100, hybrid=False) if hit.page)
-    shelf = paged.metadata["shelf"]
-    odd = index.query(ASKED, 100, prefilter=4, where={"$and": [{"shelf": shelf}, {"page": paged.page}]})
-    assert {hit.metadata["shelf"] for hit in odd} == {shelf} and len({hit.document for hit in odd}) <= 4
 
 
 @pytest.mark.parametrize("method", ["plain:exit=0+sif+filter", "htp:exit=2"])
@@ -106,7 +93,7 @@ def test_sentences_are_marked_as_the_document_gives_them(method, tmp_path):
             assert read is not None and [(each.start, each.end) for each in read.sentences] == list(lines)
             for mine, own in zip(read.sentences, lines.values(), strict=True):
                 assert float(mine.vector @ own) == pytest.approx(1, abs=1e-3)
-            hits = index.query(ASKED, 100, documents=[document.id], sentences=True, hybrid=False)
+            hits = index.query(ASKED, 100, documents=[document.id], sentences=True, alpha=1)
             assert sorted((s.start, s.end) for hit in hits for s in hit.sentences) == list(lines)
             for hit in hits:
                 wanted = {(s.start, s.end): float(lines[s.start, s.end] @ asked) for s in hit.sentences}
@@ -122,7 +109,7 @@ def test_sentences_are_read_by_the_model_where_their_vectors_are_not_stored(inde
     with open_index(tmp_path, "bare", embedder, passage_size=24, sentence_vectors=False) as bare:
         bare.upsert(documents(3))
         assert SENTENCES_OF not in rows(bare)
-        for hit in bare.query(ASKED, 3, sentences=True, hybrid=False):
+        for hit in bare.query(ASKED, 3, sentences=True, alpha=1):
             text = next(each.text for each in documents() if each.id == hit.document)
             first = len(text[: hit.start].rstrip())  # with the space before, which is part of the first token
             own = [(each.start - first, each.end - first) for each in hit.sentences]
@@ -131,40 +118,15 @@ def test_sentences_are_read_by_the_model_where_their_vectors_are_not_stored(inde
         assert len(bare.query(ASKED, 3, unit="sentence")) == 3
 
 
-def test_words_and_meaning_are_fused_by_reciprocal_ranks(index):
-    """The order of LangChain's EnsembleRetriever over the same two orders."""
-    by_meaning = [hit.id for hit in index.query("granite ferry", 100, hybrid=False)]
-    by_words = [hit.id for hit in index.query("granite ferry", 100, alpha=0)]
-    assert 0 < len(by_words) < len(by_meaning)
-    orders = [[LangChainDocument(id_) for id_ in order] for order in (by_meaning, by_words)]
-    retrievers = [RunnableLambda(lambda _, order=order: order) for order in orders]
-    ensemble = EnsembleRetriever(retrievers=retrievers, weights=[1, 1], c=60)
-    expected = [document.page_content for document in ensemble.weighted_reciprocal_rank(orders)]
-    best = index.words.current().best(["granit", "ferri"], 100)  # in the order of BM25 of passages alone
-    assert set(best) == set(by_words)
-    scores = reciprocal_rank_fusion([by_meaning, by_words])
-    assert list(scores) == expected
-
-    hits = index.query("granite ferry", 6, fusion="ranks")
-    scores = reciprocal_rank_fusion([by_meaning, best])
-    assert [hit.id for hit in hits] == list(scores)[:6] and [hit.score for hit in hits] == list(scores.values())[:6]
-    held = rows(index)[MAIN]
-    asked = index.embedder.encode_query("granite ferry")
-    for hit in index.query("granite ferry", 6, fetch_k=6):
-        assert hit.cosine == pytest.approx(float(held[hit.id][0] @ asked), abs=1e-5)
-    only = index.query("granite ferry", 100, where={"shelf": "a"}, sentences=True)
-    assert {hit.metadata["shelf"] for hit in only} == {"a"} and all(hit.sentences for hit in only)
-
-
 def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
     """An index that was emptied, documents none of which is allowed, and passages that are all the same."""
     with open_index(tmp_path, "notes", embedder) as index:
         index.upsert([replace(each, text="The ferry leaves at noon.") for each in documents(3)])
-        hits = index.query("When does the ferry leave?", 5, hybrid=True)
+        hits = index.query("When does the ferry leave?", 5)
         assert len(hits) == 3 and len({hit.score for hit in hits}) == 1
-        assert index.query("ferry", 5, hybrid=True, documents=[]) == []
+        assert index.query("ferry", 5, documents=[]) == []
         index.remove(list(index.entries()))
-        assert index.query("ferry", 5, hybrid=True) == []
+        assert index.query("ferry", 5) == []
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.3, 1.0])
@@ -179,7 +141,7 @@ def test_mmr_chooses_as_langchain_does(balance, index, query):
     held = rows(index)[MAIN]
     near = [id_ for id_, _ in ranked(index, MAIN, query)[:12]]
     chosen = maximal_marginal_relevance(query, [held[id_][0] for id_ in near], balance, 4)
-    hits = index.query(ASKED, 4, mmr=True, hybrid=False, fetch_k=12, lambda_mult=balance)
+    hits = index.query(ASKED, 4, mmr=True, alpha=1, fetch_k=12, lambda_mult=balance)
     assert [hit.cosine for hit in hits] == pytest.approx([float(held[near[at]][0] @ query) for at in chosen], abs=1e-5)
 
 
@@ -193,15 +155,14 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
         ),
         ({"documents": "papers/1"}, "documents='papers/1' must be a list of ids"),
         ({"sentences": True, "unit": "document"}, "sentences"),
-        ({"hybrid": True, "unit": "document"}, "leave unit out"),
-        ({"fusion": "sum"}, "fusion='sum' is unknown; choose one of scores, ranks"),
-        ({"alpha": 1.1}, r"alpha=1\.1 must lie between 0, words alone, and 1"),
-        ({"fusion": "ranks", "alpha": 0.7}, "alpha=0.7 weighs scores"),
-        ({"hybrid": False, "alpha": 0.7}, "belong to hybrid=True"),
+        ({"alpha": 0.5, "unit": "document"}, "leave unit out"),
+        ({"alpha": 1.1}, r"alpha=1\.1 must lie between 0, keywords alone, and 1, vectors alone"),
         ({"where_document": {"$regex": "(?=a)"}}, r"\(\?=a\)"),  # which only the database refuses: no failure of a disk
     ):
         with pytest.raises(InvalidParameter, match=said):
             index.query(ASKED, **wanted)
+    with pytest.raises(InvalidParameter, match="needs the question's text"):
+        index.search([0.1] * 320, alpha=0.5)
     for vector in ([0.5, 0.5], [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]):
         with pytest.raises(InvalidParameter, match=r"'notes' takes finite ones, 320 wide"):
             index.search(vector)
@@ -228,9 +189,9 @@ WRONG_CONDITIONS: list[dict] = [
 def test_wrong_conditions_are_quoted(shelf) -> None:
     for condition in WRONG_CONDITIONS:
         (quoted,) = condition.values()
-        calls = [partial(shelf.query, ASKED), partial(get_rows, shelf)]
+        calls = [partial(shelf.query, ASKED), shelf.get]
         if "where" in condition:
-            calls += [shelf.rows, shelf.remove_pieces]
+            calls += [shelf.rows, shelf.remove_rows]
         for call in calls:
             with pytest.raises(InvalidParameter, match=re.escape(repr(quoted)[:190])):
                 call(**condition)

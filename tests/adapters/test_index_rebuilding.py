@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from itertools import count
+from itertools import count, product
+from typing import Any
 
 import chromadb
 import numpy as np
@@ -14,12 +15,11 @@ from filelock import FileLock
 from tests.adapters.indexes import SENTENCES_OF, apart, assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import Index, open_index
-from chroma_eddy.storage import swap
-from chroma_eddy.storage.locks import WriterLock
-from chroma_eddy.storage.names import DOCUMENTS, LOCK, MAIN
-from chroma_eddy.storage.store import Store
-from chroma_eddy.write import writer
+from chroma_eddy import Index, open_index, writer
+from chroma_eddy import storage as chroma_storage
+from chroma_eddy.database import LOCK, WriterLock
+from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
 
@@ -38,14 +38,14 @@ def new() -> Embedder:
 
 @pytest.fixture(scope="module")
 def wanted(tmp_path_factory, new) -> dict:
-    """Rows of an index that the other embedder made from the beginning."""
+    """RowBatch of an index that the other embedder made from the beginning."""
     with open_index(tmp_path_factory.mktemp("wanted"), "notes", new, passage_size=24) as index:
         index.upsert(documents())
         return rows(index)
 
 
 def names_of(index: Index) -> set[str]:
-    return {collection.name for collection in index.store.client.list_collections()}
+    return {collection.name for collection in index.storage.client.list_collections()}
 
 
 def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, wanted, monkeypatch):
@@ -53,7 +53,7 @@ def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, 
     with open_index(folder, "notes", old) as index:
         before = [(hit.id, hit.cosine) for hit in index.query(ASKED)]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 5, Store, "upsert")
+            stop_at(patch, 5, Storage, "upsert")
             open_index(folder, "notes").reindex(new)
         assert [(hit.id, hit.cosine) for hit in index.query(ASKED)] == before
         assert index.status().rebuilt == len(index.rebuilt()) and index.rebuilt().keys() < index.entries().keys()
@@ -65,7 +65,7 @@ def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, 
         assert report.unchanged > 0 and new.counts.texts - texts == report.written < 6
         assert_same(rows(index), wanted)
         assert names_of(index) == {"notes", "notes-documents"}
-        assert index.embedder is new and index.query(ASKED, hybrid=False)[0].cosine == pytest.approx(
+        assert index.embedder is new and index.query(ASKED, alpha=1)[0].cosine == pytest.approx(
             max(float(v @ new.encode_query(ASKED)) for v, _, _ in wanted[MAIN].values()), abs=1e-5
         )
     with pytest.raises(FingerprintMismatch):
@@ -75,7 +75,7 @@ def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, 
 def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monkeypatch):
     with open_index(folder, "notes", old) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 2, Store, "upsert")
+            stop_at(patch, 2, Storage, "upsert")
             index.reindex(new)
         index.reindex(old, passage_size=12, sentence_vectors=False, restart=True)
         held = rows(index)
@@ -93,7 +93,7 @@ def test_what_was_begun_can_be_discarded(folder, old, new, monkeypatch):
     with open_index(folder, "notes", old) as index:
         held = rows(index)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 5, Store, "upsert")
+            stop_at(patch, 5, Storage, "upsert")
             index.reindex(new)
         assert index.rebuilt()
         index.discard_rebuilt()
@@ -106,12 +106,13 @@ def test_what_was_begun_can_be_discarded(folder, old, new, monkeypatch):
 
 def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder, tmp_path, new, wanted, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_at(patch, 1, swap, "_swap")
+        stop_at(patch, 1, Storage, "_swap")
         open_index(folder, "notes").reindex(new)
-    for step in range(1, 7):
-        copy = shutil.copytree(folder, tmp_path / str(step))
+    doors = ((Storage, ("drop_all", "_rename_documents", "update_metadata")), (Collection, ("modify",)))
+    for (owner, names), step in product(doors, range(1, 5)):
+        copy = shutil.copytree(folder, tmp_path / f"{names[0]}{step}")
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, step, Store, "rename", "drop_all", "rename_documents", "update_metadata")
+            stop_at(patch, step, owner, *names)
             with open_index(copy, "notes", new) as index:
                 index.upsert([])
         with open_index(copy, "notes", new) as index:
@@ -123,7 +124,7 @@ def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder,
 def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, monkeypatch):
     """Also where it has to wait for the lock, and there is nothing left to exchange when it has got it."""
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_at(patch, 1, swap, "_swap")
+        stop_at(patch, 1, Storage, "_swap")
         open_index(folder, "notes").reindex(new)
     writer, hold_lock = FileLock(folder / LOCK), WriterLock.__enter__
 
@@ -145,7 +146,7 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
 def test_who_reads_finishes_an_exchange_that_left_the_index_without_a_name(folder, old, monkeypatch):
     with open_index(folder, "notes", old) as reader:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), apart():
-            stop_at(patch, 2, Store, "rename")
+            stop_at(patch, 2, Collection, "modify", where={"name"})
             with open_index(folder, "notes", old) as writer:
                 writer.reindex(old, passage_size=12)
         assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
@@ -156,26 +157,26 @@ def test_who_reads_finishes_an_exchange_that_left_the_index_without_a_name(folde
 def test_two_that_exchange_at_once_lose_nothing(step, old, new, wanted, monkeypatch):
     """Where no lock of a folder keeps one who opens apart from a writer, as on a server."""
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    monkeypatch.setattr(swap, "_TIMEOUT", 0.0)
-    rename, calls = Store.rename, count(1)
+    monkeypatch.setattr(chroma_storage, "_SWAP_TIMEOUT", 0.0)
+    modify, calls = Collection.modify, count(1)
     with open_index(client, "letters", old, passage_size=24) as writer:
         writer.upsert(documents())
 
-        def overtaken(self: Store, collection: Collection, name: str) -> None:
-            if next(calls) == step:
-                monkeypatch.setattr(Store, "rename", rename)
-                swap.finish_swap(writer.store, clean=True)
-            rename(self, collection, name)
+        def overtaken(self: Collection, **change: Any) -> None:
+            if "name" in change and next(calls) == step:
+                monkeypatch.setattr(Collection, "modify", modify)
+                writer.storage.finish_swap(clean=True)
+            modify(self, **change)
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 1, swap, "_swap")
+            stop_at(patch, 1, Storage, "_swap")
             writer.reindex(new)
-        monkeypatch.setattr(Store, "rename", overtaken)
+        monkeypatch.setattr(Collection, "modify", overtaken)
         with open_index(client, "letters", new) as reader:
-            assert Store.rename is rename
+            assert Collection.modify is modify
             assert_same(rows(reader), {kind: wanted[kind] for kind in (MAIN, DOCUMENTS)})
             reader.remove(list(reader.entries()))
-            reader.store.drop_all()
+            reader.storage.drop_all()
 
 
 def test_a_reader_goes_on_when_the_index_is_exchanged(folder, old, new):

@@ -11,10 +11,9 @@ from llama_index.core.schema import TextNode
 from llama_index.core.vector_stores.types import VectorStoreQuery
 from tests.adapters.indexes import SENTENCES, documents, rows
 
-from chroma_eddy import ForeignCollection, Index
-from chroma_eddy.storage.names import MAIN
-from chroma_eddy.storage.store import Store
-from chroma_eddy.write import pieces
+from chroma_eddy import ForeignCollection, Index, collection
+from chroma_eddy.settings import MAIN
+from chroma_eddy.storage import Storage
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -82,8 +81,8 @@ def texts() -> dict[str, str]:
 
 def test_twice_changes_nothing_and_a_known_id_is_replaced_with_all_its_metadata(kind, tmp_path, monkeypatch):
     store = kind(folder=str(tmp_path / "db"))
-    monkeypatch.setattr(Store, "max_batch_size", property(lambda _: 4))
-    monkeypatch.setattr(pieces, "GROUP_PIECES", 6)
+    monkeypatch.setattr(Storage, "max_batch_size", property(lambda _: 4))
+    monkeypatch.setattr(collection, "_GROUP_ROWS", 6)
     sizes, upsert = [], chromadb.Collection.upsert
     monkeypatch.setattr(
         chromadb.Collection, "upsert", lambda self, ids, *more: (sizes.append(len(ids)), upsert(self, ids, *more))
@@ -114,10 +113,10 @@ def test_documents_that_the_index_has_cut_are_found_whole_and_go_as_a_whole(kind
         assert hit.metadata.items() <= metadata.items() and ("page" in metadata) == (hit.page is not None)
     with pytest.raises(InvalidParameter, match="whole"):
         store.take([min(passages)])
-    with pytest.raises(ForeignCollection, match="no piece"):
+    with pytest.raises(ForeignCollection, match="passage of a document"):
         store.put({min(passages): "Mine."})
-    with index.writing(), index.changing({}):  # as one that is damaged
-        index.store.update_documents({"papers/1": {"eddy_digest": ""}})
+    with index.writing(), index.transaction({}):  # as one that is damaged
+        index.storage.update_documents({"papers/1": {"eddy_digest": ""}})
         index.delete_rows("document", ["papers/1"])
     hidden = {hit.id for hit in index.query(ASKED, 100)} ^ passages ^ texts().keys()
     assert hidden and not hidden & {id_ for id_, _ in store.ask()} and not store.get(sorted(hidden))

@@ -16,12 +16,12 @@ from filelock import FileLock
 from tests.adapters.indexes import apart, assert_same, documents, rows, served
 from tests.adapters.killing import SAVED_OFTEN, stop_at
 
-from chroma_eddy import Index, StorageError, open_index, reindex
-from chroma_eddy.storage import collection_pair, connection
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, ROW_LOCK, VECTORS
-from chroma_eddy.storage.store import Store
-from chroma_eddy.storage.vectors import StoredVectors, VectorFile
-from chroma_eddy.write import writer
+from chroma_eddy import Index, StorageError, database, open_index, reindex, writer
+from chroma_eddy import storage as chroma_storage
+from chroma_eddy.database import ROW_LOCK, VECTORS
+from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.storage import Storage
+from chroma_eddy.vectors import StoredVectors, VectorFile
 from eddy_embed import Embedder
 
 
@@ -44,7 +44,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> tuple
     """The folder of an index that is left alone, and its rows."""
     place = Path(tmp_path_factory.mktemp("whole")) / "db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+        patch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
         with opened(place, embedder) as index:
             index.upsert(documents(8))
             return place, rows(index)
@@ -145,8 +145,8 @@ def test_a_reindexing_that_lost_its_vectors_begins_anew(place, whole, embedder, 
     monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
     with opened(place, embedder) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
-            stop_at(patch, 7, Store, "upsert")
+            patch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
+            stop_at(patch, 7, Storage, "upsert")
             index.reindex(new)
         done = len(index.rebuilt())
     assert 0 < done < 8
@@ -186,7 +186,7 @@ def test_plain_chroma_reads_the_vectors(place, whole):
 
 def test_a_row_is_on_the_disk_before_anything_names_it(embedder, tmp_path, monkeypatch):
     """A power failure loses what was not synced: Chroma's files of vectors, never ours, and the record with them."""
-    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
     record, images = StoredVectors.record, list[Path]()
 
     def lose_power(self: StoredVectors, *given: Any) -> None:
@@ -233,8 +233,8 @@ def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder
     """Ctrl-C comes between two calls of Chroma's; a failure inside one leaves nobody knows what."""
     for error, times in ((KeyboardInterrupt, 0), (OSError, 1)):
         with opened(place, embedder) as index:
-            with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index.changing({}):
-                index.store.update_documents({"papers/1": {"number": 1}})
+            with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index.transaction({}):
+                index.storage.update_documents({"papers/1": {"number": 1}})
                 raise error
         with apart():
             check_all_is_there(place, embedder, whole[1])
@@ -242,13 +242,13 @@ def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder
 
 
 def test_who_waits_for_a_writer_that_does_not_go_on_is_told(place, embedder, monkeypatch):
-    monkeypatch.setattr(connection, "_PATIENCE", 0.2)
+    monkeypatch.setattr(database, "_PATIENCE", 0.2)
     with FileLock(place / ROW_LOCK), pytest.raises(StorageError, match=r"changing rows of .* stop it"):
         opened(place, embedder)
 
 
 def test_what_a_server_has_written_to_a_folder_is_found_there(place, whole, embedder, tmp_path):
-    """Rows without a number in our file, and a whole index without one."""
+    """RowBatch without a number in our file, and a whole index without one."""
     with served(place) as server:
         with opened(server.url, embedder) as index:
             changed, relabelled = documents(8, version=2)[0], replace(documents(8)[1], metadata={"shelf": "c"})

@@ -47,7 +47,7 @@ VALUES: dict[str, Any] = {
 
 
 def table(heading: str) -> dict[str, str]:
-    """Rows of the table whose first column is headed so: parameter and what the page says of it."""
+    """RowBatch of the table whose first column is headed so: parameter and what the page says of it."""
     lines = PAGE.read_text().split(f"\n| {heading} |", 1)[1].splitlines()[2:]
     rows: dict[str, str] = {}
     for line in lines:

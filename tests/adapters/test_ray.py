@@ -12,8 +12,7 @@ import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import dataset, one_node
 
-from chroma_eddy import Document, open_index
-from chroma_eddy.write import writer
+from chroma_eddy import Document, open_index, writer
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 

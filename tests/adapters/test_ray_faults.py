@@ -17,9 +17,8 @@ import pytest
 from tests.adapters.indexes import assert_same, documents, rows, served
 from tests.adapters.ray_clusters import ADDRESS, SMALL, dataset, kill, processes, quiet
 
-from chroma_eddy import open_index
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.write import writer
+from chroma_eddy import open_index, writer
+from chroma_eddy.settings import DOCUMENTS, MAIN
 from eddy_embed import Embedder
 
 pytestmark = pytest.mark.slow
@@ -114,7 +113,7 @@ CODE = """
 import logging, sys, ray
 from tests.adapters.indexes import documents
 from tests.adapters.ray_clusters import dataset
-from chroma_eddy.write import writer
+from chroma_eddy import writer
 from ray_eddy import ingest
 address, place, own, given = sys.argv[1], sys.argv[2], sys.argv[3], eval(sys.argv[4])
 writer.GROUP_DOCUMENTS = 4

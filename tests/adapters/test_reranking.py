@@ -56,7 +56,7 @@ def standardised(values: Any) -> Any:
 
 def test_hits_are_sorted_by_score_and_likelihood(index: Index, judge: Reranker) -> None:
     """Passages are judged after their headings; both are standardised over those that are judged."""
-    for options in ({}, {"hybrid": False}, {"where": {"odd": 1}}, {"alpha": 0.2}):
+    for options in ({}, {"alpha": 1}, {"where": {"odd": 1}}, {"alpha": 0.2}):
         check_order(index, judge, options)
     found = index.query(QUESTION, 3, rerank=judge)
     assert [hit.id for hit in index.query(QUESTION, 3, rerank=True)] == [hit.id for hit in found]
@@ -94,7 +94,7 @@ def test_sentences_are_marked_and_several_questions_are_judged(index: Index, jud
     assert told and told[-1][0] == told[-1][1] and told[-1][2] == "rerank"
     questions = [QUESTION, "When does the ferry leave?"]
     vectors = index.embedder.encode_query(questions)
-    found = index.search(vectors, 2, questions=questions, hybrid=True, rerank=judge)
+    found = index.search(vectors, 2, questions=questions, rerank=judge)
     alone = [index.query(each, 2, rerank=judge) for each in questions]
     assert [[each.id for each in hits] for hits in found] == [[each.id for each in hits] for hits in alone]
 
@@ -146,7 +146,7 @@ def test_langchains_retrievers_and_the_store(tmp_path: Path, judge: Reranker) ->
     best = TEXTS[int(np.argmax(judge.scores(QUESTION, TEXTS)))]
     assert [each.page_content for each in retriever.invoke(QUESTION)] == [best]
     hits = store.index.query(QUESTION, 2, rerank=judge)
-    judged = store.as_retriever(search_type="hybrid", search_kwargs={"k": 2, "rerank": judge})
+    judged = store.as_retriever(search_kwargs={"k": 2, "rerank": judge})
     assert [each.page_content for each in judged.invoke(QUESTION)] == [hit.text for hit in hits]
     with pytest.raises(InvalidParameter):
         store.similarity_search_by_vector([0.0], rerank=True)

@@ -8,21 +8,25 @@ import pickle
 import chromadb
 import numpy as np
 import pytest
-from llama_index.core import QueryBundle, StorageContext, VectorStoreIndex
+from llama_index.core import Document, QueryBundle, StorageContext, VectorStoreIndex
+from llama_index.core.indices.query.query_transform import HyDEQueryTransform
 from llama_index.core.llms import MockLLM
-from llama_index.core.retrievers import QueryFusionRetriever
+from llama_index.core.node_parser import get_leaf_nodes
+from llama_index.core.postprocessor import SimilarityPostprocessor
+from llama_index.core.retrievers import AutoMergingRetriever, QueryFusionRetriever
 from llama_index.core.retrievers.fusion_retriever import FUSION_MODES
 from llama_index.core.schema import IndexNode, NodeRelationship, RelatedNodeInfo, TextNode
+from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from tests.adapters.indexes import SENTENCES, apart, documents, rows
+from tests.adapters.indexes import SENTENCES, apart, documents
 
-from chroma_eddy import ALPHA, IndexInUse, Piece, WriterLock, open_index, reindex
-from chroma_eddy.storage.names import MAIN
+from chroma_eddy import ALPHA, IndexInUse, WriterLock, keywords, open_index, reindex
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding
+from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
 ASKED = "When do boats with a deep keel leave?"
@@ -73,13 +77,12 @@ def index_of(store: EddyChromaVectorStore) -> VectorStoreIndex:
     return VectorStoreIndex.from_vector_store(store, embed_model=store.embed_model)
 
 
-def held(store: EddyChromaVectorStore) -> dict:
-    return rows(store.index)[MAIN]
+def ids_of(found: list) -> list[str]:
+    return [hit.node.node_id for hit in found]
 
 
-def nearest(store: EddyChromaVectorStore, query: np.ndarray) -> list[tuple[str, float]]:
-    found = [(id_, float(v @ query / np.linalg.norm(v))) for id_, (v, _, _) in held(store).items()]
-    return sorted(found, key=lambda pair: -pair[1])
+def pairs(hits: list) -> list[tuple[str, float]]:
+    return [(hit.id, hit.score) for hit in hits]
 
 
 # --- Nodes in, nodes out
@@ -128,35 +131,76 @@ async def test_what_is_taken_out_is_exactly_what_was_named(store, model):
 # --- Questions
 
 
-async def test_scores_are_cosines_through_the_retriever(full, model):
-    query = model.embedder.encode_query(ASKED)
-    expected = nearest(full, query)
-    retriever = index_of(full).as_retriever(similarity_top_k=5)
+async def test_the_default_retriever_is_hybrid_and_answers_drafts_too(full, model):
+    retriever, expected = index_of(full).as_retriever(similarity_top_k=5), pairs(full.index.query(ASKED, 5))
     for found in (retriever.retrieve(ASKED), await retriever.aretrieve(ASKED)):
-        assert [hit.node.node_id for hit in found] == [id_ for id_, _ in expected[:5]]
-        assert [hit.score for hit in found] == pytest.approx([cosine for _, cosine in expected[:5]], abs=1e-5)
-    own = VectorStoreQuery(query_embedding=query.tolist(), similarity_top_k=5)
-    assert (await full.aquery(own, fingerprint=model.fingerprint)).ids == [id_ for id_, _ in expected[:5]]
-    drafted = QueryBundle(ASKED, custom_embedding_strs=["Bread rises.", "Bakers wait."])  # as HyDE does
-    mean = np.mean([model.embedder.encode_query(text) for text in drafted.embedding_strs], axis=0)
-    assert [hit.node.node_id for hit in retriever.retrieve(drafted)] == [
-        id_ for id_, _ in nearest(full, mean / np.linalg.norm(mean))[:5]
-    ]
+        assert [(hit.node.node_id, hit.score) for hit in found] == expected
+    vector = model.embedder.encode_query(ASKED)
+    by_vectors = VectorStoreQuery(query_embedding=vector.tolist(), similarity_top_k=5)  # without the question's text
+    found = await full.aquery(by_vectors, fingerprint=model.fingerprint)
+    got = full.client.get(include=["embeddings"])
+    cosines = dict(zip(got["ids"], got["embeddings"] @ vector, strict=True))
+    assert found.ids == sorted(cosines, key=lambda id_: -cosines[id_])[:5]
+    assert found.similarities == pytest.approx([cosines[id_] for id_ in found.ids], abs=1e-5)
+    drafts = ["Bread rises.", "Bakers wait."]
+    hyde = HyDEQueryTransform(llm=MockLLM())  # MockLLM repeats the prompt
+    drafted = hyde.run(ASKED)
+    assert len(drafted.embedding_strs) == 2
+    for bundle in (QueryBundle(ASKED, custom_embedding_strs=drafts), drafted):
+        mean = np.mean([model.embedder.encode_query(text) for text in bundle.embedding_strs], axis=0)
+        expected = [hit.id for hit in full.index.search(mean, 5, questions=[ASKED])[0]]
+        assert ids_of(retriever.retrieve(bundle)) == ids_of(await retriever.aretrieve(bundle)) == expected
+    cut = SimilarityPostprocessor(similarity_cutoff=retriever.retrieve(ASKED)[1].score)
+    assert ids_of(cut.postprocess_nodes(retriever.retrieve(ASKED))) == ids_of(retriever.retrieve(ASKED))[:2]
 
 
-def test_modes_are_those_of_the_index(full):
-    modes = (("hybrid", None, ALPHA), ("hybrid", 0.9, 0.9), ("text_search", None, 0), ("sparse", None, 0))
-    for mode, given, alpha in modes:
+def test_modes_and_alpha_are_those_of_the_index(full):
+    own = EddyChromaVectorStore.from_index(full.index, alpha=0.3)
+    assert own.searches_by == "hybrid"
+    for store, mode, given, alpha in (
+        (full, "hybrid", None, ALPHA),
+        (full, "hybrid", 0.9, 0.9),
+        (full, "default", 1, 1),
+        (own, "default", None, 0.3),
+        (own, "hybrid", None, 0.3),
+        (own, "text_search", None, 0),
+        (own, "sparse", None, 0),
+    ):
         options = {"vector_store_query_mode": mode, "similarity_top_k": 3, "alpha": given}
-        found = index_of(full).as_retriever(**options).retrieve("Granite keel")
-        expected = full.index.query("Granite keel", 3, alpha=alpha)
-        assert expected and [(hit.node.node_id, hit.score) for hit in found] == [(h.id, h.score) for h in expected]
+        found = index_of(store).as_retriever(**options).retrieve("Granite keel")
+        expected = pairs(full.index.query("Granite keel", 3, alpha=alpha))
+        assert expected and [(hit.node.node_id, hit.score) for hit in found] == expected
     for threshold, balance in ((None, 0.5), (0.2, 0.2), (1.0, 1.0)):
         more = {"mmr_threshold": threshold, "mmr_prefetch_k": 8}
         options = {"vector_store_query_mode": "mmr", "vector_store_kwargs": more, "similarity_top_k": 4}
         found = index_of(full).as_retriever(**options).retrieve(ASKED)
-        chosen = full.index.query(ASKED, 4, mmr=True, hybrid=False, fetch_k=8, lambda_mult=balance)
-        assert [(hit.node.node_id, hit.score) for hit in found] == [(hit.id, hit.cosine) for hit in chosen]
+        chosen = full.index.query(ASKED, 4, mmr=True, fetch_k=8, lambda_mult=balance)
+        assert [(hit.node.node_id, hit.score) for hit in found] == pairs(chosen)
+    with pytest.raises(InvalidParameter, match="alpha=2"):
+        EddyChromaVectorStore.from_index(full.index, alpha=2)
+
+
+async def test_in_memory_it_is_hybrid_and_above_the_limit_by_vectors_with_one_warning(model, monkeypatch):
+    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
+    store = EddyChromaVectorStore.from_index(open_index(client, "in-memory", model.embedder))
+    store.add(embedded(model, nodes()))
+    retriever = index_of(store).as_retriever(similarity_top_k=4)
+    assert ids_of(await retriever.aretrieve("Granite keel")) == [h.id for h in store.index.query("Granite keel", 4)]
+    assert store.searches_by == "hybrid"
+    monkeypatch.setattr(keywords, "IN_MEMORY", 3)
+    assert store.searches_by == "vectors"
+    with pytest.warns(UserWarning, match="by vectors alone") as caught:
+        found = [ids_of(retriever.retrieve("Granite keel")) for _ in range(2)]
+    assert len(caught) == 1 and found == 2 * [[hit.id for hit in store.index.query("Granite keel", 4, alpha=1)]]
+    for asked in ({"alpha": 0.5}, {"mode": "hybrid"}, {"mode": "sparse"}):
+        with pytest.raises(InvalidParameter, match="too many rows"):
+            store.query(VectorStoreQuery(query_str=ASKED, **asked))
+
+
+def test_an_empty_list_of_nodes_or_documents_allows_none(full, model):
+    for asked in ({"node_ids": []}, {"doc_ids": []}, {"node_ids": ["nowhere"]}, {"node_ids": [], "mode": "sparse"}):
+        assert full.query(VectorStoreQuery(query_str=ASKED, **asked)).ids == []
+    assert full.query(VectorStoreQuery(query_str=ASKED, node_ids=["nowhere", "node/3"])).ids == ["node/3"]
 
 
 FILTERS = [
@@ -234,12 +278,13 @@ def test_filters_that_chroma_cannot_have_are_refused_by_name(full):
 
 def test_questions_that_cannot_be_asked_are_refused_by_name(full):
     for query, kwargs, said in (
-        ({"mode": "semantic_hybrid"}, {}, "another database"),
-        ({"mode": "svm"}, {}, "classifier"),
+        ({"mode": "semantic_hybrid"}, {}, "which has the modes"),
+        ({"mode": "svm"}, {}, "which has the modes"),
         ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
         ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
         ({"query_str": None}, {}, "neither query_str"),
-        ({"query_embedding": [0.0] * 256}, {}, "does not say what made it"),
+        ({"query_embedding": [0.0] * 320}, {}, "does not say what made it"),
+        ({"query_embedding": [0.0] * 320}, {"fingerprint": full.embed_model.fingerprint}, "only zeros"),
     ):
         with pytest.raises(InvalidParameter, match=said):
             full.query(VectorStoreQuery(**{"query_str": ASKED, **query}), **kwargs)
@@ -261,6 +306,9 @@ def test_another_embedder_is_refused_wherever_it_comes_from(full, store, model):
     with pytest.raises(FingerprintMismatch, match=r"^node 'node/0' was embedded by another"):
         store.add(marked)
     assert not store.index.exists
+    noted = TextNode(text="Some text.", metadata={"author": "A. Clerk"})  # which is not in the vector
+    noted.embedding = model.embedder.encode_document(noted.text).tolist()
+    assert store.add([noted]) == [noted.node_id]
     travelled = pickle.loads(pickle.dumps(model.get_query_embedding(ASKED)))
     assert travelled.fingerprint == model.fingerprint and json.loads(json.dumps(travelled)) == travelled
 
@@ -272,11 +320,11 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
         ({"embedding": None}, "no embedding"),
         ({"metadata": {**own, "a": {"b": 1}}}, "'a' is"),
         ({"metadata": {**own, "$x": 1}}, r"may not have the name '\$x'"),
-        ({"embedding": [float("nan")] * 3, "metadata": own}, r"shape \(3,\)"),
+        ({"embedding": [float("nan")] * 3, "metadata": own}, r"shape \(1, 3\)"),
     ):
         with pytest.raises(InvalidParameter, match=said):
             store.add([good.model_copy(update=change)])
-    with pytest.raises(InvalidParameter, match="two pieces have the id 'x'"):
+    with pytest.raises(InvalidParameter, match="two rows have the id 'x'"):
         store.add([good, good])
     for change in ({"id_": "a\ud800"}, {"text": "a\ud800"}):
         with pytest.raises(InvalidText, match="surrogate"):
@@ -287,7 +335,7 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
 # --- Beside documents that the index has cut itself
 
 
-def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
+def test_an_index_with_nodes_says_what_it_cannot_do_with_them(store, model):
     store.index.upsert(documents(2))
     store.add(embedded(model, nodes()))
     hits = store.index.query(ASKED, 30, sentences=True)
@@ -296,13 +344,12 @@ def test_an_index_with_pieces_says_what_it_cannot_do_with_them(store, model):
         assert hit.best.text == hit.text == SENTENCES[number] and hit.start == hit.sentences[0].start == number * 100
         assert hit.document == f"book/{number // 4}"
     assert len(hits) == 11 + store.index.status().passages - 11 and all(hit.sentences for hit in hits)
-    assert store.index.query("Boats with a deep keel", 1, hybrid=True)[0].text == SENTENCES[6]
+    assert store.index.query("Boats with a deep keel", 1)[0].text == SENTENCES[6]
     assert store.index.check() == {} and store.index.sync(documents(2)).unchanged == 2
     best = store.index.query(SENTENCES[6], 1, unit="sentence")[0]
     assert (best.text, best.start, best.document) == (SENTENCES[6], 600, "book/1")
-    for wanted in ({"unit": "document"}, {"prefilter": 2}):
-        with pytest.raises(InvalidParameter, match="holds pieces"):
-            store.index.query(ASKED, **wanted)
+    with pytest.raises(InvalidParameter, match="no whole documents"):
+        store.index.query(ASKED, unit="document")
     with pytest.raises(InvalidParameter, match="cannot be embedded again"):
         store.index.reindex(Embedder("eddy-tiny", method="plain"))
     assert len(store.get_nodes()) == len(hits)
@@ -330,9 +377,6 @@ def test_vectors_of_another_fit_are_refused(tmp_path):
     index = open_index(tmp_path, "notes", first, passage_size=24)
     store = EddyChromaVectorStore.from_index(index)
     index.upsert(documents(3))
-    piece = Piece("x", "x", "Text.", np.ones(first.dimension))
-    with pytest.raises(FingerprintMismatch, match="embed the pieces again"):
-        index.put_pieces([piece], second.fingerprint)
     old, asked = store.embed_model.get_query_embedding(ASKED), VectorStoreQuery(query_str=ASKED)
     index.reindex(second)
     for node_ids in (None, ["node/1"]):  # the second time, also where the rows that are asked for are read first
@@ -355,7 +399,7 @@ def test_it_is_made_again_from_what_it_says_of_itself(full, model):
         assert isinstance(again, EddyChromaVectorStore) and len(again.get_nodes()) == 11
         assert again.query(VectorStoreQuery(query_str=ASKED)).ids == full.query(VectorStoreQuery(query_str=ASKED)).ids
     assert EddyChromaVectorStore.class_name() == full.to_dict()["class_name"] == "EddyChromaVectorStore"
-    with open_index(full.persist_dir, "notes") as index:  # of pieces alone
+    with open_index(full.persist_dir, "notes") as index:  # of nodes alone
         for status in (index.status(), full.index.status()):
             assert (status.dimension, status.documents) == (model.embedder.dimension, 0)
     secret = full.model_copy(update={"headers": {"x": "secret"}})
@@ -376,13 +420,20 @@ def test_a_place_is_asked_for_and_a_writer_waited_for(tmp_path, model):
         EddyChromaVectorStore("notes", model, presist_dir=str(tmp_path))
 
 
-async def test_fusion_of_retrievers(full):
+async def test_fusion_and_merging_of_retrievers(full, store, model):
     index, few = index_of(full), MetadataFilters(filters=[MetadataFilter(key="number", operator=">", value=3)])
-    kinds = [{"filters": few}, {"vector_store_query_mode": "hybrid"}]
-    retrievers = [index.as_retriever(similarity_top_k=4, **kind) for kind in kinds]
-    options = {"llm": MockLLM(), "num_queries": 1, "mode": FUSION_MODES.RECIPROCAL_RANK, "similarity_top_k": 6}
-    fused = QueryFusionRetriever(retrievers, **options, use_async=False)
-    found = [hit.node.node_id for hit in fused.retrieve(ASKED)]
-    of_each = {hit.node.node_id for retriever in retrievers for hit in retriever.retrieve(ASKED)}
-    assert len(found) == len(set(found)) == min(6, len(of_each)) and set(found) <= of_each
-    assert [hit.node.node_id for hit in await QueryFusionRetriever(retrievers, **options).aretrieve(ASKED)] == found
+    retrievers = [index.as_retriever(similarity_top_k=4, **kind) for kind in ({"filters": few}, {"alpha": 1.0})]
+    of_each = {id_ for retriever in retrievers for id_ in ids_of(retriever.retrieve(ASKED))}
+    for mode in (FUSION_MODES.RECIPROCAL_RANK, FUSION_MODES.RELATIVE_SCORE, FUSION_MODES.DIST_BASED_SCORE):
+        options = {"llm": MockLLM(), "num_queries": 1, "mode": mode, "similarity_top_k": 6}
+        found = ids_of(QueryFusionRetriever(retrievers, **options, use_async=False).retrieve(ASKED))
+        assert len(found) == len(set(found)) == min(6, len(of_each)) and set(found) <= of_each
+        assert ids_of(await QueryFusionRetriever(retrievers, **options).aretrieve(ASKED)) == found
+    parser = LongDocumentNodeParser(embed_model=model, passage_size=24, parts=("passages", "sentences"))
+    levels = parser.get_nodes_from_documents([Document(text=d.text, id_=d.id) for d in documents(3)])
+    storage = StorageContext.from_defaults(docstore=SimpleDocumentStore(), vector_store=store)
+    storage.docstore.add_documents(levels)
+    leaves = VectorStoreIndex(get_leaf_nodes(levels), storage_context=storage, embed_model=model)
+    merging = AutoMergingRetriever(leaves.as_retriever(similarity_top_k=30), storage)
+    passages = {node.node_id for node in levels if node.metadata["eddy_part"] == "passages"}
+    assert set(ids_of(merging.retrieve(ASKED))) & passages

@@ -1,4 +1,4 @@
-"""Words of an index: terms, BM25 against plain loops, and words that keep up with the rows."""
+"""Keyword search: terms, BM25 against plain loops, fusion, and a keyword index that keeps up with the rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tests.adapters.indexes import documents, rows, words_of
 from tests.adapters.killing import stop_at
 from tests.selection import each_once
 
-from chroma_eddy import ALPHA, Document, Index, Piece, StorageError, open_index
-from chroma_eddy.errors import ForeignCollection
-from chroma_eddy.storage.names import MAIN, WORDS
-from chroma_eddy.words.bm25 import Bm25Index, IndexedText, Restriction
-from chroma_eddy.words.operators import LONGEST
-from chroma_eddy.words.terms import TermAnalyzer
-from chroma_eddy.words.word_index import Passages
+from chroma_eddy import ALPHA, Document, ForeignCollection, Index, StorageError, TermAnalyzer, open_index
+from chroma_eddy.database import KEYWORDS
+from chroma_eddy.keywords import KeywordIndex, Restriction
+from chroma_eddy.rows import DIGEST, RowBatch
+from chroma_eddy.settings import MAIN
+from chroma_eddy.terms import LONGEST_QUERY
 from eddy_embed import Embedder
+from eddy_embed.integrations.documents import DOCUMENT
 
 LINES = ("Granite cools slowly.", "The ferry leaves at noon.")
 ASKED = "When do boats of granite with a deep keel leave?"
@@ -136,10 +136,11 @@ def naive_weight(texts: dict[str, list[str]], term: str) -> float:
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
     draw = random.Random(0)
-    vocabulary = [f"w{at}" for at in range(40)]
+    vocabulary = [f"w{chr(97 + at // 26)}{chr(97 + at % 26)}" for at in range(40)]
     texts = {f"t{at}": draw.choices(vocabulary, range(40, 0, -1), k=draw.randint(1, 90)) for at in range(60)}
-    index = Bm25Index(tmp_path if on_disk else None)
-    index.put(IndexedText(id_, f"d{id_[-1]}", f"v{id_[-1]}", terms) for id_, terms in texts.items())
+    index = KeywordIndex(tmp_path if on_disk else None, "xx")
+    metadatas = [{DOCUMENT: f"d{id_[-1]}", DIGEST: f"v{id_[-1]}"} for id_ in texts]
+    index.put(RowBatch(list(texts), metadatas, [" ".join(terms) for terms in texts.values()], np.zeros((0, 0))))
     index.commit()
     for _ in range(5):
         question = draw.choices([*vocabulary[:20], "unknown"], k=5)
@@ -148,21 +149,21 @@ def test_bm25_is_that_of_plain_loops(tmp_path: Path, on_disk: bool) -> None:
         assert scores == pytest.approx(expected, rel=1e-5)
         best = index.best(question, 10)
         order = sorted((id_ for id_ in expected if expected[id_]), key=lambda id_: -expected[id_])
-        assert list(best.values()) == pytest.approx([expected[id_] for id_ in order[:10]], rel=1e-5)
+        assert [row.bm25 for row in best.values()] == pytest.approx([expected[id_] for id_ in order[:10]], rel=1e-5)
         assert [index.weight(term) for term in question] == pytest.approx([naive_weight(texts, t) for t in question])
         only = index.best(question, 99, [Restriction("document", ["d1", "d2"]), Restriction("digest", ["v2"], True)])
         assert set(only) == {id_ for id_ in order if id_[-1] == "1"}
         assert set(index.best(question, 99, [Restriction("id", ["t1", "t2"])])) == {"t1", "t2"} & set(order)
-    assert index.best([], 5) == {} and index.best(["unknown"], 5) == {} and index.scores(["w1"], []) == {}
+    assert index.best([], 5) == {} and index.best(["unknown"], 5) == {} and index.scores(["waa"], []) == {}
 
 
 def test_a_damaged_folder_is_a_failure_of_the_disk(folder: Path, embedder: Embedder) -> None:
-    for path in folder.glob(f"{WORDS}/*/meta.json"):
+    for path in folder.glob(f"{KEYWORDS}/*/meta.json"):
         path.write_text("{")
     with open_index(folder, "notes", embedder) as index:
-        with pytest.raises(StorageError, match=r"index of words(.|\n)*check\(\)"):
+        with pytest.raises(StorageError, match=r"keyword index(.|\n)*check\(\)"):
             index.query("ferry")
-        assert index.query("ferry", hybrid=False)
+        assert index.query("ferry", alpha=1)
         index.check()
         assert index.query("granite", 1)[0].bm25
 
@@ -190,7 +191,7 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
         typed = [word in text.lower() for word in question.lower().split()]
         keywords = 1.5 * bm25[id_] / length + 4 * (sum(typed) / len(typed)) ** 8
         scores[id_] = alpha * (near[id_] - mean) / deviation + (1 - alpha) * keywords
-    for hit in index.query(question, 1000, sentences=True, hybrid=False):
+    for hit in index.query(question, 1000, sentences=True, alpha=1):
         for mark in hit.sentences:
             held_terms = {term.text for term in analyzer(mark.text)}
             words = 1.5 * sum(naive_weight(passages, term) for term in terms if term in held_terms) / length
@@ -202,7 +203,7 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
 @pytest.mark.parametrize(
     ("asked", "alpha"), each_once([ASKED, "Keel, keel: deep granite and a zeppelin"], [0.1, ALPHA])
 )
-def test_words_and_meaning_are_fused_by_scores(shelf: Index, asked: str, alpha: float) -> None:
+def test_vectors_and_keywords_are_fused(shelf: Index, asked: str, alpha: float) -> None:
     """And are so by default, which one argument turns off."""
     expected = naive_fusion(shelf, asked, alpha)
     hits = shelf.query(asked, 1000, alpha=alpha, sentences=True)
@@ -217,8 +218,8 @@ def test_words_and_meaning_are_fused_by_scores(shelf: Index, asked: str, alpha: 
         assert all(word.startswith(match.term[:4]) for word, match in zip(words, hit.matches, strict=True))
         assert (hit.bm25 == 0) == (hit.coverage == 0) == (not hit.matches)
     if alpha == ALPHA:
-        assert hits == shelf.query(asked, 1000, sentences=True) == shelf.query(asked, 1000, hybrid=True, sentences=True)
-    meant = shelf.query(asked, 3, hybrid=False)
+        assert hits == shelf.query(asked, 1000, sentences=True) == shelf.query(asked, 1000, sentences=True)
+    meant = shelf.query(asked, 3, alpha=1)
     assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
     assert shelf.query(asked, 3, unit="document")[0].bm25 is None
 
@@ -232,26 +233,25 @@ def test_a_passage_is_found_by_the_keywords_of_its_headings(tmp_path: Path, embe
             assert hit.headings == "Harbours > Zeppelins" and hit.bm25 and hit.coverage == 1
             assert all("leave" not in hit.text for hit in index.query("zeppelin", alpha=0))
             index.check(full=True)
-            shutil.rmtree(tmp_path / WORDS)
+            shutil.rmtree(tmp_path / KEYWORDS)
             index.check()
 
 
-def test_alpha_leads_from_words_alone_to_meaning_alone(shelf: Index) -> None:
-    meant = {hit.id: hit.deviation for hit in shelf.query(ASKED, 1000, alpha=1)}
-    worded = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=0)}
-    assert 0 < len(worded) < len(meant)  # words alone find only what shares one
-    assert list(worded.values()) == sorted(worded.values(), reverse=True) and min(worded.values()) > 0
-    for alpha in (0.25, 1):
-        both = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=alpha)}
-        assert set(both) == set(meant)
-        for id_, words in worded.items():
-            assert both[id_] == pytest.approx(alpha * meant[id_] + (1 - alpha) * words)
+def test_alpha_leads_from_keywords_alone_to_vectors_alone(shelf: Index) -> None:
+    near = {hit.id: hit.deviation for hit in shelf.query(ASKED, 1000)}
+    keywords = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=0)}
+    assert 0 < len(keywords) < len(near)  # keywords alone find only what shares one
+    assert list(keywords.values()) == sorted(keywords.values(), reverse=True) and min(keywords.values()) > 0
+    both = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=0.25)}
+    assert set(both) == set(near) == {hit.id for hit in shelf.query(ASKED, 1000, alpha=1)}
+    for id_, score in keywords.items():
+        assert both[id_] == pytest.approx(0.25 * near[id_] + 0.75 * score)
 
 
 @pytest.mark.parametrize("asked", ["?!", "zeppelins above glaciers"])
 def test_a_question_whose_words_are_nowhere_is_answered_by_meaning(shelf: Index, asked: str) -> None:
     hits = shelf.query(asked, 1000, sentences=True)
-    near = shelf.query(asked, 1000, hybrid=False)
+    near = shelf.query(asked, 1000, alpha=1)
     assert [hit.cosine for hit in hits] == pytest.approx([hit.cosine for hit in near]) and len(hits) == len(near)
     for hit in hits:
         assert hit.score == ALPHA * hit.deviation and hit.bm25 == hit.coverage == 0 and not hit.matches
@@ -276,11 +276,10 @@ def test_filters_hold_for_words_too(shelf: Index) -> None:
         {"where": {"eddy_document": {"$eq": "papers/1"}}},  # which looks like the index's own
         {"documents": ["papers/1", "papers/4"]},
         {"where_document": {"$contains": "Granite"}},
-        {"prefilter": 2},
         {"where": {"page": {"$lte": 1}}, "documents": ["papers/0", "papers/1"]},
     ):
         found = {hit.id for hit in shelf.query("granite keel", 1000, **options)}
-        assert found == {hit.id for hit in shelf.query("granite keel", 1000, hybrid=False, **options)}
+        assert found == {hit.id for hit in shelf.query("granite keel", 1000, alpha=1, **options)}
         assert {hit.id for hit in shelf.query("granite keel", 1000, alpha=0, **options)} <= found
 
 
@@ -305,19 +304,18 @@ def test_words_are_those_of_the_rows_after_every_change(folder: Path, index: Ind
     assert not index.query("zeppelin", 5, alpha=0)
     index.reindex(Embedder("eddy-tiny", method="plain:exit=1", check=False), passage_size=40)
     assert set(words_of(index)) == set(rows(index)[MAIN])
-    assert [path.name for path in (folder / WORDS).iterdir()] == [index.collection.metadata["eddy_id"]]
+    assert [path.name for path in (folder / KEYWORDS).iterdir()] == [index.collection.metadata["eddy_id"]]
 
 
 def test_an_index_without_words_gets_them_with_the_next_write_or_when_it_is_made_anew(
     folder: Path, embedder: Embedder
 ) -> None:
     with open_index(folder, "notes", embedder) as index:
-        words = index.store.words_folder
-        assert words is not None and Passages.is_complete(words)
+        words = index.storage.keywords_folder
+        assert words is not None
         (words / "complete").unlink()
     with open_index(folder, "notes", embedder) as index:
-        assert index.query("granite", 2)[0].bm25 is None
-        assert index.query("granite", 2, hybrid=True)[0].bm25  # read into memory
+        assert index.query("granite", 2)[0].bm25  # read into memory
         index.upsert(documents())
         assert index.query("granite", 2)[0].bm25
     shutil.rmtree(words)
@@ -339,27 +337,31 @@ def test_in_memory_words_are_read_again_after_a_change(embedder: Embedder) -> No
     client = chromadb.EphemeralClient(settings=chromadb.Settings(anonymized_telemetry=False))
     with open_index(client, "notes-in-memory", embedder, passage_size=24) as index:
         index.upsert(documents(3))
-        assert index.query("granite", 1)[0].bm25 is None  # all texts would have to be read
-        assert index.query("granite", 1, hybrid=True)[0].bm25
+        assert index.query("granite", 1)[0].bm25
         index.upsert([Document("new", "A zeppelin over the harbour.")])
-        assert index.query("zeppelin", 1, hybrid=True)[0].document == "new"
+        assert index.query("zeppelin", 1)[0].document == "new"
         index.remove(list(index.entries()))
-        assert index.query("zeppelin", 1, hybrid=True) == []
+        assert index.query("zeppelin", 1) == []
 
 
-def test_pieces_are_found_before_their_words_are_there(tmp_path: Path, embedder: Embedder) -> None:
+def test_frameworks_rows_are_found_before_their_keywords_are_there(tmp_path: Path, embedder: Embedder) -> None:
     """No row of a document hides them; a writer that is killed in between leaves them so."""
-    pieces = [Piece(f"p{at}", "book", text, embedder.encode_document(text)) for at, text in enumerate(LINES)]
+    vectors = embedder.encode_document(list(LINES))
+
+    def write(index: Index, count: int) -> None:
+        ids = ["p0", "p1"][:count]
+        index.upsert_rows(ids, LINES[:count], vectors[:count], [{}] * count, ["book"] * count, embedder.fingerprint)
+
     with open_index(tmp_path, "notes", embedder) as index:
-        index.put_pieces(pieces[:1], embedder.fingerprint)
+        write(index, 1)
         with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 1, Passages, "put_rows")
-            index.put_pieces(pieces, embedder.fingerprint)
+            stop_at(patch, 1, KeywordIndex, "put")
+            write(index, 2)
         with open_index(tmp_path, "notes", embedder) as reader:
             assert {hit.id for hit in reader.query("granite ferry", 9)} == {"p0", "p1"}
         index.collection.delete(ids=["p0"])
         assert {hit.id for hit in index.query("granite ferry", 9)} == {"p1"}
-        index.put_pieces(pieces, embedder.fingerprint)
+        write(index, 2)
         assert all(hit.bm25 for hit in index.query("granite ferry", 9))
 
 
@@ -422,41 +424,26 @@ def test_phrases_and_excluded_words_are_honoured(pages: Index) -> None:
     condition = {"where_document": {"$contains": "A "}}
     assert {hit.document for hit in pages.query("keel --tide -t", 10, alpha=0, **condition)} == {"deep", "shallow"}
     assert not pages.query('"c#"', 10, alpha=0, **condition)
-    assert len(pages.query('"deep keel"', 10, hybrid=False)) == 10
+    assert len(pages.query('"deep keel"', 10, alpha=1)) == 10
 
 
 def test_longer_questions_are_prose(pages: Index) -> None:
     words = 'Which of the boats has a keel "as shallow" as any, -tide or not, and floats well'.split()
-    assert len(words) == LONGEST + 1
+    assert len(words) == LONGEST_QUERY + 1
     assert {hit.document for hit in pages.query(" ".join(words), 10, alpha=0)} >= {"deep", "shallow"}
     assert not pages.query(" ".join(words[1:]), 10, alpha=0)
 
 
-def test_words_that_were_cut_otherwise_are_cut_anew_from_the_stored_texts(tmp_path: Path, embedder: Embedder) -> None:
-    with open_index(tmp_path, "notes", embedder) as index:
-        index.upsert([Document("doctor", "She has a Ph.D. in geology."), Document("other", "The sea is calm.")])
-        folder, held = index.store.words_folder, rows(index)
-        (id_,) = (id_ for id_, (_, row, _) in held[MAIN].items() if row["eddy_document"] == "doctor")
-        digest = held[MAIN][id_][1]["eddy_digest"]
-        old = Bm25Index(folder)
-        old.put([IndexedText(id_, "doctor", digest, ["ph", "d", "geolog"], 0)])
-        old.commit()
-        old.close_writer()
-        assert not index.query("PhD", alpha=0)
-    (folder / "complete").write_text("2")
-    with open_index(tmp_path, "notes", embedder) as index:
-        assert [hit.document for hit in index.query("PhD", alpha=0)] == ["doctor"]
-        assert rows(index)[MAIN].keys() == held[MAIN].keys()
-
-
-def test_words_of_an_earlier_version_are_read_anew(folder: Path, embedder: Embedder) -> None:
+def test_keywords_that_were_cut_otherwise_are_cut_anew_from_the_stored_texts(folder: Path, embedder: Embedder) -> None:
     with open_index(folder, "notes", embedder) as index:
-        marker = index.store.words_folder / "complete"
-        marker.write_text("")  # as before terms had a version
-        held = words_of(index)
-    with open_index(folder, "notes") as other, other.writing():
-        marker.write_text("")
-        with pytest.warns(UserWarning, match=r"words of index 'notes'.*by meaning alone"):
-            assert open_index(folder, "notes", embedder).query("granite", 1)[0].bm25 is None
+        index.query("granite", 1)
+        marker = index.storage.keywords_folder / "complete"
+        marker.write_text("of another version")
+        index.keywords.close()
+        for file in marker.parent.glob("*.idx"):
+            file.unlink()
+        assert index.query("granite", 1)[0].bm25  # read into memory
+        before = words_of(index)
     with open_index(folder, "notes", embedder) as index:
-        assert index.query("granite", 1)[0].bm25 and words_of(index) == held
+        index.remove(["none"])
+        assert index.keywords.on_disk and words_of(index) == before

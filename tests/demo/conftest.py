@@ -19,8 +19,7 @@ import typer
 from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
 from tests.demo.threaded_readers import THREADS
 
-from chroma_eddy import Document, Index, WriteReport, open_index
-from chroma_eddy.write import writer
+from chroma_eddy import Document, Index, WriteReport, open_index, writer
 from eddy_demo import cli, handbook
 from eddy_demo.cli import options
 from eddy_demo.readers import process

@@ -19,8 +19,8 @@ from tests.demo.conftest import FAST, opened
 from tests.selection import slow
 
 from chroma_eddy import ALPHA
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.storage.store import Store
+from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.storage import Storage
 from eddy_demo.ask import ask
 from eddy_demo.library.index import open_library
 from eddy_demo.readers.documents import read_documents
@@ -92,15 +92,15 @@ def test_an_interrupted_document_is_found_as_it_was_and_repaired(
     before = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--alpha", 1, "--json").out)
     (documents / "tides.md").write_text("# Tides\n\nThe sea never sleeps. " * 9, encoding="utf-8")
     (documents / "zinc.txt").write_text("Zinc is a metal.", encoding="utf-8")
-    upsert = Store.upsert
+    upsert = Storage.upsert
     with monkeypatch.context() as patch:
 
-        def stop(self: Store, into: str, *rows: Any) -> Any:
+        def stop(self: Storage, into: str, *rows: Any) -> Any:
             if into == part:
                 os.kill(os.getpid(), number)
             return upsert(self, into, *rows)
 
-        patch.setattr(Store, "upsert", stop)
+        patch.setattr(Storage, "upsert", stop)
         interrupted = run("ingest", documents, "--library", library)
     assert interrupted.code == 128 + number
     said = "Interrupted" if number == signal.SIGINT else "Stopped by SIGTERM"

@@ -14,7 +14,7 @@ from tests.adapters.indexes import assert_same, rows
 from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import FAST, opened
 
-from chroma_eddy.storage import collection_pair
+from chroma_eddy import storage as chroma_storage
 from eddy_demo.library import rebuild
 from eddy_demo.library.settings import (
     NEXT_SETTINGS,
@@ -116,7 +116,7 @@ def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path
 def test_check(library: Path, run: Run) -> None:
     assert run("library", "check", "--full", "--library", library).err.endswith("no damage in 3 documents.\n")
     with opened(library) as index:
-        collection = index.store.collection()
+        collection = index.storage.collection()
         row = collection.get(where={"name": "bread.txt"}, limit=1, include=["embeddings"])
         collection.update(ids=row["ids"], documents=["Altered."], embeddings=row["embeddings"])
     outcome = run("library", "check", "--library", library)
@@ -128,7 +128,7 @@ def test_without_any_vectors_only_rebuild_works(
 ) -> None:
     """Also where an earlier rebuild was interrupted."""
     library = tmp_path / "library"
-    monkeypatch.setattr(collection_pair, "_COSINE_CONFIG", SAVED_OFTEN)
+    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
     made = ("ingest", documents, "--library", library, "--passage-size", 12, *FAST)
     assert run(*made).code == 0
     with opened(library) as index:

@@ -19,7 +19,7 @@ from tests.browsers import chromium
 from tests.demo.conftest import BREAD, CLOCK, TIDES, recommend
 from tests.demo.site import GUIDE, PATIENCE, Site, hold_rebuild, long_text, serving, two_pages, wait
 
-from chroma_eddy.write import writer
+from chroma_eddy import writer
 from eddy_demo.library import rebuild
 from eddy_demo.library.rebuild import RebuildProgress
 from eddy_demo.web.answers import generation

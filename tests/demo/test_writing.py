@@ -21,9 +21,9 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, context, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.storage.store import Store
-from chroma_eddy.write import writer
+from chroma_eddy import writer
+from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.storage import Storage
 from eddy_demo.cli import main, work
 from eddy_demo.library.settings import delete_library, holds_library, original_path
 
@@ -32,9 +32,9 @@ Run = Callable[..., Outcome]
 
 def half_written(told: Connection, *arguments: object) -> None:
     """The command line, which waits before it writes its second document, and stays in the middle of that."""
-    upsert, update, begun = Store.upsert, Store.update_metadata, list[str]()
+    upsert, update, begun = Storage.upsert, Storage.update_metadata, list[str]()
 
-    def wait(self: Store, **values: Any) -> None:
+    def wait(self: Storage, **values: Any) -> None:
         update(self, **values)
         if values.get("eddy_pending"):
             begun.append(values["eddy_pending"])
@@ -42,13 +42,13 @@ def half_written(told: Connection, *arguments: object) -> None:
                 told.send("begun")
                 told.recv()
 
-    def stay(self: Store, part: str, rows: Any) -> Any:
+    def stay(self: Storage, part: str, rows: Any) -> Any:
         if part == DOCUMENTS and rows.metadatas[0]["name"] == "clock.html":
             told.send("half-written")
             threading.Event().wait()
         return upsert(self, part, rows)
 
-    Store.upsert, Store.update_metadata, writer.GROUP_DOCUMENTS = stay, wait, 1  # type: ignore[method-assign,misc]
+    Storage.upsert, Storage.update_metadata, writer.GROUP_DOCUMENTS = stay, wait, 1  # type: ignore[method-assign,misc]
     sys.argv = ["eddy-demo", *map(str, arguments)]
     main()
 

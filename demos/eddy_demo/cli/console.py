@@ -15,7 +15,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from chroma_eddy import DocumentRow
+from chroma_eddy import StoredDocument
 from eddy_demo.ask import FoundPassage
 from eddy_demo.cli.options import DEFAULT_LIBRARY
 from eddy_demo.display_text import duration, printable, unwrapped
@@ -106,7 +106,7 @@ def print_missing(console: Console, names: Sequence[str], *, removed: bool, most
         console.print(Text(f"No longer there, but still in the library: {shown}. To take out: --sync.", "yellow"))
 
 
-def print_incomplete(console: Console, ids: Sequence[str], entries: Mapping[str, DocumentRow]) -> None:
+def print_incomplete(console: Console, ids: Sequence[str], entries: Mapping[str, StoredDocument]) -> None:
     """Print which documents a writer, killed or still at work, has not written whole; new ones have no entry yet."""
     if not ids:
         return

@@ -12,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from chroma_eddy import DocumentRow
+from chroma_eddy import StoredDocument
 from eddy_demo.cli import console
 from eddy_demo.cli.embedding_work import rebuild
 from eddy_demo.cli.lock import lock_for_command
@@ -55,7 +55,7 @@ def remove(documents: list[str], library: Path, erase: bool) -> None:
         raise NoLibrary("name a document; `eddy-demo library list` shows those there are")
     with lock_for_command(library):
         entries = read_entries(library)
-        chosen: dict[str, DocumentRow] = {}
+        chosen: dict[str, StoredDocument] = {}
         for wanted in documents:
             found = [entry for entry in entries.values() if wanted in (entry.id, entry.metadata["name"])]
             if not found:
@@ -126,7 +126,7 @@ def _plan(library: Path, settings: LibrarySettings) -> str:
     return f" ({'; '.join(notes)})" if notes else ""
 
 
-def _entry_data(entry: DocumentRow) -> dict[str, Any]:
+def _entry_data(entry: StoredDocument) -> dict[str, Any]:
     counts = {name: getattr(entry, name) for name in ("passages", "sentences", "tokens", "characters")}
     pages = {"pages": len(entry.page_starts)} if entry.page_starts else {}
     return {"id": entry.id, **entry.metadata, **pages, **counts, "complete": entry.complete}

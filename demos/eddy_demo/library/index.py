@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from chroma_eddy import Document, DocumentRow, Index, NoIndex, open_index
+from chroma_eddy import Document, Index, NoIndex, StoredDocument, open_index
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.settings import (
     DATABASE_FOLDER,
@@ -82,7 +82,7 @@ def to_index_document(document: SourceDocument) -> Document:
     )
 
 
-def read_entries(folder: Path, *, whole: bool = False) -> dict[str, DocumentRow]:
+def read_entries(folder: Path, *, whole: bool = False) -> dict[str, StoredDocument]:
     """Return the entries of a library's documents by id; none without a library or before its first document.
 
     `whole` leaves out documents whose writing was interrupted.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from chroma_eddy import DocumentRow, NoIndex, WriteReport, reindex
+from chroma_eddy import NoIndex, StoredDocument, WriteReport, reindex
 from eddy_demo.library.choices import refuse_both
 from eddy_demo.library.defaults import default_method, method_in_full
 from eddy_demo.library.index import INDEX_NAME, exchanged_settings, is_exchanged, open_stored
@@ -84,8 +84,8 @@ class RebuildState:
     unfinished: LibrarySettings | None
     fingerprint: str
     exchanged: bool
-    entries: Mapping[str, DocumentRow]
-    rebuilt: Mapping[str, DocumentRow]
+    entries: Mapping[str, StoredDocument]
+    rebuilt: Mapping[str, StoredDocument]
 
     def due(self, settings: LibrarySettings) -> LibrarySettings | None:
         """Return the settings of the rebuild that a library of these settings waits for; None if for none."""

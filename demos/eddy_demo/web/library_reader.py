@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from chromadb.errors import NotFoundError
 
-from chroma_eddy import DocumentRow, Index
+from chroma_eddy import Index, StoredDocument
 from eddy_demo.display_text import model_label, printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.choices import choose_settings
@@ -52,7 +52,7 @@ class LibraryOptions:
 class LibraryDocument:
     """A document of the library with the vectors of its parts."""
 
-    entry: DocumentRow
+    entry: StoredDocument
     content: LongDocument
     embedder: Embedder  # made the vectors
 
@@ -256,13 +256,13 @@ class LibraryReader:
                     self.open()
             return action(self.index)
 
-    def entries(self) -> list[DocumentRow]:
+    def entries(self) -> list[StoredDocument]:
         """Return the entries of all complete documents, sorted by name."""
         entries = self.read(lambda index: {} if index is None else index.read(index.entries))
         found = [entry for entry in entries.values() if entry.digest]
         return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
 
-    def entry(self, key: str) -> DocumentRow | None:
+    def entry(self, key: str) -> StoredDocument | None:
         """Return the entry of a document, None if the library lacks it."""
         return self.read(lambda index: None if index is None else find_entry(index, key))
 
@@ -289,7 +289,7 @@ class LibraryReader:
                 self._documents.popitem(last=False)
         return document
 
-    def summary(self, entries: Sequence[DocumentRow]) -> dict[str, Any]:
+    def summary(self, entries: Sequence[StoredDocument]) -> dict[str, Any]:
         """Return what the page says about the library with these documents."""
         longest = sorted(entries, key=lambda entry: -entry.sentences)
         titles = [printable(str(entry.metadata.get("title") or entry.metadata.get("name", ""))) for entry in longest]
@@ -320,7 +320,7 @@ def is_drawn(metadata: Mapping[str, Any]) -> bool:
     return str(metadata.get("name", "")).lower().endswith(".pdf")
 
 
-def find_entry(index: Index, key: str) -> DocumentRow | None:
+def find_entry(index: Index, key: str) -> StoredDocument | None:
     """Return the entry of a complete document, None if the index has none."""
     entry = index.read(partial(index.entries, [key])).get(key)
     return entry if entry is not None and entry.digest else None

@@ -3,54 +3,75 @@
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import chromadb
+import numpy as np
 from chromadb.api import ClientAPI
 from chromadb.api.models.Collection import Collection
 from chromadb.config import Settings
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
-from llama_index.core.schema import BaseNode
+from llama_index.core.instrumentation.span import active_span_id
+from llama_index.core.schema import (
+    BaseNode,
+    ImageNode,
+    IndexNode,
+    MetadataMode,
+    NodeRelationship,
+    ObjectType,
+    RelatedNodeInfo,
+    TextNode,
+)
 from llama_index.core.vector_stores.types import (
     BasePydanticVectorStore,
     MetadataFilters,
     VectorStoreQuery,
     VectorStoreQueryResult,
 )
+from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
+from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from chroma_eddy import PIECE, Index, Row, open_index
+from chroma_eddy import ALPHA, DIGEST, RESERVED, Index, Row, open_index, user_metadata
 from eddy_embed.encoding.validation import check_kind, refuse_unknown
-from eddy_embed.errors import EddyError, InvalidParameter
-from eddy_embed.integrations.documents import DOCUMENT
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations.documents import DOCUMENT, END, FINGERPRINT, START
 from eddy_embed.integrations.shared import in_worker
+from eddy_embed.utils.arrays import Doubles
 from llama_index.embeddings.eddy.base import EddyEmbedding, nodes_with_text, resolve_embed_model
-from llama_index.vector_stores.eddy.filters import to_condition, to_where
-from llama_index.vector_stores.eddy.nodes import to_node, to_piece
-from llama_index.vector_stores.eddy.query_translation import (
-    check_vectors,
-    query_vector,
-    requested_node_ids,
-    translate_query,
-)
+from llama_index.vector_stores.eddy.filters import DOCUMENT_KEYS, to_where
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from eddy_embed import Embedder  # imports torch
 
 _HINTS = {
     "chroma_collection": "name it, collection_name=..., so that the store can make it, in cosine space and with what "
     "makes its vectors",
     "collection_kwargs": "collections are made in cosine space, with what makes their vectors",
 }
+_NODE_TYPE = "_node_type"
+"""LlamaIndex's metadata key of a node's class."""
+_BY_KEYWORDS = (Mode.SPARSE, Mode.TEXT_SEARCH)
+_MODES = (Mode.DEFAULT, Mode.MMR, Mode.HYBRID, *_BY_KEYWORDS)
+_MMR_OPTIONS = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
+_RERANKING = ("rerank", "rerank_from", "rerank_seconds")
+_OPTIONS = ("where", "where_document", "fingerprint", *_MMR_OPTIONS, *_RERANKING)
+_PREFETCH_FACTOR = 4.0
+"""Candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store."""
+_MIN_COSINE = 0.99
+"""Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
 
 
 class EddyChromaVectorStore(BasePydanticVectorStore):
-    """Stores nodes in the main collection of an index that knows its embedder.
+    """Stores nodes in the main collection of an index that knows its embedder, and searches them by hybrid search.
 
     Adding a node of a known id replaces it. The store writes nodes in batches that the database accepts, under the
-    index's lock. Scores are cosines, or, of hybrid queries, sums for meaning and words. The store refuses vectors of
-    another embedder in nodes and queries. Queries find documents that the index has split itself, too.
+    index's lock. It refuses vectors of another embedder in nodes and queries. Queries find documents that the index has
+    split itself, too.
 
     An index in a folder keeps fitted post-processing, and is opened again by the method's name alone; the store's
     `embed_model` has it: pass that to `VectorStoreIndex` and to pipelines.
@@ -63,8 +84,10 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         port: Port of the server.
         ssl: Whether to use https.
         headers: Headers of each request; not serialized.
+        alpha: Weight of the vectors in queries that give none, from 0, keywords (BM25) alone, to 1, vectors alone;
+            None: as in `Index.query`, 0.5, and by vectors alone, with a warning, where there are too many rows on a
+            server for keyword search.
         timeout: Maximum time in seconds to wait while another process or thread writes.
-        **others: Refused, with what to do instead.
 
     Raises:
         InvalidParameter: An argument is wrong, or there is neither folder nor host.
@@ -83,64 +106,53 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     port: int | None = None
     ssl: bool = False
     headers: dict[str, str] | None = Field(default=None, exclude=True)
+    alpha: float | None = None
     timeout: float = 60.0
 
     _index: Index = PrivateAttr()
     _given_model: EddyEmbedding = PrivateAttr()
+    _has_warned: bool = PrivateAttr(default=False)
 
     def __init__(
-        self,
-        collection_name: str,
-        embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
-        *,
-        persist_dir: str | None = None,
-        host: str | None = None,
-        port: int | str | None = None,
-        ssl: bool = False,
-        headers: dict[str, str] | None = None,
-        timeout: float = 60.0,
-        **others: Any,
+        self, collection_name: str, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any
     ) -> None:
-        given = {k: v for k, v in locals().items() if k not in ("self", "others", "__class__")}
-        # A serialised store names the base class's fields, too.
-        others = {k: v for k, v in others.items() if k not in ("stores_text", "is_embedding_query")}
+        for name in ("stores_text", "is_embedding_query"):  # a serialised store names the base class's fields, too
+            settings.pop(name, None)
+        if settings.get("persist_dir") is not None:
+            settings["persist_dir"] = str(settings["persist_dir"])
         model = resolve_embed_model(embed_model, "an index is written to and searched with")
-        paths = {
-            "persist_dir": None if persist_dir is None else str(persist_dir),
-            "port": None if port is None else int(port),
-        }
-        self._configure({**given, **others, **paths, "embed_model": model})
+        self._configure({**settings, "collection_name": collection_name, "embed_model": model})
         self._given_model = model
-        self._index = open_index(self._place(), collection_name, model.embedder, timeout=timeout)
+        self._index = open_index(self._place(), collection_name, model.embedder, timeout=self.timeout)
         if self._index.embedder is not model.embedder:  # it is fitted as the index was
             self.embed_model = EddyEmbedding.from_embedder(self._index.embedder)
 
     def _configure(self, values: dict[str, Any]) -> None:
         refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields, _HINTS)
+        alpha = values.get("alpha")
+        if alpha is not None and not 0 <= alpha <= 1:
+            raise InvalidParameter(f"alpha={alpha!r} must lie between 0, keywords alone, and 1, vectors alone")
         super().__init__(**values)
 
     @classmethod
     def from_params(
-        cls,
-        collection_name: str,
-        embed_model: EddyEmbedding | Mapping[str, Any] | None = None,
-        **settings: Any,
+        cls, collection_name: str, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any
     ) -> Self:
         """As the constructor, by the name that LlamaIndex's own Chroma store has."""
         return cls(collection_name, embed_model, **settings)
 
     @classmethod
-    def from_index(cls, index: Index) -> Self:
+    def from_index(cls, index: Index, *, alpha: float | None = None) -> Self:
         """Wrap an open index with an embedder; after `Index.reindex` with another one, wrap it again.
 
         Such a store cannot be copied to other processes.
         """
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
-        folder = index.store.lock.folder
-        own = {"collection_name": index.name, "embed_model": EddyEmbedding.from_embedder(index.embedder)}
-        self._configure({**own, "persist_dir": None if folder is None else str(folder)})
-        self._given_model, self._index = self.embed_model, index
+        folder, model = index.storage.lock.folder, EddyEmbedding.from_embedder(index.embedder)
+        place = {"collection_name": index.name, "persist_dir": None if folder is None else str(folder)}
+        self._configure({**place, "embed_model": model, "alpha": alpha})
+        self._given_model, self._index = model, index
         return self
 
     @classmethod
@@ -158,6 +170,11 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         """The index, for operations that LlamaIndex does not have."""
         return self._index
 
+    @property
+    def searches_by(self) -> str:
+        """How queries without an `alpha` search: "hybrid", or "vectors" where a server has too many rows."""
+        return self._index.read(lambda: self._index.searches_by)
+
     # --- Writing
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
@@ -170,12 +187,25 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             InvalidParameter: A node cannot be stored.
         """
         refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
-        kept = nodes_with_text(nodes)
-        given = [to_piece(node) for node in kept]
-        if given:
-            embedder = self._index.embedder
-            check_vectors(embedder, kept)
-            self._index.put_pieces(given, embedder.fingerprint)
+        embedder, kept = self._index.embedder, nodes_with_text(nodes)
+        for node in kept:
+            if node.embedding is None:
+                raise InvalidParameter(
+                    f"node {node.node_id!r} has no embedding; add nodes through VectorStoreIndex or IngestionPipeline, "
+                    "which embed them"
+                )
+        if kept:
+            _check_vectors(embedder, kept)
+            if len({len(node.get_embedding()) for node in kept}) > 1:
+                raise InvalidParameter("the nodes' embeddings differ in length; embed all with store.embed_model")
+            self._index.upsert_rows(
+                [node.node_id for node in kept],
+                [node.get_content(metadata_mode=MetadataMode.NONE) for node in kept],
+                [node.get_embedding() for node in kept],
+                [_to_metadata(node) for node in kept],
+                [node.ref_doc_id or node.node_id for node in kept],
+                embedder.fingerprint,
+            )
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
@@ -184,7 +214,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         check_kind("ref_doc_id", ref_doc_id, str, "a document's id")
         if self._index.exists:
             self._index.remove([ref_doc_id])
-            self._index.remove_pieces(where={DOCUMENT: ref_doc_id})
+            self._index.remove_rows(where={DOCUMENT: ref_doc_id})
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
@@ -199,55 +229,138 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if node_ids is None and filters is None:
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
         rows = self._rows(node_ids, filters)
-        whole = {str(row.metadata[DOCUMENT]) for row in rows if PIECE not in row.metadata}
-        if whole:
+        if whole := {str(row.metadata[DOCUMENT]) for row in rows if row.metadata.get(DIGEST)}:
             raise InvalidParameter(
                 f"{len(whole)} documents were cut by the index, such as {min(whole)!r:.80}, and lose no single "
                 "passages: take them out whole, with delete(ref_doc_id)"
             )
-        self._index.remove_pieces(ids=[row.id for row in rows])
+        self._index.remove_rows(ids=[row.id for row in rows])
 
     def clear(self) -> None:
         """Remove all nodes, and all documents that the index has split itself."""
         if self._index.exists:
             with self._index.writing():
                 self._index.remove(list(self._index.entries()))
-                self._index.remove_pieces()
+                self._index.remove_rows()
 
     # --- Reading
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Get nodes by ids, by filters, by both, or all nodes."""
-        return [to_node(row) for row in self._rows(node_ids, filters, texts=True)]
+        return [_to_node(row) for row in self._rows(node_ids, filters, texts=True)]
+
+    def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, *, texts: bool = False) -> list[Row]:
+        where, possible = to_where(filters)
+        return self._index.rows(node_ids, where, texts=texts) if possible else []
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """Find the nodes nearest to a query.
+        """Find the nodes that answer a query, best first.
 
         Args:
-            query: A query in the mode "default", "mmr", "hybrid", "text_search" or "sparse". With "hybrid", the result
-                is the best `hybrid_top_k` (or `similarity_top_k`) of the first `sparse_top_k` (or 100) by meaning and
-                by BM25; `alpha` weighs meaning, from 0 to 1. "text_search" and "sparse" find by words alone.
-            **kwargs: `where` and `where_document`, Chroma's own conditions; `prefilter`, the number of documents to
-                search within; `rerank`, `rerank_from` and `rerank_seconds`, as for `Index.query`; `mmr_threshold`,
-                `mmr_prefetch_factor`, `mmr_prefetch_k`; `fingerprint` of the embedder of a query vector that has none.
+            query: A query in the mode "default", "hybrid" or "mmr", by vectors and keywords (BM25) together, weighed by
+                its `alpha`, or else the store's; without a text it is answered by vectors alone. "hybrid" returns
+                `hybrid_top_k` (or `similarity_top_k`) nodes out of `sparse_top_k` (or 100) candidates of each.
+                "text_search" and "sparse" search by keywords alone.
+            **kwargs: `where` and `where_document`, Chroma's own conditions; `rerank`, `rerank_from` and
+                `rerank_seconds`, as for `Index.query`; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`;
+                `fingerprint` of the embedder of a query vector that has none.
 
         Raises:
             FingerprintMismatch: The query's vector comes from another embedder.
             InvalidParameter: The index does not support the query.
         """
-        options, possible = translate_query(query, kwargs)
-        vector, fingerprint = query_vector(self._index, query, kwargs.get("fingerprint"))
-        options.update(questions=[query.query_str or ""], ids=requested_node_ids(self._index, query.node_ids))
-        hits = self._index.search(vector, fingerprint=fingerprint, **options)[0] if possible else []
+        refuse_unknown("EddyChromaVectorStore.query", kwargs, _OPTIONS)
+        mode, text = Mode(query.mode), (query.query_str or "").strip()
+        if mode not in _MODES:
+            raise InvalidParameter(
+                f"mode {mode.value!r} cannot be asked of EddyChromaVectorStore, which has the modes "
+                f"{', '.join(known.value for known in _MODES)}"
+            )
+        where, possible = to_where(query.filters, kwargs.get("where"))
+        vector, fingerprint = self._vector(query, kwargs.get("fingerprint"))
+        alpha = self._alpha(query, mode, text)
+        hits = self._index.search(
+            vector,
+            questions=[text] if text else None,
+            fingerprint=fingerprint,
+            ids=self._allowed_ids(query.node_ids) if possible else [],
+            documents=query.doc_ids,
+            where=where,
+            alpha=alpha,
+            **self._sizes(query, mode, kwargs),
+            **{name: kwargs[name] for name in ("where_document", *_RERANKING) if name in kwargs},
+        )[0]
+        if text and alpha is None and hits and hits[0].bm25 is None and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"the store of index {self.collection_name!r} searches by vectors alone: it is in no folder, and has "
+                "too many rows to read them for keyword search; give alpha=1 to say so, or persist_dir=",
+                stacklevel=2,
+            )
         return VectorStoreQueryResult(
-            nodes=[to_node(Row(hit.id, dict(hit.row), hit.text)) for hit in hits],
+            nodes=[_to_node(Row(hit.id, dict(hit.row), hit.text)) for hit in hits],
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
 
-    def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, *, texts: bool = False) -> list[Row]:
-        where, possible = to_where(to_condition(filters), None)
-        return self._index.rows(node_ids, where, texts=texts) if possible else []
+    def _alpha(self, query: VectorStoreQuery, mode: Mode, text: str) -> float | None:
+        """Return the weight of the vectors; None: as the index searches by default."""
+        if mode in _BY_KEYWORDS:
+            return 0.0
+        if not text:
+            return None
+        alpha = self.alpha if query.alpha is None else query.alpha
+        return ALPHA if alpha is None and mode == Mode.HYBRID else alpha
+
+    @staticmethod
+    def _sizes(query: VectorStoreQuery, mode: Mode, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the number of hits, and out of how many candidates they are chosen."""
+        k, (threshold, factor, count) = query.similarity_top_k, (more.get(name) for name in _MMR_OPTIONS)
+        if mode != Mode.MMR:
+            if given := [name for name in _MMR_OPTIONS if more.get(name) is not None]:
+                raise InvalidParameter(f"{given[0]}= belongs to mode 'mmr', and the mode is {mode.value!r}")
+            if mode in _BY_KEYWORDS:
+                return {"k": query.sparse_top_k or k}
+            return {"k": query.hybrid_top_k or k, "fetch_k": query.sparse_top_k} if mode == Mode.HYBRID else {"k": k}
+        if factor is not None and count is not None:
+            raise InvalidParameter("mmr_prefetch_factor and mmr_prefetch_k say the same in two ways; give one of them")
+        candidates = int(k * (_PREFETCH_FACTOR if factor is None else factor) if count is None else count)
+        weights = [value for value in (query.mmr_threshold, threshold, 0.5) if value is not None]
+        return {"k": k, "mmr": True, "fetch_k": max(k, candidates), "lambda_mult": float(weights[0])}
+
+    def _allowed_ids(self, node_ids: Sequence[str] | None) -> list[str] | None:
+        """Return the only rows to search, without ids that nothing has; None for all.
+
+        A retriever of `VectorStoreIndex` always passes the ids of the nodes that LlamaIndex stores itself, which for a
+        store that holds texts are none, or images and indices alone. Nobody asked for such a list: it is ignored.
+        """
+        if node_ids is None:
+            return None
+        rows = self._index.rows(list(node_ids))
+        if "retrieve-" in (active_span_id.get() or ""):
+            kinds = {row.metadata.get(_NODE_TYPE) for row in rows}
+            if not node_ids or (kinds and kinds <= {IndexNode.class_name(), ImageNode.class_name()}):
+                return None
+        return [row.id for row in rows]
+
+    def _vector(self, query: VectorStoreQuery, fingerprint: str | None) -> tuple[Doubles, str]:
+        """Return the query's vector, shape (dimension,), and its embedder's fingerprint, which the caller may know."""
+        vector = query.query_embedding
+        if vector is None:
+            if query.query_str is None:
+                raise InvalidParameter(
+                    "the query has neither query_str nor query_embedding; get_nodes finds by filters alone"
+                )
+            embedder = self._index.embedder
+            return embedder.encode_query(query.query_str, show_progress=False).astype(np.float64), embedder.fingerprint
+        made = fingerprint or getattr(vector, "fingerprint", None)
+        if made is None:
+            raise InvalidParameter(
+                "the question's vector does not say what made it, so nobody knows whether it may be compared: give "
+                "embed_model=store.embed_model to the index or retriever; or, for a vector of your own, "
+                "vector_store_kwargs={'fingerprint': embedder.fingerprint}"
+            )
+        return np.asarray(vector, np.float64), str(made)
 
     # --- The same in threads
 
@@ -297,9 +410,68 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             raise InvalidParameter("give the database's place: persist_dir=, or host= and port= of a server")
         if self.persist_dir is not None:
             return self.persist_dir
-        scheme = "https" if self.ssl else "http"
         port = self.port or (443 if self.ssl else 8000)
         if self.headers is None:
-            return f"{scheme}://{self.host}:{port}"
+            return f"{'https' if self.ssl else 'http'}://{self.host}:{port}"
         settings = Settings(anonymized_telemetry=False)
         return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=settings)
+
+
+def _to_metadata(node: BaseNode) -> dict[str, Any]:
+    """Return a row's metadata, from which `_to_node` restores the node."""
+    row = node_to_metadata_dict(node, remove_text=True)
+    # LlamaIndex would write None for NaN, which the index refuses.
+    row.update({key: value for key, value in node.metadata.items() if isinstance(value, float)})
+    places = {START: getattr(node, "start_char_idx", None), END: getattr(node, "end_char_idx", None)}
+    row.update({key: offset for key, offset in places.items() if offset is not None})
+    return {key: value for key, value in row.items() if key not in DOCUMENT_KEYS}
+
+
+def _to_node(row: Row) -> BaseNode:
+    """Convert a row with its text to a node."""
+    stored = row.metadata
+    if all(key in stored for key in ("_node_content", _NODE_TYPE)):
+        return metadata_dict_to_node(dict(stored), text=row.text)
+    metadata = user_metadata(stored)
+    document = RelatedNodeInfo(node_id=str(stored[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
+    places = {key: stored[key] for key in RESERVED if key in stored and key not in (START, END)}
+    return TextNode(
+        id_=row.id,
+        text=row.text,
+        metadata={**metadata, **places},
+        start_char_idx=stored.get(START),
+        end_char_idx=stored.get(END),
+        relationships={NodeRelationship.SOURCE: document},
+    )
+
+
+def _check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
+    """Refuse vectors of another embedder than the index's.
+
+    Nodes with a fingerprint are compared by it; of the others, the first is embedded again, with its metadata as
+    LlamaIndex embeds it, and without.
+    """
+    unmarked = None
+    for node in nodes:
+        made = node.metadata.get(FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
+        if made is None:
+            unmarked = unmarked or node
+        elif made != embedder.fingerprint:
+            raise FingerprintMismatch(
+                f"node {node.node_id!r} was embedded by another embedder than the index's, `{embedder.method}` on "
+                f"`{embedder.model_name}`.\nIts fingerprint: {made}, the index's: {embedder.fingerprint}; embed it "
+                "with store.embed_model"
+            )
+    if unmarked is None:
+        return
+    vector = np.asarray(unmarked.embedding, np.float64)
+    for mode in (MetadataMode.EMBED, MetadataMode.NONE, MetadataMode.ALL):
+        made_here = embedder.encode_document(unmarked.get_content(metadata_mode=mode), show_progress=False)
+        if vector.shape != made_here.shape:
+            break
+        if vector @ made_here >= _MIN_COSINE * np.linalg.norm(vector) * np.linalg.norm(made_here) > 0:
+            return
+    raise FingerprintMismatch(
+        f"the vector of node {unmarked.node_id!r} is not the one that the index's embedder, {embedder.model_name!r} "
+        f"with {str(embedder.method)!r}, makes of its text: embed the nodes with store.embed_model"
+    )

@@ -60,7 +60,7 @@ def quoted(events: list[Event]) -> list[dict[str, Any]]:
 def _search(
     index: Index, question: str, k: int, documents: list[str] | None, judging: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Hit], tuple[float, float]]:
-    hits = index.query(question, max(k, CANDIDATES), documents=documents, hybrid=True, sentences=True, **judging)
+    hits = index.query(question, max(k, CANDIDATES), documents=documents, sentences=True, **judging)
     unrelated = unrelated_cosines(index.embedder)
     return extract_sentences(hits[:CANDIDATES], unrelated), hits[:k], unrelated
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from chroma_eddy import DocumentRow
+from chroma_eddy import StoredDocument
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.uploads.stored_uploads import StoredUploads, Upload
@@ -58,7 +58,7 @@ class JobQueue:
             with self._changed:
                 self._receiving -= 1
 
-    def accept(self, part: Path, upload: Upload, entry: DocumentRow | None) -> str:
+    def accept(self, part: Path, upload: Upload, entry: StoredDocument | None) -> str:
         """Store a received file, or delete it if the queue or the library has its content; return its job's state."""
         with self._changed:
             job = self._jobs.get(upload.id)
@@ -247,7 +247,7 @@ class JobQueue:
         self.notify()
 
 
-def known_as(entry: DocumentRow, name: str) -> str:
+def known_as(entry: StoredDocument, name: str) -> str:
     """Say that the library has the text of a file of this name already."""
     known = str(entry.metadata.get("name", entry.id))
     return "already in the library" if known == name else f"already in the library as {known}"

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from chroma_eddy import DocumentRow, IndexInUse
+from chroma_eddy import IndexInUse, StoredDocument
 from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
@@ -267,7 +267,7 @@ class LibraryWriter:
         self.jobs.begin(job, "embedding", document=job.content.key, notes=job.content.notes)
         return job.content
 
-    def _mark_known(self, job: UploadJob, entry: DocumentRow) -> None:
+    def _mark_known(self, job: UploadJob, entry: StoredDocument) -> None:
         """Record that the library has the text of a file already."""
         self.check()  # its removal may have been requested
         if entry.id == job.document:  # an earlier server wrote it and stopped before recording that

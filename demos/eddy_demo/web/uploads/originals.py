@@ -9,7 +9,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from pathlib import Path
 
-from chroma_eddy import DocumentRow
+from chroma_eddy import StoredDocument
 from eddy_demo.display_text import printable
 from eddy_demo.library.settings import original_path
 from eddy_demo.readers.documents import file_digest
@@ -27,7 +27,7 @@ class PageImage:
     caption: str
 
 
-def find_original(library: Path, entry: DocumentRow) -> Path:
+def find_original(library: Path, entry: StoredDocument) -> Path:
     """Return the PDF file of a document: a kept upload, or the file that the command line read, if it is unchanged."""
     name, origin = printable(str(entry.metadata.get("name", entry.id))), str(entry.metadata.get("origin", ""))
     if not name.lower().endswith(".pdf"):
@@ -51,7 +51,7 @@ def find_original(library: Path, entry: DocumentRow) -> Path:
     return path
 
 
-def draw_original(file: Path, entry: DocumentRow, text: str, start: int, end: int, limits: Limits) -> PageImage:
+def draw_original(file: Path, entry: StoredDocument, text: str, start: int, end: int, limits: Limits) -> PageImage:
     """Draw the page of a document's text on which the sentence from `start` to `end` begins, and mark it there."""
     starts = entry.page_starts
     page = bisect_right(starts, start)

@@ -22,24 +22,13 @@ from chromadb.errors import ChromaError
 from filelock import FileLock
 from numpy.typing import NDArray
 
+from chroma_eddy.database import VECTORS
 from chroma_eddy.errors import LostVectors, StorageError
-from chroma_eddy.storage.names import VECTORS
-from chroma_eddy.storage.pages import Rows, pages
+from chroma_eddy.rows import VECTOR, RowBatch, pages
 from eddy_embed.utils.atomic_files import atomic_write, sync
 
-ROW = "eddy_vector"
-"""Metadata of a row: the number of its vector in the file."""
-
-
-_ROUNDING = 1e-6
-"""Largest difference between entries of two vectors that rounding alone may make, relative to entries above 1."""
 AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library rebuild` for a library"
 """What to do where vectors are lost."""
-
-
-def are_alike(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether two vectors, shape (width,), differ by rounding alone."""
-    return bool(np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING))
 
 
 class VectorFile:
@@ -95,7 +84,7 @@ class StoredVectors:
 
     Attributes:
         folder: Where they are.
-        rows: Vectors of passages, pieces and documents.
+        rows: Vectors of rows.
         sentences: Vectors of sentences, in half precision, of methods that run layers.
     """
 
@@ -119,7 +108,7 @@ class StoredVectors:
         self.record((), {})
 
     @contextmanager
-    def changing(self, segments: Sequence[str]) -> Iterator[None]:
+    def transaction(self, segments: Sequence[str]) -> Iterator[None]:
         """Hold the row lock, and take the record away while Chroma may change the files of these segments.
 
         Raises:
@@ -134,7 +123,7 @@ class StoredVectors:
                 yield  # an outer call has taken the record away, and writes the next
                 return
             before = self._files(segments)
-            self.forget_record()
+            self.mark_incomplete()
             try:
                 yield
             except KeyboardInterrupt:  # it comes between two calls of Chroma's
@@ -142,7 +131,7 @@ class StoredVectors:
                 raise
             self.record(segments, before)
 
-    def are_whole(self, segments: Sequence[str]) -> bool:
+    def files_intact(self, segments: Sequence[str]) -> bool:
         """Whether Chroma's files are those of the record, by their sizes; not while they may change."""
         return self._recorded() == {path: size for path, (size, _) in self._files(segments).items()}
 
@@ -158,9 +147,9 @@ class StoredVectors:
 
     def numbers(self, metadatas: Sequence[Mapping[str, Any]]) -> list[int]:
         """The rows' numbers in the file; -1 for a row without, as others write."""
-        return [int(row.get(ROW, -1)) for row in metadatas]
+        return [int(row.get(VECTOR, -1)) for row in metadatas]
 
-    def rescue(self, collection: Collection, known: int, ids: Sequence[str] | None = None) -> None:
+    def copy_from_chroma(self, collection: Collection, known: int, ids: Sequence[str] | None = None) -> None:
         """Append vectors as Chroma has them, of rows by their ids, or of all without a number below `known`.
 
         Raises:
@@ -169,18 +158,19 @@ class StoredVectors:
         try:
             for rows in pages(collection, ids=ids, metadatas=True):
                 numbers = self.numbers(rows.metadatas)
-                own = [at for at, number in enumerate(numbers) if ids or not 0 <= number < known]
-                if own:
-                    got = Rows.parse(collection.get(ids=[rows.ids[at] for at in own], include=["embeddings"]))
+                unnumbered = [at for at, number in enumerate(numbers) if ids or not 0 <= number < known]
+                if unnumbered:
+                    chosen = [rows.ids[at] for at in unnumbered]
+                    got = RowBatch.parse(collection.get(ids=chosen, include=["embeddings"]))
                     appended = self.rows.append(got.vectors)
-                    collection.update(ids=got.ids, metadatas=[{ROW: number} for number in appended])
+                    collection.update(ids=got.ids, metadatas=[{VECTOR: number} for number in appended])
         except ChromaError as error:
             raise LostVectors(
                 f"vectors of {collection.name!r} are lost: {self.rows.path} lacks them, and Chroma cannot read its own "
                 f"({error}). The texts are there: put the folder back from a backup, or {AGAIN}"
             ) from error
 
-    def put_back(self, collection: Collection) -> None:
+    def restore_into_chroma(self, collection: Collection) -> None:
         """Give Chroma every vector again, into files that it begins anew.
 
         It reads the last rows from its log by itself, and a vector that is replaced in the graph hides others.
@@ -189,16 +179,14 @@ class StoredVectors:
         for rows in pages(collection, metadatas=True):
             numbers = self.numbers(rows.metadatas)
             if there is None and max(numbers) >= 0:
-                asked = self.rows.read([max(numbers)])
-                there = set(
-                    collection.query(query_embeddings=asked, n_results=collection.count(), include=[])["ids"][0]
-                )
-            own = [at for at, number in enumerate(numbers) if number >= 0 and rows.ids[at] not in (there or ())]
-            if own:
-                vectors = self.rows.read([numbers[at] for at in own])
-                collection.upsert(ids=[rows.ids[at] for at in own], embeddings=vectors)
+                last = self.rows.read([max(numbers)])
+                there = set(collection.query(query_embeddings=last, n_results=collection.count(), include=[])["ids"][0])
+            absent = [at for at, number in enumerate(numbers) if number >= 0 and rows.ids[at] not in (there or ())]
+            if absent:
+                vectors = self.rows.read([numbers[at] for at in absent])
+                collection.upsert(ids=[rows.ids[at] for at in absent], embeddings=vectors)
 
-    def forget_record(self) -> None:
+    def mark_incomplete(self) -> None:
         """Take the record away: Chroma's files are not whole until the next one."""
         self._record.unlink(missing_ok=True)
         sync(self.folder)

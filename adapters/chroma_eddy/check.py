@@ -1,57 +1,35 @@
-"""Versions of documents, and vectors: checked, mended and removed, without embedding anything."""
+"""Documents' rows and vectors, checked and mended without embedding anything."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+import chromadb
 import numpy as np
-from chromadb.api.models.Collection import Collection
 from chromadb.errors import InternalError
 
-from chroma_eddy.index_core import IndexCore
-from chroma_eddy.rows.documents import in_order, join_text
-from chroma_eddy.rows.schema import DIGEST, DocumentRow, fields, user_metadata
-from chroma_eddy.storage.names import DOCUMENTS, MAIN, NEXT
-from chroma_eddy.storage.pages import Rows
-from eddy_embed.errors import InvalidParameter
+from chroma_eddy.collection import Collection
+from chroma_eddy.rows import DIGEST, RowBatch, StoredDocument, fields, in_order, join_text, user_metadata
+from chroma_eddy.settings import DOCUMENTS, MAIN
 from eddy_embed.integrations.documents import DOCUMENT
 from eddy_embed.utils.arrays import Floats
 
 _SAMPLE = 100
-"""Rows of each collection whose vectors `check` compares unless it is to compare all."""
+"""RowBatch of each collection whose vectors `check` compares unless it is to compare all."""
 _TOLERANCE = 1e-3
 """Largest distance of a row from itself, and difference of its length from 1, by rounding."""
 
 
-def remove_documents(index: IndexCore, ids: Sequence[str], *, erase: bool = False) -> int:
-    """Remove documents as `Index.remove` says; return the number of documents that existed."""
-    if erase and index.store.connection.folder is None:
-        raise InvalidParameter("erase=True needs an index in a folder: a server's files cannot be reached from here")
-    if erase and index.store.with_suffix(NEXT).look_up() is not None:
-        raise InvalidParameter(
-            f"a reindexing of {index.name!r} is unfinished, whose files hold the texts too: finish it before you erase"
-        )
-    rows = index.entries(ids)
-    if rows:
-        with index.changing({id_: [row.digest] for id_, row in rows.items()}):
-            index.store.delete(DOCUMENTS, ids=list(rows))  # first: queries find none of it, or all
-            index.delete_rows("document", list(rows))
-    if erase:
-        index.store.erase()
-        index.words.rebuild()
-    return len(rows)
-
-
-def check_rows(index: IndexCore) -> dict[str, str]:
+def check_rows(index: Collection) -> dict[str, str]:
     """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says."""
     if not index.exists:
         return {}
-    index.words.rebuild()
-    documents = index.store.get(DOCUMENTS, metadatas=True)
-    rows = {id_: DocumentRow.parse(id_, row) for id_, row in zip(documents.ids, documents.metadatas, strict=True)}
+    index.keywords.rebuild()
+    documents = index.storage.get(DOCUMENTS, metadatas=True)
+    rows = {id_: StoredDocument.parse(id_, row) for id_, row in zip(documents.ids, documents.metadatas, strict=True)}
     scan = _Scan(index, dict(zip(documents.ids, documents.metadatas, strict=True)))
     problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
     # A server has no writer's lock: what another writer has changed during the scan is no damage.
@@ -63,8 +41,8 @@ def check_rows(index: IndexCore) -> dict[str, str]:
         what = f"{scan.counts[digest]} rows of a version that {index.name + DOCUMENTS} does not name; deleted"
         problems.setdefault(id_, what)
     if problems:
-        with index.changing({id_: [digest] for id_, digest in damaged.items()}):
-            index.store.update_documents({id_: {DIGEST: ""} for id_ in damaged})
+        with index.transaction({id_: [digest] for id_, digest in damaged.items()}):
+            index.storage.update_documents({id_: {DIGEST: ""} for id_ in damaged})
             index.delete_rows("digest", [*damaged.values(), *strays])
     return problems
 
@@ -77,11 +55,11 @@ class _Scan:
         strays: Documents of versions that no document's row names, by digest.
     """
 
-    def __init__(self, index: IndexCore, documents: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(self, index: Collection, documents: Mapping[str, Mapping[str, Any]]) -> None:
         self._name, self._wrong = index.name, dict[str, str]()
         self.counts, self.strays = Counter[str](), dict[str, str]()
-        parts: dict[str, list[Rows]] = {}
-        for page in index.store.pages(MAIN, metadatas=True, documents=True):
+        parts: dict[str, list[RowBatch]] = {}
+        for page in index.storage.pages(MAIN, metadatas=True, documents=True):
             for at, metadata in enumerate(page.metadatas):
                 digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
                 if not digest:
@@ -94,24 +72,24 @@ class _Scan:
                 own = parts.setdefault(digest, [])
                 own.append(page.take([at]))
                 if len(own) == fields(row)["passages"]:
-                    self._wrong[digest] = self._compared(Rows.concatenate(parts.pop(digest)), row)
+                    self._wrong[digest] = self._compared(RowBatch.concatenate(parts.pop(digest)), row)
 
-    def _compared(self, passages: Rows, row: Mapping[str, Any]) -> str:
-        own = DocumentRow.parse(str(row[DOCUMENT]), row)
+    def _compared(self, passages: RowBatch, row: Mapping[str, Any]) -> str:
+        own = StoredDocument.parse(str(row[DOCUMENT]), row)
         if own.document(join_text(in_order(passages), row)).text_digest != own.text_digest:
             return f"another text in {self._name} than it was written with"
         if any(user_metadata(metadata) != user_metadata(row) for metadata in passages.metadatas):
             return f"other metadata in {self._name} than it was written with"
         return ""
 
-    def problem(self, row: DocumentRow) -> str:
+    def problem(self, row: StoredDocument) -> str:
         """The problem of a document; "" for none."""
         if self.counts[row.digest] != row.passages:
             return f"{self.counts[row.digest]} of {row.passages} rows in {self._name}"
         return self._wrong[row.digest]
 
 
-def check_vectors(index: IndexCore, *, full: bool = False) -> None:
+def check_vectors(index: Collection, *, full: bool = False) -> None:
     """Search for rows by their own vectors; what is damaged, Chroma's files or ours, is made anew from the other.
 
     On a server there is no other to compare with.
@@ -119,11 +97,11 @@ def check_vectors(index: IndexCore, *, full: bool = False) -> None:
     Raises:
         StorageError: Both are damaged.
     """
-    store, vectors, lost, mended = index.store, index.store.vectors, False, False
+    storage, vectors, lost, mended = index.storage, index.storage.vectors, False, False
     if vectors is None:
         return
     for kind in (MAIN, DOCUMENTS):
-        read = partial(store.pages, kind) if full else partial(store.sample, kind, _SAMPLE)
+        read = partial(storage.pages, kind) if full else partial(storage.sample, kind, _SAMPLE)
         for rows in read(metadatas=True):
             numbers = np.array(vectors.numbers(rows.metadatas))
             own = np.flatnonzero(numbers >= 0)
@@ -134,20 +112,20 @@ def check_vectors(index: IndexCore, *, full: bool = False) -> None:
             if index.settings.embedder["normalize"]:
                 sound &= np.abs(lengths - 1) <= _TOLERANCE
             if broken := sorted({*own.tolist()} - {*there[sound].tolist()}):
-                with store.changing():
-                    vectors.rescue(store.collection(kind), 0, [rows.ids[at] for at in broken])
+                with storage.transaction():
+                    vectors.copy_from_chroma(storage.collection(kind), 0, [rows.ids[at] for at in broken])
                 mended = True
-            lost = lost or not _are_found(store.collection(kind), held[sound])
+            lost = lost or not _are_found(storage.collection(kind), held[sound])
     if mended:
-        index.words.rebuild()  # they name the vectors by their numbers, too
-        store.mark_written()
+        index.keywords.rebuild()  # they name the vectors by their numbers, too
+        storage.mark_written()
     if lost:
-        store.remake(also_whole=True)
+        storage.rebuild_files(force=True)
     if (lost or mended) and not full:  # a sample that is damaged says nothing of the others
         check_vectors(index, full=True)
 
 
-def _are_found(collection: Collection, vectors: Floats) -> bool:
+def _are_found(collection: chromadb.Collection, vectors: Floats) -> bool:
     """Whether a search for each of some vectors, shape (vectors, dimension), finds one like it."""
     if not len(vectors):
         return True

@@ -1,33 +1,31 @@
-"""`Writer`: embed and write what is new; queries find a document once it is complete."""
+"""`Writer`: embed and write documents that are new or changed; queries find a document once it is complete."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import accumulate, islice
-from typing import Any, Literal, get_args
+from dataclasses import replace
+from itertools import accumulate, chain, islice
+from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
 
+from chroma_eddy.collection import Collection
 from chroma_eddy.errors import damaged
-from chroma_eddy.index_core import IndexCore
-from chroma_eddy.rows.documents import rows_by_digest
-from chroma_eddy.rows.schema import (
+from chroma_eddy.rows import (
     DIGEST,
     FIELDS,
-    DocumentRow,
+    VECTOR,
+    RowBatch,
+    StoredDocument,
     document_metadata,
     passage_rows,
     relabelled,
     share_vectors,
     with_pages,
 )
-from chroma_eddy.storage.names import DOCUMENTS, MAIN
-from chroma_eddy.storage.pages import Rows
-from chroma_eddy.storage.vectors import ROW
-from chroma_eddy.types import Document, check_document
-from chroma_eddy.write.parts import joined_parts, kept_parts
-from eddy_embed.encoding.document import LongDocument
+from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.types import Document, WriteReport, check_document
+from eddy_embed.encoding.document import LongDocument, Passage, Span
 from eddy_embed.encoding.validation import check_kind
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, grouped_by_size, warn_of_blank
@@ -45,36 +43,12 @@ Encode = Callable[[Sequence[Any]], Sequence[LongDocument]]
 """Called with documents that are new or changed, as they were given."""
 
 
-@dataclass
-class WriteReport:
-    """What a call has done to an index.
-
-    Attributes:
-        written: Number of documents embedded and written.
-        unchanged: Number of documents that the index already had.
-        relabelled: Number of documents whose metadata alone had changed; they were not embedded again.
-        removed: Number of documents removed.
-        passages: Number of passages written.
-        sentences: Number of sentences of the documents written.
-        tokens: Number of tokens embedded, without prompts and placeholders.
-        truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.
-    """
-
-    written: int = 0
-    unchanged: int = 0
-    relabelled: int = 0
-    removed: int = 0
-    passages: int = 0
-    sentences: int = 0
-    tokens: int = 0
-    truncated: int = 0
-
-
+SpanType = TypeVar("SpanType", bound=Span)
 Change = Literal["unchanged", "relabelled", "new"]
 """A document that the index has, one whose metadata alone have changed, and one to embed."""
 
 
-def classify(document: Document, row: DocumentRow | None) -> Change:
+def classify(document: Document, row: StoredDocument | None) -> Change:
     """What has changed in a document since its row was written; None: it has no row."""
     if row is None or not row.digest:
         return "new"
@@ -86,7 +60,7 @@ def classify(document: Document, row: DocumentRow | None) -> Change:
 class Writer:
     """Writes documents group by group."""
 
-    def __init__(self, index: IndexCore, progress: Progress | None = None, encode: Encode | None = None) -> None:
+    def __init__(self, index: Collection, progress: Progress | None = None, encode: Encode | None = None) -> None:
         """The index has an embedder, and the caller holds the writer's lock; further arguments as in `Index.upsert`."""
         self._index, self._progress, self._encode = index, progress or (lambda *_: None), encode
         self._characters = 0
@@ -112,29 +86,29 @@ class Writer:
         self._embed(by_change["new"], known)
         self._progress(self._characters, self.report.written)
 
-    def _relabel(self, group: Sequence[Document], known: Mapping[str, DocumentRow]) -> None:
+    def _relabel(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
         """Write documents under other metadata, with the vectors that they have."""
         if not group:
             return
-        store, ids = self._index.store, [document.id for document in group]
-        old = store.get(DOCUMENTS, ids=ids, metadatas=True)
-        own = dict(zip(old.ids, zip(old.metadatas, store.vectors_of(DOCUMENTS, old), strict=True), strict=True))
-        passages = rows_by_digest(store, [known[id_].digest for id_ in ids])
+        storage, ids = self._index.storage, [document.id for document in group]
+        old = storage.get(DOCUMENTS, ids=ids, metadatas=True)
+        own = dict(zip(old.ids, zip(old.metadatas, storage.vectors_of(DOCUMENTS, old), strict=True), strict=True))
+        passages = self._index.rows_by_digest([known[id_].digest for id_ in ids])
         parts, rows = [], []
         for document in group:
             before = known[document.id]
             held = passages[before.digest]
             if len(held.ids) != before.passages:
-                raise damaged(document.id, f"passages in {store.name}")
-            held = replace(held, vectors=store.vectors_of(MAIN, held))
+                raise damaged(document.id, f"passages in {storage.name}")
+            held = replace(held, vectors=storage.vectors_of(MAIN, held))
             parts.append(relabelled(held, before, document, self._index.settings))
             metadata, vector = own[document.id]
             row = {FIELDS: with_pages(metadata[FIELDS], document), DOCUMENT: document.id, DIGEST: document.digest}
-            rows.append(Rows([document.id], [{**document.metadata, **row}], [], vector[None]))
-        self._write(group, Rows.concatenate(parts), Rows.concatenate(rows), known)
+            rows.append(RowBatch([document.id], [{**document.metadata, **row}], [], vector[None]))
+        self._write(group, RowBatch.concatenate(parts), RowBatch.concatenate(rows), known)
         self.report.relabelled += len(group)
 
-    def _embed(self, group: Sequence[Document], known: Mapping[str, DocumentRow]) -> None:
+    def _embed(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
         if not group:
             return
         index, results = self._index, self._encoded(group)
@@ -147,8 +121,8 @@ class Writer:
         ]
         metadatas = [document_metadata(*own) for own in zip(group, results, strict=True)]
         vectors = np.stack([result.vector for result in results]).astype(np.float32)
-        rows = Rows([document.id for document in group], metadatas, [], vectors)
-        self._write(group, Rows.concatenate(parts), rows, known)
+        rows = RowBatch([document.id for document in group], metadatas, [], vectors)
+        self._write(group, RowBatch.concatenate(parts), rows, known)
         report = self.report
         report.written += len(results)
         report.passages += sum(len(result.passages) for result in results)
@@ -161,7 +135,7 @@ class Writer:
         if self._encode is not None:
             return self._encode(group)
         index, size = self._index, sum(len(document.text) for document in group)
-        parts = [kept_parts(document) for document in group]
+        parts = [_embedded_spans(document) for document in group]
         results = index.embedder.encode_long(
             [document.text[slice(*part)] for document, own in zip(group, parts, strict=True) for part in own],
             **index.encoding,
@@ -170,11 +144,11 @@ class Writer:
             ),
         )
         rest = iter(results)
-        return [joined_parts(each, own, list(islice(rest, len(own)))) for each, own in zip(group, parts, strict=True)]
+        return [_join_spans(each, own, list(islice(rest, len(own)))) for each, own in zip(group, parts, strict=True)]
 
     def _append_sentences(self, results: Sequence[LongDocument]) -> list[Sequence[int]]:
         """Store the vectors of sentences, where they are kept; return their numbers, for each document."""
-        vectors = self._index.store.vectors
+        vectors = self._index.storage.vectors
         if vectors is None or not self._index.stores_sentences:
             return [() for _ in results]
         lines = [sentence.vector for result in results for sentence in result.sentences]
@@ -182,7 +156,9 @@ class Writer:
         ends = accumulate(len(result.sentences) for result in results)
         return [numbers[end - len(result.sentences) : end] for result, end in zip(results, ends, strict=True)]
 
-    def _write(self, group: Sequence[Document], passages: Rows, rows: Rows, known: Mapping[str, DocumentRow]) -> None:
+    def _write(
+        self, group: Sequence[Document], passages: RowBatch, rows: RowBatch, known: Mapping[str, StoredDocument]
+    ) -> None:
         """Write documents' rows; queries find either the old or the new version of a document, always complete.
 
         The new version's passages are written beside the old ones. One write to the document's row exchanges the
@@ -196,10 +172,10 @@ class Writer:
             versions[id_].append(row.digest)
             # Chroma keeps entries that an update does not name, so those that are gone are named with None.
             metadata = rows.metadatas[rows.ids.index(id_)]
-            metadata.update(dict.fromkeys({*row.metadata, ROW} - set(metadata)))
-        with index.changing(versions):
+            metadata.update(dict.fromkeys({*row.metadata, VECTOR} - set(metadata)))
+        with index.transaction(versions):
             share_vectors(rows, index.put_rows(passages))
-            index.store.upsert(DOCUMENTS, rows)
+            index.storage.upsert(DOCUMENTS, rows)
             index.delete_rows("digest", [row.digest for row in old.values() if row.digest])
 
     def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
@@ -214,3 +190,47 @@ class Writer:
             self.ids.add(document.id)
             yield document
         warn_of_blank(blank, number + 1, "passage")
+
+
+# --- Documents without the parts that are no passages -----------------------------------------------------------------
+
+
+def _embedded_spans(document: Document) -> list[tuple[int, int]]:
+    """Return the spans of a document that are embedded; the whole text if all of it is left out."""
+    borders = [0, *chain.from_iterable(document.left_out), len(document.text)]
+    spans = zip(borders[::2], borders[1::2], strict=True)
+    return [span for span in spans if document.text[slice(*span)].strip()] or [(0, len(document.text))]
+
+
+def _join_spans(document: Document, parts: Sequence[tuple[int, int]], results: Sequence[LongDocument]) -> LongDocument:
+    """Join the results of a document's parts; its vector is that of the longest."""
+    if len(results) == 1 and parts[0] == (0, len(document.text)):
+        return results[0]
+    passages, sentences, spans = list[Passage](), list[Span](), list[tuple[int, int]]()
+    for (start, _), result in zip(parts, results, strict=True):
+        first = len(spans)
+        passages += [
+            replace(
+                _moved(passage, start),
+                first_sentence=passage.first_sentence + first,
+                last_sentence=passage.last_sentence + first,
+            )
+            for passage in result.passages
+        ]
+        sentences += [_moved(sentence, start) for sentence in result.sentences]
+        spans += [(left + start, right + start) for left, right in result.sentence_spans]
+    longest = max(results, key=lambda result: result.n_tokens)
+    return LongDocument(
+        document.text,
+        longest.vector,
+        passages,
+        sentences,
+        n_tokens=sum(result.n_tokens for result in results),
+        n_windows=sum(result.n_windows for result in results),
+        n_truncated=sum(result.n_truncated for result in results),
+        sentence_spans=spans,
+    )
+
+
+def _moved(span: SpanType, by: int) -> SpanType:
+    return replace(span, start=span.start + by, end=span.end + by)

@@ -1,0 +1,492 @@
+"""Chroma's database: how it is reached, locked, copied and reopened, and what its failures mean."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+import chromadb
+from chromadb.api import ClientAPI, ServerAPI
+from chromadb.api.client import Client
+from chromadb.config import Settings, System
+from chromadb.errors import ChromaError, InternalError, InvalidArgumentError, NotFoundError
+from filelock import FileLock, Timeout
+
+from chroma_eddy.errors import IndexInUse, NoIndex, StorageError, Unreachable
+from eddy_embed.errors import InvalidParameter
+from eddy_embed.utils.atomic_files import sync
+
+DATABASE = "chroma.sqlite3"
+"""Chroma's database in its folder."""
+LOCK = "eddy.lock"
+"""Lock file of the writing process; the operating system releases it when that process ends."""
+WRITER = "eddy.writer"
+"""File that names the writing process, for error messages of others."""
+ROW_LOCK = "eddy.rows"
+"""Lock file, held while a process changes rows, or reads a collection's vectors for the first time."""
+VECTORS, KEYWORDS = "eddy.vectors", "eddy.words"
+"""Folders with the vectors and the keywords of each index, in a folder of its id."""
+
+
+# --- Failures ---------------------------------------------------------------------------------------------------------
+
+ALMOST_FULL = 2**20
+"""Free bytes on a disk below which a failure of the database is reported as a full disk."""
+
+
+@contextmanager
+def translated_errors(place: Path | str | None) -> Iterator[None]:
+    """Raise the database's, the network's and the file system's errors as StorageError, with their cause.
+
+    NotFoundError passes unchanged: the caller decides what a missing collection means. The error is `Unreachable` if a
+    server does not answer. `place` is the database's folder or server URL; None where neither is known.
+    """
+    try:
+        yield
+    except NotFoundError:
+        raise
+    except InvalidArgumentError as error:
+        if "regex" not in str(error).lower() and "where clause" not in str(error):
+            raise StorageError(str(_cause(place, error))) from error
+        raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
+    except BaseException as error:
+        cause = _cause(place, error)
+        if cause is None:
+            raise
+        raise (Unreachable if _is_unreachable(error) else StorageError)(cause) from error
+
+
+def _is_unreachable(error: BaseException) -> bool:
+    network = type(error).__module__.partition(".")[0] in ("httpx", "httpcore")
+    return network or "connect to a Chroma server" in str(error)
+
+
+def _cause(place: Path | str | None, error: BaseException) -> str | None:
+    """The message of a translated error; None: the error is not the database's."""
+    if _is_unreachable(error):
+        return (
+            f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
+            f"({type(error).__name__}: {_shortened(error)}); start it, and do the same again: documents that are "
+            "stored whole are not embedded again"
+        )
+    if isinstance(error, Timeout):
+        return f"another process has been changing rows of {place} for a minute: stop it, and do the same again"
+    # A panic in Chroma's compiled part derives from BaseException and has no importable class.
+    from_database = isinstance(error, ChromaError | sqlite3.Error) or type(error).__name__ == "PanicException"
+    from_disk = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+    if isinstance(place, Path) and (from_database or from_disk):
+        return _cause_on_disk(place, error, from_database)
+    return f"the database reports: {_shortened(error)}; see that its disk has room and works" if from_database else None
+
+
+def _cause_on_disk(folder: Path, error: BaseException, from_database: bool) -> str:
+    existing = folder
+    while not existing.exists():
+        existing = existing.parent
+    free = shutil.disk_usage(existing).free
+    if free < ALMOST_FULL or getattr(error, "errno", None) == errno.ENOSPC:
+        return (
+            f"the disk that holds {folder} is full ({free // 1024} kB left): make room and do the same again; what was "
+            "finished is kept"
+        )
+    paths = (existing, existing / DATABASE, existing / LOCK, existing / WRITER)
+    if isinstance(error, PermissionError) or any(path.exists() and not os.access(path, os.W_OK) for path in paths):
+        return (
+            f"{folder} cannot be written to, so it can be asked but not changed; make it writable, or copy the folder "
+            "to a place that is, and name that"
+        )
+    if not from_database:
+        return f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
+    return f"the database in {folder} reports: {_shortened(error)}; see that the disk has room and works"
+
+
+def _shortened(error: BaseException, most: int = 300) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= most else f"{text[:most]} …"
+
+
+# --- The writer's lock ------------------------------------------------------------------------------------------------
+
+
+class WriterLock:
+    """Reentrant lock of a writer: against other processes in a folder, only against other threads on a server.
+
+    `folder` is that of an embedded database, None for a server's; a writer waits `timeout` seconds for another one.
+    """
+
+    def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
+        self.folder, self._timeout, self._depth = folder, timeout, 0
+        self._threads = threading.RLock()
+        self._file: FileLock | None = None
+
+    def __enter__(self) -> WriterLock:
+        """Acquire the lock.
+
+        Raises:
+            IndexInUse: Another process or thread holds it.
+            StorageError: The folder cannot be written to.
+        """
+        if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
+            raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
+        try:
+            if self._depth == 0 and self.folder is not None:
+                with translated_errors(self.folder):
+                    self._acquire_file(self.folder)
+            self._depth += 1
+        except BaseException:
+            self._threads.release()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._depth -= 1
+        try:
+            if self._depth == 0 and self._file is not None and self.folder is not None:
+                with suppress(OSError):
+                    (self.folder / WRITER).unlink(missing_ok=True)
+                self._file.release()
+                self._file = None
+        finally:
+            self._threads.release()
+
+    def _acquire_file(self, folder: Path) -> None:
+        file = FileLock(folder / LOCK)
+        try:
+            file.acquire(timeout=self._timeout)
+        except Timeout:
+            other = _holder(folder)
+            raise IndexInUse(
+                f"{other} is writing to the database in {folder}; wait until it has finished, or stop it, and do the "
+                "same again",
+                other,
+            ) from None
+        try:
+            holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+            (folder / WRITER).write_text(json.dumps(holder), encoding="utf-8")
+        except BaseException:
+            file.release()
+            raise
+        self._file = file
+
+
+def _holder(folder: Path) -> str:
+    try:
+        holder: dict[str, Any] = json.loads((folder / WRITER).read_text(encoding="utf-8"))
+        return f"process {holder['process']} (since {holder['since']})"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
+
+
+# --- The database file ------------------------------------------------------------------------------------------------
+
+_ATTEMPTS, _PAUSE = 10, 0.1
+"""Most attempts to copy a folder that another process is writing to; seconds by which the pause between two grows."""
+_SELECT_STATE = """
+SELECT segment_id, seq_id FROM max_seq_id
+UNION ALL SELECT collection_id, str_value FROM collection_metadata WHERE key = 'eddy_written' ORDER BY 1, 2
+"""
+
+
+def copy_database(folder: Path, target: Path) -> None:
+    """Copy a database's folder, without its locks, to a new folder that its owner may write to.
+
+    It takes no lock, which needs a writable folder; instead, it copies again if rows or vectors were written meanwhile.
+
+    Raises:
+        IndexInUse: Another process keeps writing.
+        OSError: The folder cannot be read, or the target not be written.
+    """
+    for attempt in range(_ATTEMPTS):
+        time.sleep(attempt * _PAUSE)
+        before = _state(folder)
+        shutil.rmtree(target, ignore_errors=True)
+        try:
+            shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"{DATABASE}*", LOCK, WRITER, ROW_LOCK))
+        except shutil.Error:  # a file was replaced meanwhile
+            if attempt == _ATTEMPTS - 1:
+                raise
+            continue
+        for path in (target, *target.rglob("*")):
+            path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
+        with closing(_connect(folder)) as database, closing(sqlite3.connect(target / DATABASE)) as copy:
+            database.backup(copy)
+        if _state(target) == before:
+            return
+    raise IndexInUse(f"another process keeps writing to the database in {folder}; wait until it has finished")
+
+
+def _state(folder: Path) -> list[Any]:
+    """What changes with every write."""
+    with closing(_connect(folder)) as database:
+        return database.execute(_SELECT_STATE).fetchall()
+
+
+def _connect(folder: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"{(folder / DATABASE).absolute().as_uri()}?mode=ro", uri=True, timeout=60)
+
+
+_ERASE = (
+    # The log has the texts of deleted and replaced rows. Once a collection's METADATA segment has taken its texts from
+    # the log, only its vectors are read from there.
+    """
+    UPDATE embeddings_queue SET metadata = NULL WHERE seq_id <= (
+        SELECT max_seq_id.seq_id FROM max_seq_id JOIN segments ON segments.id = max_seq_id.segment_id
+        WHERE segments.scope = 'METADATA' AND segments.collection = substr(topic, -36)
+    )
+    """,
+    # The full-text index only marks its entries as deleted.
+    "INSERT INTO embedding_fulltext_search (embedding_fulltext_search) VALUES ('rebuild')",
+    "VACUUM",  # writes the database anew, without free pages and what is left in them
+)
+_EXECUTE = """
+import sqlite3, sys
+database = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+for statement in sys.argv[2:]:
+    database.execute(statement)
+"""
+
+
+def erase_texts(folder: Path) -> None:
+    """Erase the texts of deleted rows from the file of a folder's database, in a process of its own.
+
+    Chroma brings its own copy of SQLite, and two copies in one process do not see each other's locks: Chroma would take
+    the transaction for an interrupted one, and roll it back while it is being written.
+    """
+    command = [sys.executable, "-ISc", _EXECUTE, str(folder / DATABASE), *_ERASE]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2] or f"status {done.returncode}"
+        raise OSError(f"the database cannot be changed: {reason}")
+
+
+# --- Connections ------------------------------------------------------------------------------------------------------
+
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_SELECT_SEGMENTS = "SELECT id FROM segments WHERE scope = 'VECTOR' AND collection = ?"
+_SELECT_KNOWN = "SELECT id FROM segments UNION SELECT str_value FROM collection_metadata WHERE key = 'eddy_id'"
+
+_PATIENCE, _POLL = 60.0, 0.005
+"""Seconds to wait for another process that is changing rows, and between two attempts."""
+
+
+@dataclass
+class ClientState:
+    """What Chroma's server object in this process has read; clients of one folder share it."""
+
+    tokens: dict[str, str] = field(default_factory=dict)
+    """Last known change of each index, by the index's id."""
+    loaded: set[Any] = field(default_factory=set)
+    """Ids of the collections whose vectors are loaded."""
+
+
+_STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
+
+
+class Connection:
+    """A client, reopened when another process has written; closed at the end if nobody else uses it (`owned`).
+
+    Chroma reads a collection's vectors from its folder once per process and never sees what other processes write
+    later: a search then misses rows or returns deleted ones, and a write on top loses the other process's vectors. So
+    each index detects that another process has written, and continues with a new client that reads everything again.
+
+    `place` is the folder or server URL, for error messages; None where neither is known. `folder` is where the client's
+    files are, which for a folder that cannot be written to is a temporary copy; None on a server. `generation` counts
+    the reopenings: collections of an earlier client do not see new rows.
+    """
+
+    def __init__(
+        self,
+        client: ClientAPI,
+        lock: WriterLock,
+        place: Any,
+        *,
+        owned: bool,
+        copy: TemporaryDirectory[str] | None = None,
+    ) -> None:
+        self.client: Any = client  # of a concrete class, with more attributes than ClientAPI
+        self.lock, self.generation = lock, 0
+        self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
+        self.folder = lock.folder if copy is None else Path(copy.name)
+        self.row_lock = None
+        if self.folder is not None:
+            self.row_lock = FileLock(self.folder / ROW_LOCK, timeout=_PATIENCE, poll_interval=_POLL)
+        self._owned, self._closed, self._copy = owned, False, copy
+        self._segments: dict[str, list[str]] = {}
+
+    @property
+    def alone(self) -> AbstractContextManager[Any]:
+        """Lock that keeps other processes from changing rows; on a server there is none."""
+        return self.row_lock or nullcontext()
+
+    @property
+    def state(self) -> ClientState:
+        """What the client has read."""
+        return _STATES.setdefault(self.client._server, ClientState())
+
+    def segments(self, collection: str) -> list[str]:
+        """Ids of a collection's segments of vectors, which are the names of their folders."""
+        if collection not in self._segments:
+            self._segments[collection] = self._select(_SELECT_SEGMENTS, collection)
+        return self._segments[collection]
+
+    def delete_stale(self) -> None:
+        """Delete the files of vectors and keywords whose collections no longer exist."""
+        if self.folder is None:
+            return
+        known = set(self._select(_SELECT_KNOWN))
+        for folder in (self.folder, self.folder / VECTORS, self.folder / KEYWORDS):
+            for path in folder.iterdir() if folder.exists() else ():
+                if _UUID.fullmatch(path.name) and path.name not in known:
+                    shutil.rmtree(path)
+
+    def _select(self, statement: str, *values: str) -> list[str]:
+        assert self.folder is not None
+        with closing(sqlite3.connect(self.folder / DATABASE, timeout=60)) as database:
+            return [value for (value,) in database.execute(statement, values)]
+
+    def reopen(self, *, without_vectors_of: str | None = None) -> None:
+        """Replace the client by one that has read nothing; callers' references to the old one stay valid.
+
+        Before that, delete Chroma's files of a collection's vectors (`without_vectors_of`).
+        """
+        if self.folder is None:
+            return
+        self.check_open()
+        for segment in () if without_vectors_of is None else self.segments(without_vectors_of):
+            shutil.rmtree(self.folder / segment, ignore_errors=True)
+        old, owned = self.client, self._owned
+        system = System(old.get_settings())
+        system.instance(ServerAPI)  # type: ignore[type-abstract]
+        system.start()
+        self.client = Client.from_system(system, old.tenant, old.database)
+        self.generation += 1
+        self._owned = True
+        if owned:
+            old.close()
+            # Break the system's reference cycle, which would keep threads and files until garbage collection.
+            old._server._system._instances.clear()
+
+    def close(self) -> None:
+        """Close the client unless somebody else uses it."""
+        self._closed = True
+        if self._owned:
+            self.client.close()
+        if self._copy is not None:
+            self._copy.cleanup()
+
+    def check_open(self) -> None:
+        """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now.
+
+        Raises:
+            NotFoundError: The connection was closed.
+        """
+        if self._closed:
+            raise NotFoundError("the index was closed; open it again")
+
+
+# --- Ways to a database -----------------------------------------------------------------------------------------------
+
+Place = str | os.PathLike[str] | ClientAPI
+
+
+def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
+    """Connect to a folder's database, which `create` allows to be made, to a server by its URL, or through a client.
+
+    A writer waits `timeout` seconds for another writer. Chroma writes even to answer, so of a folder
+    that cannot be written to it gets a temporary copy.
+
+    Raises:
+        InvalidParameter: `place` is none of these.
+        NoIndex: The folder has no database, and `create` is False.
+        StorageError: The folder cannot be used, or no server answers.
+        IndexInUse: Another process is writing to the folder, and its database is yet to be created.
+    """
+    if isinstance(place, ClientAPI):
+        settings = place.get_settings()
+        lock = WriterLock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
+        return Connection(place, lock, place, owned=False)
+    if not isinstance(place, str | os.PathLike) or not os.fspath(place):
+        raise InvalidParameter(
+            f"place={place!r:.80} must be a folder, a server's URL such as 'http://localhost:8000', or one of "
+            "Chroma's clients"
+        )
+    if isinstance(place, str) and "://" in place:
+        return Connection(_http_client(place), WriterLock(None, timeout), place, owned=True)
+    folder = Path(place)
+    lock = WriterLock(folder, timeout)
+    with translated_errors(folder):
+        if not (folder / DATABASE).exists():
+            if not create:
+                raise NoIndex(f"there is no database in {folder}; give an embedder to make one")
+            folder.mkdir(parents=True, exist_ok=True)
+            sync(folder.parent)
+            with lock:
+                _create_database(folder)
+        if _is_writable(folder):
+            return Connection(_persistent_client(folder), lock, place, owned=True)
+        copy = TemporaryDirectory(prefix="eddy-")
+        copy_database(folder, Path(copy.name))
+        return Connection(_persistent_client(Path(copy.name)), lock, place, owned=True, copy=copy)
+
+
+def _is_writable(folder: Path) -> bool:
+    paths = (folder, *(folder / name for name in (DATABASE, ROW_LOCK)))
+    return all(os.access(path, os.W_OK) for path in paths if path.exists())
+
+
+def memory_client() -> ClientAPI:
+    """A client of a new database in memory; Chroma shares its default one among all such clients of a process."""
+    name = f"eddy-{uuid.uuid4().hex}"
+    settings = Settings(anonymized_telemetry=False, is_persistent=False)
+    chromadb.AdminClient(settings).create_database(name)
+    return chromadb.EphemeralClient(settings, database=name)
+
+
+def _http_client(url: str) -> ClientAPI:
+    parts = urlsplit(url)
+    plain = not (parts.path.strip("/") or parts.query or parts.fragment or parts.username or parts.password)
+    if parts.scheme not in ("http", "https") or not parts.hostname or not plain:
+        raise InvalidParameter(
+            f"place={url!r:.80} must read http://host:port or https://host:port; for anything more, such as headers "
+            "or a tenant, give a client: chromadb.HttpClient(...)"
+        )
+    secure = parts.scheme == "https"
+    port = parts.port or (443 if secure else 8000)
+    with translated_errors(url):
+        return chromadb.HttpClient(parts.hostname, port, ssl=secure, settings=Settings(anonymized_telemetry=False))
+
+
+def _persistent_client(folder: Path) -> ClientAPI:
+    try:
+        return chromadb.PersistentClient(str(folder), settings=Settings(anonymized_telemetry=False))
+    except AttributeError as error:
+        # Chroma fails to clean up after a client that it could not make, which hides the first error.
+        raise InternalError(str(error.__context__ or error)) from error
+
+
+def _create_database(folder: Path) -> None:
+    """Create a database under another name and rename it when it is complete; Chroma cannot open a partial one."""
+    if (folder / DATABASE).exists():
+        return
+    part = folder / ".chroma.part"
+    shutil.rmtree(part, ignore_errors=True)
+    _persistent_client(part).close()  # type: ignore[attr-defined]  # of the concrete client
+    os.replace(part / DATABASE, folder / DATABASE)
+    shutil.rmtree(part)

@@ -1,1 +1,0 @@
-"""Search: nearest vectors, fusion with BM25, sentence highlights."""

@@ -1,1 +1,0 @@
-"""Rows of an index: metadata, and documents read back."""

@@ -1,0 +1,640 @@
+"""Search: vectors and keywords under filters, fused, diversified, re-ranked, and with highlighted sentences."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, abc
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+
+import numpy as np
+
+from chroma_eddy.collection import Collection
+from chroma_eddy.database import translated_errors
+from chroma_eddy.errors import ForeignCollection, damaged
+from chroma_eddy.keywords import KeywordIndex, Restriction, Scored
+from chroma_eddy.rows import (
+    DIGEST,
+    VECTOR,
+    Filter,
+    RowBatch,
+    StoredDocument,
+    check_conditions,
+    conjunction,
+    fields,
+    sentence_spans,
+    split_sentences,
+    under_headings,
+    user_metadata,
+)
+from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.terms import ParsedQuestion
+from chroma_eddy.types import Highlight, Hit, WordMatch
+from eddy_embed.encoding.validation import check_count, check_kind, check_seconds
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, passage_id
+from eddy_embed.integrations.shared import open_reranker
+from eddy_embed.utils.arrays import Doubles, Floats, unit
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder, Reranker  # import torch
+
+Unit = Literal["passage", "sentence", "document"]
+ALPHA = 0.5
+"""Weight of the vectors in hybrid search."""
+KEYWORD_SCALE, TYPED_SCALE, TYPED_POWER = 1.5, 4.0, 8
+"""Standard deviations of the cosine that count as much as a BM25 as high as the Euclidean length of the question's
+weights, and as a question that stands in a passage word for word; and the power that leaves little of the latter where
+a word is missing.
+
+Over the length and not the sum of the weights, BM25 counts for more in a long question, which tells more. Chosen with
+`ALPHA` on manuals and abstracts, with vectors of token embeddings, of layers and of an encoder.
+"""
+RERANK_FROM = 10
+"""Default of how many of the best hits the language model re-ranks."""
+_TYPED_AMONG = 30
+"""Fewest of the best candidates in which the question's words are looked for as they were typed."""
+_CANDIDATES, _MMR_CANDIDATES = 100, 20
+"""Default of how many rows each of vectors and keywords contributes, and of how many MMR chooses from."""
+_PASSAGES_PER_SENTENCE = 4
+"""Passages that are looked through for each sentence that is asked for."""
+_ROUNDING = 1e-6
+"""Deviation of cosines that rounding alone may make: vectors are stored in single precision."""
+Numbers = TypeVar("Numbers", float, Doubles)
+Spans = Sequence[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Query:
+    """Options of a query, as `Index.query` documents them, and `ids`, the only rows to look at; None: all."""
+
+    k: int
+    where: Filter | None = None
+    where_document: Filter | None = None
+    documents: Sequence[str] | None = None
+    unit: Unit = "passage"
+    alpha: float | None = None
+    mmr: bool = False
+    fetch_k: int | None = None
+    lambda_mult: float = 0.5
+    sentences: bool = False
+    rerank: Reranker | None = None
+    rerank_from: int | None = None
+    rerank_seconds: float | None = None
+    progress: Callable[[int, int, str], None] | None = None
+    ids: Sequence[str] | None = None
+
+    def check(self) -> None:
+        """Refuse options out of range and combinations that do not exist."""
+        check_count("k", self.k)
+        check_conditions(self.where, self.where_document)
+        check_count("fetch_k", self.fetch_k)
+        if self.unit not in get_args(Unit):
+            raise InvalidParameter(f"unit={self.unit!r:.80} is unknown; choose one of {', '.join(get_args(Unit))}")
+        for name, share in (("lambda_mult", self.lambda_mult), ("alpha", self.alpha)):
+            if share is not None and not 0 <= share <= 1:
+                meaning = "keywords alone, and 1, vectors alone" if name == "alpha" else "and 1"
+                raise InvalidParameter(f"{name}={share!r} must lie between 0, {meaning}")
+        documents = () if self.documents is None else self.documents
+        is_list = isinstance(documents, abc.Collection) and not isinstance(documents, str)
+        if not is_list or not all(isinstance(id_, str) for id_ in documents):
+            raise InvalidParameter(f"documents={documents!r:.80} must be a list of ids, which are strings")
+        if self.sentences and self.unit != "passage":
+            raise InvalidParameter(f"sentences are marked in a passage, not in a {self.unit}; leave one of them out")
+        if self.unit != "passage" and (self.alpha not in (None, 1) or self.where_document is not None):
+            raise InvalidParameter(f"keywords are searched in a passage, not in a {self.unit}; leave unit out")
+        self._check_rerank()
+
+    def _check_rerank(self) -> None:
+        check_count("rerank_from", self.rerank_from)
+        check_seconds("rerank_seconds", self.rerank_seconds)
+        if self.rerank is None and (self.rerank_from, self.rerank_seconds, self.progress) != (None, None, None):
+            raise InvalidParameter("rerank_from=, rerank_seconds= and progress= belong to rerank=True; leave them out")
+        if self.rerank is not None and (self.unit != "passage" or self.mmr):
+            raise InvalidParameter(
+                f"rerank=True sorts passages anew; unit={self.unit!r} and mmr={self.mmr} do not go with it"
+            )
+
+    def resolved(self, searches_by: str, asks: bool) -> Query:
+        """Return the query with its `alpha`; `asks`: whether the text of the question is known.
+
+        Raises:
+            InvalidParameter: Keywords are asked for, and there are too many rows to read them, or no text.
+        """
+        if self.alpha is not None and self.alpha < 1:
+            if not asks:
+                raise InvalidParameter(f"alpha={self.alpha} searches by keywords too, and needs the question's text")
+            if searches_by == "vectors":
+                raise InvalidParameter(
+                    f"alpha={self.alpha} searches by keywords too, and there are none: the index is in no folder, and "
+                    "has too many rows to read them into memory; leave alpha out, or keep the index in a folder"
+                )
+        by_keywords = self.unit == "passage" and asks and searches_by == "hybrid"
+        return self if self.alpha is not None else replace(self, alpha=ALPHA if by_keywords else 1.0)
+
+    @property
+    def weight(self) -> float:
+        """Weight of the vectors of a resolved query, from 0 to 1."""
+        assert self.alpha is not None
+        return self.alpha
+
+    @property
+    def first_stage(self) -> Query:
+        """The query for what is re-ranked: more hits, without their sentences."""
+        return replace(self, k=max(self.k, self.rerank_from or RERANK_FROM), sentences=False)
+
+    @property
+    def candidates(self) -> int:
+        """Number of rows to fetch, the nearest and, in hybrid search, those with the highest BM25."""
+        return max(self.k, self.fetch_k or _CANDIDATES) if self.weight < 1 else self.chosen_from
+
+    @property
+    def chosen_from(self) -> int:
+        """Number of the best rows among which hits are chosen."""
+        return max(self.k, self.fetch_k or _MMR_CANDIDATES) if self.mmr else self.k
+
+
+def search(
+    index: Collection, vectors: Doubles, questions: Sequence[str] | None, query: Query, fingerprint: str | None
+) -> list[list[Hit]]:
+    """Find each question's hits, best first.
+
+    The vectors have the shape (questions, dimension), and come from the embedder of this fingerprint; None: from the
+    index's own. Without the questions' texts, search is by vectors alone.
+
+    Raises:
+        FingerprintMismatch: Another embedder made the index's vectors.
+        InvalidParameter: The index cannot answer such a query, or a vector is none of its embedder's.
+    """
+    query.check()
+    width = index.dimension or vectors.shape[-1]
+    if vectors.shape[-1] != width or not np.isfinite(vectors).all() or not vectors.any(-1).all():
+        raise InvalidParameter(
+            f"vectors of questions have the shape {vectors.shape}, or hold NaN or infinity, or only zeros; index "
+            f"{index.name!r} takes finite ones, {width} wide, of its own embedder"
+        )
+    texts = questions or [""] * len(vectors)
+
+    def resolved() -> Query:
+        return query.resolved(index.searches_by, questions is not None)
+
+    def answer() -> list[list[Hit]]:
+        if fingerprint not in (None, index.settings.fingerprint):
+            raise FingerprintMismatch(
+                f"The questions to index {index.name!r} were embedded by another embedder than its documents.\n"
+                f"Fingerprint of the index: {index.settings.fingerprint}, of the questions: {fingerprint}; embed the "
+                "questions again, with index.embedder"
+            )
+        if index.was_absent and not index.exists:
+            return [[] for _ in vectors]
+        if query.unit == "document" and index.holds_framework_rows:
+            raise InvalidParameter(
+                f"index {index.name!r} holds rows that a framework has cut, of which there are no whole documents: "
+                "search passages"
+            )
+        stage = resolved() if query.rerank is None else resolved().first_stage
+        return [_Answer(index, vector, text, stage).hits() for vector, text in zip(vectors, texts, strict=True)]
+
+    answers = index.read(answer)
+    if query.rerank is None:
+        return answers
+    # Not within `read`, which may keep writers waiting.
+    answers = [_reranked(text, hits, query) for text, hits in zip(texts, answers, strict=True)]
+    if not query.sentences:
+        return answers
+
+    def mark() -> list[list[Hit]]:
+        stage = resolved()
+        asked = zip(vectors, texts, answers, strict=True)
+        return [_Answer(index, vector, text, stage).marked(hits) for vector, text, hits in asked]
+
+    return index.read(mark)
+
+
+class _Answer:
+    """One question's search; the question's vector has the shape (dimension,)."""
+
+    def __init__(self, index: Collection, vector: Doubles, question: str, query: Query) -> None:
+        self._index, self._vector, self._query = index, vector, query
+        self._keywords: QuestionTerms | None = None
+        if query.weight < 1:
+            parsed = ParsedQuestion.of(question)
+            self._keywords = QuestionTerms(index.keywords.current(), parsed.text)
+            on_text = conjunction([query.where_document, *parsed.conditions])
+            self._query = replace(query, where_document=on_text)
+            self._deviations = Standardiser.of(index.sample_vectors() @ vector / np.linalg.norm(vector))
+
+    def hits(self) -> list[Hit]:
+        """Find the hits, best first, all of versions that their documents' rows name."""
+        query = self._query
+        if query.unit == "sentence":
+            return self._sentence_hits()
+        kind = DOCUMENTS if query.unit == "document" else MAIN
+        filters = self._filters()
+        if query.ids == [] or any(condition.get(DOCUMENT) == {"$in": []} for condition in filters):
+            return []  # no row can meet the conditions, which Chroma would not take
+        nearest = self._nearest(kind, filters) if query.weight > 0 else []
+        hits = self._fused(nearest, filters) if self._keywords else self._by_cosine(kind, nearest)
+        if query.mmr and hits:
+            hits = self._diversified(kind, hits)
+        return self.marked(hits) if query.sentences else hits
+
+    def _filters(self) -> list[Filter]:
+        """Return conditions that exclude rows that are being written or removed, and those of the caller."""
+        query, filters = self._query, list[Filter]()
+        if query.unit == "document":
+            filters.append({DIGEST: {"$ne": ""}})
+        elif hidden := self._index.hidden_versions():
+            filters.append({DIGEST: {"$nin": sorted(hidden)}})
+        if query.documents is not None:
+            filters.append({DOCUMENT: {"$in": list(query.documents)}})
+        return [*filters, query.where] if query.where else filters
+
+    def _nearest(self, kind: str, filters: Sequence[Filter]) -> list[str]:
+        """Return the ids of the nearest rows."""
+        with translated_errors(self._index.storage.place):
+            got = self._index.storage.collection(kind).query(
+                query_embeddings=np.asarray(self._vector, np.float32)[None],
+                n_results=int(self._query.candidates),
+                ids=None if self._query.ids is None else list(self._query.ids),
+                where=conjunction(filters),
+                where_document=self._query.where_document,  # type: ignore[arg-type]
+                include=[],
+            )
+        return got["ids"][0]
+
+    # --- Candidates become hits
+
+    def _by_cosine(self, kind: str, ids: Sequence[str]) -> list[Hit]:
+        hits = self._read(kind, ids, self._query.chosen_from)
+        return sorted(hits, key=lambda hit: -hit.cosine)
+
+    def _fused(self, nearest: Sequence[str], filters: Sequence[Filter]) -> list[Hit]:
+        """Return the best of the nearest passages and of those with the highest BM25, by both scores.
+
+        Raises:
+            ForeignCollection: A passage is among the vectors or among the keywords alone: another process is writing
+                it, or something else has changed it.
+        """
+        query, keywords = self._query, self._keywords
+        assert keywords is not None
+        scored = keywords.index.best(keywords.terms, query.candidates, self._restrictions(filters))
+        others = [id_ for id_ in nearest if id_ not in scored]
+        scored |= keywords.index.scores(keywords.terms, others)
+        scored |= self._without_keywords([id_ for id_ in others if id_ not in scored])
+        if not scored:
+            return []
+        ids, bm25 = list(scored), np.array([score.bm25 for score in scored.values()])
+        rows = RowBatch(ids, [{VECTOR: score.vector} for score in scored.values()], [], np.zeros((0, 0), np.float32))
+        vectors = self._index.storage.vectors_of(MAIN, rows).astype(np.float64)
+        deviations = self._deviations(cosines(self._vector, vectors))
+        joined = self._joined(deviations, bm25)
+        first = np.argsort(-joined, kind="stable")[: max(_TYPED_AMONG, query.chosen_from)].tolist()
+        droppable = {id_ for id_, score in scored.items() if not score.digest}
+        hits = {hit.id: hit for hit in self._read(MAIN, [ids[at] for at in first], query.chosen_from, droppable)}
+        ranked = []
+        for at in (at for at in first if ids[at] in hits):
+            hit = hits[ids[at]]
+            typed = (1 - query.weight) * TYPED_SCALE * keywords.share_typed(hit.text) ** TYPED_POWER
+            score, deviation = float(joined[at] + typed), float(deviations[at])
+            ranked.append(replace(hit, score=score, bm25=float(bm25[at]), deviation=deviation))
+        ranked.sort(key=lambda hit: -hit.score)
+        return [keywords.matched(hit) for hit in ranked[: query.chosen_from]]
+
+    def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
+        """Return a BM25 of 0 for framework's rows whose keywords are yet to be written; refuse other rows."""
+        rows = self._index.storage.get(MAIN, ids=ids, metadatas=True)
+        _refuse_foreign(rows)
+        for id_, row in zip(rows.ids, rows.metadatas, strict=True):
+            if row[DIGEST]:
+                raise ForeignCollection(
+                    f"row {id_!r} of index {self._index.name!r} is not in the keyword index: something else has "
+                    "written it; call check()"
+                )
+        return {id_: Scored(0.0, "", row.get(VECTOR, -1)) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+
+    def _joined(self, deviations: Numbers, bm25: Numbers) -> Numbers:
+        """Fuse deviations of the cosine, and BM25 over the length of the question's weights."""
+        assert self._keywords is not None
+        weight = self._query.weight
+        return weight * deviations + (1 - weight) * KEYWORD_SCALE * bm25 / self._keywords.length
+
+    def _restrictions(self, filters: Sequence[Filter]) -> list[Restriction]:
+        """Return conditions for the keyword index: on documents and versions as they are, others by ids of rows."""
+        query = self._query
+        restrictions: list[Restriction] = []
+        others: list[Filter] = []
+        for condition in filters:
+            if (among := _values(condition, DOCUMENT, "$in")) is not None:
+                restrictions.append(Restriction("document", among))
+            elif (hidden := _values(condition, DIGEST, "$nin")) is not None:
+                restrictions.append(Restriction("digest", hidden, excluded=True))
+            else:
+                others.append(condition)
+        if others or query.where_document or query.ids is not None:
+            with translated_errors(self._index.storage.place):
+                got = self._index.storage.collection(MAIN).get(
+                    ids=None if query.ids is None else list(query.ids),
+                    where=conjunction(others),
+                    where_document=query.where_document,  # type: ignore[arg-type]
+                    include=[],
+                )
+            restrictions.append(Restriction("id", got["ids"]))
+        return restrictions
+
+    def _read(self, kind: str, ids: Sequence[str], least: int, droppable: Iterable[str] = ()) -> list[Hit]:
+        """Fetch rows, in order, as hits with their texts and true cosines, of versions that documents' rows name.
+
+        Raises:
+            ForeignCollection: There are fewer than `least` because rows of other versions were left out; or a row is
+                gone that is not `droppable`, or was not written by the index.
+        """
+        index = self._index
+        rows = index.storage.get(kind, ids=ids, metadatas=True, documents=kind == MAIN)
+        _refuse_foreign(rows)
+        if gone := set(ids) - set(rows.ids) - set(droppable):
+            raise ForeignCollection(
+                f"row {min(gone)!r} of index {index.name!r} is gone: something else has deleted it; call check()"
+            )
+        if not rows.ids:
+            return []
+        if kind == DOCUMENTS:
+            documents = {id_: StoredDocument.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+            texts: Sequence[str] = index.read_texts(rows.metadatas)
+        else:
+            documents = index.entries(sorted({row[DOCUMENT] for row in rows.metadatas if row[DIGEST]}))
+            texts = rows.texts
+        near = cosines(self._vector, index.storage.vectors_of(kind, rows).astype(np.float64)).tolist()
+        hits, left_out = dict[str, Hit](), ""
+        for id_, row, text, cosine in zip(rows.ids, rows.metadatas, texts, near, strict=True):
+            document = documents.get(row[DOCUMENT])
+            if not row[DIGEST] or (document is not None and document.digest == row[DIGEST]):
+                hits[id_] = _hit(id_, row, text, cosine, document)
+            else:
+                left_out = row[DOCUMENT]
+        if left_out and len(hits) < least:
+            raise damaged(left_out, f"the version that {index.name + DOCUMENTS} names")
+        return [hits[id_] for id_ in ids if id_ in hits]
+
+    def _diversified(self, kind: str, hits: Sequence[Hit]) -> list[Hit]:
+        """Choose hits by maximal marginal relevance; fused scores take the range of the hits' cosines."""
+        rows = RowBatch([hit.id for hit in hits], [dict(hit.row) for hit in hits], [], np.zeros((0, 0), np.float32))
+        vectors = unit(self._index.storage.vectors_of(kind, rows).astype(np.float64))
+        similarity = np.array([hit.cosine for hit in hits])
+        if self._keywords:
+            scores = np.array([hit.score for hit in hits])
+            low, high = scores.min(), scores.max()
+            share = (scores - low) / (high - low) if high > low else np.ones_like(scores)
+            similarity = similarity.min() + share * (similarity.max() - similarity.min())
+        return [hits[at] for at in mmr_order(similarity, vectors, self._query.k, self._query.lambda_mult)]
+
+    # --- Sentences
+
+    def marked(self, hits: Sequence[Hit]) -> list[Hit]:
+        """Add the sentences of each hit, scored as passages are: by their cosine and the question's terms in them."""
+        return [replace(hit, sentences=tuple(marks)) for hit, marks, _ in self._marks(hits)]
+
+    def _sentence_hits(self) -> list[Hit]:
+        """Find the nearest sentences of the nearest passages."""
+        query, settings = self._query, self._index.settings
+        stage = replace(query, unit="passage", k=_PASSAGES_PER_SENTENCE * query.chosen_from, mmr=False)
+        passages = _Answer(self._index, self._vector, "", stage).hits()
+        pairs = [
+            (replace(hit, id=_sentence_id(hit, mark, settings.fingerprint, settings.late), **vars(mark)), vector)
+            for hit, marks, vectors in self._marks(passages)
+            for mark, vector in zip(marks, vectors, strict=True)
+        ]
+        nearest = sorted(pairs, key=lambda pair: -pair[0].cosine)[: query.chosen_from]
+        hits = [hit for hit, _ in nearest]
+        if not (query.mmr and hits):
+            return hits
+        vectors = unit(np.array([vector for _, vector in nearest], np.float64))
+        similarity = np.array([hit.cosine for hit in hits])
+        return [hits[at] for at in mmr_order(similarity, vectors, query.k, query.lambda_mult)]
+
+    def _marks(self, hits: Sequence[Hit]) -> list[tuple[Hit, list[Highlight], Floats]]:
+        """Return each hit with its sentences and their vectors, shape (sentences, dimension)."""
+        marked = []
+        sentences = read_sentences(self._index, [hit.row for hit in hits], [hit.text for hit in hits])
+        for hit, (spans, vectors) in zip(hits, sentences, strict=True):
+            near = cosines(self._vector, np.asarray(vectors, np.float64)).tolist()
+            marks = [self._mark(hit, *span, cosine) for span, cosine in zip(spans, near, strict=True)]
+            marked.append((hit, marks, vectors))
+        return marked
+
+    def _mark(self, hit: Hit, start: int, end: int, cosine: float) -> Highlight:
+        first, last = hit.start + start, hit.start + end
+        pages: dict[str, Any] = {**hit.pages.numbers(first, last), **hit.pages.labels(first, last)}
+        score = cosine
+        if self._keywords:
+            terms = [match.term for match in hit.matches if first <= match.start < last]
+            deviation = float(self._deviations(np.array([cosine]))[0])
+            score = self._joined(deviation, self._keywords.information(terms))
+        return Highlight(first, last, hit.text[start:end], cosine, score, **pages)
+
+
+class QuestionTerms:
+    """A question's terms, and what the keyword index says they tell."""
+
+    def __init__(self, index: KeywordIndex, question: str) -> None:
+        """Weigh the terms of a question, without its operators, by their inverse document frequency."""
+        self.index, self._typed = index, question.casefold().split()
+        self.terms = index.terms.of_question(question)
+        self._idf = {term: index.weight(term) for term in self.terms}
+        self._weights = {term: repeats * self._idf[term] for term, repeats in Counter(self.terms).items()}
+        self.length = math.sqrt(sum(weight**2 for weight in self._weights.values())) or math.inf
+        """Euclidean length of the weights; infinite without any."""
+
+    def information(self, terms: Iterable[str]) -> float:
+        """Sum the weights of the question's terms that are among some."""
+        return sum(self._weights.get(term, 0.0) for term in dict.fromkeys(terms))
+
+    def matched(self, hit: Hit) -> Hit:
+        """Add the places of the question's words, and the share of its information that passage and headings have."""
+        matches = tuple(
+            WordMatch(hit.start + term.start, hit.start + term.end, term.text, self._idf[term.text])
+            for term in self.index.terms(hit.text)
+            if term.text in self._idf
+        )
+        headings = (term.text for term in self.index.terms(hit.headings))
+        shared = self.information([*headings, *(match.term for match in matches)])
+        return replace(hit, matches=matches, coverage=shared / (sum(self._weights.values()) or math.inf))
+
+    def share_typed(self, text: str) -> float:
+        """Return the share of the question's words that stand in a text as they were typed.
+
+        Terms are cut at signs and reduced to stems, which loses what names such as `--assume-clean` and `?LAST` say.
+        """
+        text = text.casefold()
+        return float(np.mean([word in text for word in self._typed])) if self._typed else 0.0
+
+
+@dataclass(frozen=True)
+class Standardiser:
+    """Expresses scores as standard deviations above the mean of a sample of the library; 0 if all of that is alike."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, sample: Doubles) -> Standardiser:
+        """Measure a sample of scores, shape (sample,)."""
+        return cls(float(sample.mean()), float(sample.std())) if len(sample) else cls(0.0, 0.0)
+
+    def __call__(self, scores: Doubles) -> Doubles:
+        """Standardise scores, of any shape."""
+        return (scores - self.mean) / self.deviation if self.deviation > _ROUNDING else np.zeros_like(scores)
+
+
+def cosines(question: Doubles, vectors: Doubles) -> Doubles:
+    """Return the cosines of a question's vector, shape (dimension,), with vectors of any length, (..., dimension)."""
+    lengths = np.linalg.norm(vectors, axis=-1) * np.linalg.norm(question)
+    return np.asarray(vectors @ question / np.maximum(lengths, np.finfo(np.float64).tiny))
+
+
+def mmr_order(similarity: Doubles, vectors: Doubles, k: int, balance: float) -> list[int]:
+    """Maximal marginal relevance (Carbonell and Goldstein 1998): indices of `k` candidates in the order of choice.
+
+    `similarity` to the question has the shape (candidates,), and the vectors, of length 1, (candidates, dimension).
+    `balance` weighs it, the complement of `balance` the similarity to chosen candidates.
+    """
+    chosen: list[int] = []
+    to_chosen = np.full(len(vectors), -np.inf)
+    while len(chosen) < min(k, len(vectors)):
+        gain = similarity if not chosen else balance * similarity - (1 - balance) * to_chosen
+        gain = np.where(np.isin(np.arange(len(vectors)), chosen), -np.inf, gain)
+        chosen.append(int(np.argmax(gain)))
+        to_chosen = np.maximum(to_chosen, vectors @ vectors[chosen[-1]])
+    return chosen
+
+
+def _values(condition: Filter, name: str, operator: str) -> Sequence[str] | None:
+    """Return the values of a condition that says nothing but `{name: {operator: values}}`; None for another."""
+    values: Sequence[str] | None = condition[name].get(operator) if isinstance(condition.get(name), dict) else None
+    return values if condition == {name: {operator: values}} else None
+
+
+def _refuse_foreign(rows: RowBatch) -> None:
+    for id_, row in zip(rows.ids, rows.metadatas, strict=True):
+        if DOCUMENT not in row:
+            raise ForeignCollection(
+                f"row {id_!r:.80} was put into a collection of the index by something else, and nobody knows what made "
+                "its vector; delete it: index.collection.delete(ids=[...])"
+            )
+
+
+def _hit(id_: str, row: dict[str, Any], text: str, cosine: float, document: StoredDocument | None) -> Hit:
+    """Return a row as a hit; `document` is None for a framework's row."""
+    start = row.get(START, 0)
+    end = row.get(END, start + len(text))
+    labels: dict[str, Any] = {}
+    if document is not None:
+        labels = {"pages": document.pages, **document.pages.labels(start, end)}
+    return Hit(
+        *(id_, row[DOCUMENT], text, start, end, cosine, cosine, user_metadata(row)),
+        headings=str(row.get(HEADINGS, "")),
+        page=row.get("page"),
+        last_page=row.get("last_page"),
+        row=row,
+        **labels,
+    )
+
+
+# --- Vectors of sentences ---------------------------------------------------------------------------------------------
+
+
+def _sentence_id(hit: Hit, mark: Highlight, fingerprint: str, late: bool) -> str:
+    return passage_id(hit.document, hit.row[DIGEST], 0, mark.start, mark.end, fingerprint, late)
+
+
+def read_sentences(
+    index: Collection, rows: Sequence[Mapping[str, Any]], texts: Sequence[str]
+) -> list[tuple[Spans, Floats]]:
+    """Return the spans of each row's sentences, from its start, and their vectors, shape (sentences, dimension).
+
+    Vectors are stored where a sentence takes a pass, and read out of the passage elsewhere.
+    """
+    stored = index.storage.vectors
+    sentences: list[tuple[Spans, Floats | None]] = []
+    to_read: list[tuple[str, Spans]] = []
+    for row, text in zip(rows, texts, strict=True):
+        of_row = fields(row)
+        spans = sentence_spans(row) if row[DIGEST] else split_sentences(text, index.settings)
+        if "vectors" in of_row and stored is not None:
+            numbers = range(of_row["vectors"], of_row["vectors"] + len(spans))
+            sentences.append((spans, stored.sentences.read(numbers)))
+            continue
+        before = str(of_row.get("before", ""))
+        before = before[len(before.rstrip()) :]  # so that the first token is the one that the document has there
+        to_read.append((before + text, [(len(before) + start, len(before) + end) for start, end in spans]))
+        sentences.append((spans, None))
+    read = iter(_read_out(index.embedder, to_read) if to_read else ())
+    return [(spans, next(read) if vectors is None else vectors) for spans, vectors in sentences]
+
+
+def _read_out(embedder: Embedder, passages: Sequence[tuple[str, Spans]]) -> list[Floats]:
+    """Return vectors of sentences out of a pass over each text, or each by itself for a method that reads one token."""
+    texts, spans = [text for text, _ in passages], [of_text for _, of_text in passages]
+    if not embedder.can_embed_words:
+        lines = [text[start:end] for text, of_text in passages for start, end in of_text]
+        vectors = embedder.encode_document(lines, show_progress=False)
+        return np.split(vectors, np.cumsum([len(of_text) for of_text in spans])[:-1])
+    try:
+        return embedder.encode_words(texts, spans)
+    except InvalidParameter:  # the tokenizer drops all characters of a sentence: its vector is the passage's
+        return [
+            np.concatenate([_word_or_whole(embedder, text, span) for span in of_text]) for text, of_text in passages
+        ]
+
+
+def _word_or_whole(embedder: Embedder, text: str, span: tuple[int, int]) -> Floats:
+    try:
+        return embedder.encode_words(text, [span])
+    except InvalidParameter:
+        return embedder.encode_document([text], show_progress=False)
+
+
+# --- Re-ranking -------------------------------------------------------------------------------------------------------
+
+
+def reranker_of(index: Collection, requested: Any) -> Reranker | None:
+    """Return the reranker of a query: True is the model of the index, which stays loaded as long as that is open.
+
+    Raises:
+        InvalidParameter: It is none, or the index shares a loaded model, which has no name to open it by.
+        UnsupportedModel: The model of the index has no language-model head, such as an encoder.
+    """
+    if requested is False:
+        return None
+    from eddy_embed import Reranker
+
+    check_kind("rerank", requested, bool | Reranker, "True, False or a Reranker")
+    if requested is not True:
+        reranker: Reranker = requested
+        return reranker
+    if index.embedder.shares_model:
+        raise InvalidParameter(
+            "rerank=True opens the index's model by its name, and this index shares a loaded one: pass "
+            "rerank=Reranker(model, tokenizer=tokenizer), which shares it too"
+        )
+    index.reranker = open_reranker(index.embedder.model_name, device=index.embedder.device)
+    return index.reranker
+
+
+def _reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
+    """Sort the best hits by score and likelihood together; that of a passage that is not read counts as the mean.
+
+    The first `rerank_from` are read, or those of them that `rerank_seconds` leaves time for.
+    """
+    if query.rerank is None or not hits:
+        return list(hits)
+    texts = [under_headings(hit.text, hit.headings) for hit in hits[: query.rerank_from or RERANK_FROM]]
+    likelihoods = query.rerank.scores(
+        question, texts, seconds=query.rerank_seconds, show_progress=False, progress=query.progress
+    )
+    shown = [None if np.isnan(score) else float(score) for score in query.rerank.rerank_scores(likelihoods)]
+    shown += [None] * (len(hits) - len(texts))
+    joined = query.rerank.joined(np.array([hit.score for hit in hits]), likelihoods)
+    order = np.argsort(-joined, kind="stable")[: query.k].tolist()
+    return [replace(hits[at], score=float(joined[at]), rerank_score=shown[at]) for at in order]

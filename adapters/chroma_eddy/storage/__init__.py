@@ -1,1 +1,0 @@
-"""The Chroma database: clients, locks, vectors, collections and pages of rows."""

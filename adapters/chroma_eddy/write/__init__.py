@@ -1,1 +1,0 @@
-"""Writing: documents, pieces, integrity checks and rebuilding."""
