@@ -11,6 +11,8 @@ import pytest
 import torch
 from tests.comparison import TEXTS
 from tests.families import ENCODERS, FAMILIES, MORE_FAMILIES, OWN_ATTENTION, build
+from tests.gguf_files import FAMILIES as RECIPES
+from tests.gguf_files import wide, write
 from tests.selection import mostly_slow
 from tests.test_products import Calls
 from torch import nn
@@ -93,6 +95,17 @@ def test_what_is_loaded_by_name(dtype: str) -> None:
     model, tokenizer = build("llama")
     given = Embedder(model, tokenizer=tokenizer, method="plain")
     assert packed(model) == packed(view(given)) == []
+
+
+def test_unpacked_layers_of_a_gguf_file(tmp_path: Path) -> None:
+    write(tmp_path / "wide.gguf", wide(RECIPES["llama"]), "Q8_0")
+    own = Embedder(tmp_path / "wide.gguf", method="plain:exit=2", dtype="float32")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EDDY_PREPACK", "0")
+        usual = Embedder(tmp_path / "wide.gguf", method="plain:exit=2", dtype="float32")
+    assert len(packed(view(own))) == 14 and packed(view(usual)) == []
+    np.testing.assert_allclose(own.encode_document(TEXTS), usual.encode_document(TEXTS), atol=NEAR[torch.float32])
+    assert (own.fingerprint, own.explain("a").bytes) == (usual.fingerprint, usual.explain("a").bytes)
 
 
 @pytest.fixture

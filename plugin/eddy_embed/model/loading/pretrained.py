@@ -59,7 +59,10 @@ def load(
         with _opening(name), collector_paused():
             if model_kwargs:
                 raise InvalidParameter(f"model_kwargs={model_kwargs!r}: a GGUF file takes none; leave them out")
-            return open_gguf(where, exit_of=exit_of, device=device, dtype=dtype, tokenizer=tokenizer, head=head)
+            opened = open_gguf(where, exit_of=exit_of, device=device, dtype=dtype, tokenizer=tokenizer, head=head)
+        if prepacked:
+            prepack(opened[0])
+        return opened
     with _opening(name):
         source = _Source(options, where, options, None) if name in BUNDLED else _Source.of(where, options)
         config = read_config(source.base, source.options)
