@@ -60,12 +60,7 @@ LABELS = {
 """Models of the page, with the setting that is not the default, and their names there."""
 CANDIDATES = 100
 KEYWORD, VECTOR, HYBRID, RERANKED = "keyword", "vector", "hybrid", "re-ranked"
-RANKINGS: dict[str, dict[str, Any]] = {
-    KEYWORD: {"alpha": 0.0},
-    VECTOR: {"alpha": 1},
-    HYBRID: {},
-    RERANKED: {"rerank": True},
-}
+RANKINGS: dict[str, Any] = {KEYWORD: {"alpha": 0}, VECTOR: {"alpha": 1}, HYBRID: {}, RERANKED: {"rerank": True}}
 """Ways to rank, and the options of a query that ask for them."""
 NOT_RERANKED = ("cranfield", "squality")
 """Collections with hundreds of questions, which the model would take an hour of a core to re-rank."""

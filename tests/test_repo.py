@@ -122,18 +122,18 @@ def lines(folder: str) -> int:
 
 BUDGET = {
     "plugin": 15_378,
-    "adapters/chroma_eddy": 5709,
-    "adapters/llama_index": 1428,
-    "adapters/langchain_eddy": 1202,
+    "adapters/chroma_eddy": 5252,
+    "adapters/llama_index": 1410,
+    "adapters/langchain_eddy": 930,
     "adapters/openai_eddy": 700,
     "adapters/mteb_eddy": 299,
     "adapters/ray_eddy": 253,
     "demos/eddy_demo/readers": 3322,
-    "demos": 7755,
-    "tests": 30_799,
+    "demos": 7728,
+    "tests": 30_796,
     "docs": 3537,
     "README.md": 120,
-    "benchmarks": 4205,
+    "benchmarks": 4204,
 }
 """Most lines of a folder. The numbers only fall; a rise needs a commit of its own that says who asked for it."""
 

@@ -37,6 +37,7 @@ from chroma_eddy.types import Row, check_key, check_value
 from eddy_embed.encoding.validation import raise_on_surrogates
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
+from eddy_embed.integrations.shared import unrelated_cosines
 from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.utils.arrays import Doubles, unit
 from eddy_embed.utils.settings import contrast
@@ -133,6 +134,12 @@ class Collection:
     def stores_sentences(self) -> bool:
         """Whether sentences' vectors are stored: where the method runs layers, so that a sentence takes a pass."""
         return self.settings.sentence_vectors and self.runs_layers and self.storage.connection.folder is not None
+
+    @property
+    def unrelated(self) -> tuple[float, float]:
+        """Mean and standard deviation of the embedder's cosines of questions with passages about other things."""
+        metadata = self.storage.known_metadata
+        return float(metadata["eddy_unrelated_mean"]), float(metadata["eddy_unrelated_deviation"])
 
     @property
     def searches_by(self) -> str:
@@ -418,7 +425,9 @@ class Collection:
         if self.exists:
             return
         post = self.embedder.post if self.embedder.is_fitted else None
-        self.storage.create(self.settings, self.embedder.dimension, self._as_function())
+        self.storage.create(
+            self.settings, self.embedder.dimension, unrelated_cosines(self.embedder), self._as_function()
+        )
         if post is not None and self.storage.vectors is not None:
             post.save(self.storage.vectors.fit)
         self._identity = self.storage.identity

@@ -33,9 +33,10 @@ _BAR_FROM = 5_000
 
 
 class Scored(NamedTuple):
-    """BM25 of a row, the version of its document, and the number of its vector; -1 where it has none."""
+    """BM25 of a row, its document and the version of that, and the number of its vector; -1 where it has none."""
 
     bm25: float
+    document: str
     digest: str
     vector: int
 
@@ -58,7 +59,7 @@ class KeywordIndex:
         """Open or create it in a folder; None: in memory. OSError if the folder cannot be used."""
         builder = tantivy.SchemaBuilder()
         builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
-        builder.add_text_field("document", tokenizer_name="raw", index_option="basic")
+        builder.add_text_field("document", stored=True, tokenizer_name="raw", index_option="basic")
         builder.add_text_field("digest", stored=True, tokenizer_name="raw", index_option="basic")
         builder.add_integer_field("vector", stored=True)
         builder.add_text_field("terms", tokenizer_name="whitespace", index_option="freq")
@@ -168,7 +169,8 @@ class KeywordIndex:
         searcher, rows = self._index.searcher(), dict[str, Scored]()
         for score, address in searcher.search(query, max(most, 1), count=False).hits:
             entry = searcher.doc(address)
-            rows[entry["id"][0]] = Scored(float(score), entry["digest"][0], entry["vector"][0])
+            stored = (entry[name][0] for name in ("document", "digest", "vector"))
+            rows[entry["id"][0]] = Scored(float(score), *stored)
         return rows
 
 

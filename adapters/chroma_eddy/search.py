@@ -6,6 +6,7 @@ import math
 from collections import Counter, abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -44,17 +45,28 @@ Unit = Literal["passage", "sentence", "document"]
 ALPHA = 0.5
 """Weight of the vectors in hybrid search."""
 KEYWORD_SCALE, TYPED_SCALE, TYPED_POWER = 1.5, 4.0, 8
-"""Standard deviations of the cosine that count as much as a BM25 as high as the Euclidean length of the question's
-weights, and as a question that stands in a passage word for word; and the power that leaves little of the latter where
-a word is missing.
+"""Standard deviations of the cosine that count as much as a BM25, of passage and document (`of_documents`), as high as
+the Euclidean length of the question's weights, and as a question that stands in a passage word for word; and the power
+that leaves little of the latter where a word is missing.
 
 Over the length and not the sum of the weights, BM25 counts for more in a long question, which tells more. Chosen with
-`ALPHA` on manuals and abstracts, with vectors of token embeddings, of layers and of an encoder.
+`ALPHA` on manuals, abstracts and stories, with vectors of token embeddings, of layers and of an encoder.
 """
+SHARE_SCALE, DEVIATIONS, ALONE_AT = 8.0, 20.0, 3.6
+"""Constants of `score_of`: the slope of its logistic; the deviations of a cosine that count as much as all of the
+question's information; and, of vectors alone, the deviations of an even chance.
+
+Rounded from fits on every second question to manuals and abstracts, and on questions that they do not answer, with
+vectors of token embeddings and of layers; docs/search.md has what they let pass of the other questions.
+"""
+_LEAST = 1e-3
+"""Least deviation of unrelated cosines that is told from rounding."""
 RERANK_FROM = 10
 """Default of how many of the best hits the language model re-ranks."""
 _TYPED_AMONG = 30
 """Fewest of the best candidates in which the question's words are looked for as they were typed."""
+_SPREAD = 5
+"""Best passages of a document, by BM25 among the candidates, that raise each other's."""
 _CANDIDATES, _MMR_CANDIDATES = 100, 20
 """Default of how many rows each of vectors and keywords contributes, and of how many MMR chooses from."""
 _PASSAGES_PER_SENTENCE = 4
@@ -155,6 +167,24 @@ class Query:
         return max(self.k, self.fetch_k or _MMR_CANDIDATES) if self.mmr else self.k
 
 
+def score_of(share: float | None, deviations: float) -> float:
+    """Return how likely a text is about a question, from 0 to 1; at 0.5 it is more likely so than not.
+
+    Args:
+        share: The share of the question's information that the text and its headings hold (`Hit.coverage`); None in
+            search by vectors alone.
+        deviations: Standard deviations of the cosine above the mean of the model's unrelated pairs.
+    """
+    logit = deviations - ALONE_AT if share is None else SHARE_SCALE * (share + deviations / DEVIATIONS - 0.5)
+    return 0.5 * (1 + math.tanh(logit / 2))  # the logistic function, which overflows nowhere
+
+
+def _never_rising(hits: Sequence[Hit]) -> list[Hit]:
+    """Lower the scores that rise along the hits, where their order follows more than the scores."""
+    lowest = list(accumulate((hit.score for hit in hits), min))
+    return [replace(hit, score=score) for hit, score in zip(hits, lowest, strict=True)]
+
+
 def search(
     index: Collection, vectors: Doubles, questions: Sequence[str] | None, query: Query, fingerprint: str | None
 ) -> list[list[Hit]]:
@@ -217,6 +247,7 @@ class _Answer:
 
     def __init__(self, index: Collection, vector: Doubles, question: str, query: Query) -> None:
         self._index, self._vector, self._query = index, vector, query
+        self._unrelated = index.unrelated
         self._keywords: QuestionTerms | None = None
         if query.weight < 1:
             parsed = ParsedQuestion.of(question)
@@ -236,9 +267,17 @@ class _Answer:
             return []  # no row can meet the conditions, which Chroma would not take
         nearest = self._nearest(kind, filters) if query.weight > 0 else []
         hits = self._fused(nearest, filters) if self._keywords else self._by_cosine(kind, nearest)
-        if query.mmr and hits:
-            hits = self._diversified(kind, hits)
+        hits = [self._scored(hit) for hit in hits]
+        hits = self._diversified(kind, hits) if query.mmr and hits else _never_rising(hits)
         return self.marked(hits) if query.sentences else hits
+
+    def _scored(self, hit: Hit) -> Hit:
+        return replace(hit, score=score_of(hit.coverage, self._above_unrelated(hit.cosine)))
+
+    def _above_unrelated(self, cosine: float) -> float:
+        """Return standard deviations of a cosine above the mean of the model's unrelated pairs."""
+        mean, deviation = self._unrelated
+        return (cosine - mean) / max(deviation, _LEAST)
 
     def _filters(self) -> list[Filter]:
         """Return conditions that exclude rows that are being written or removed, and those of the caller."""
@@ -289,7 +328,7 @@ class _Answer:
         rows = RowBatch(ids, [{VECTOR: score.vector} for score in scored.values()], [], np.zeros((0, 0), np.float32))
         vectors = self._index.storage.vectors_of(MAIN, rows).astype(np.float64)
         deviations = self._deviations(cosines(self._vector, vectors))
-        joined = self._joined(deviations, bm25)
+        joined = self._joined(deviations, bm25 + of_documents(scored.values()))
         first = np.argsort(-joined, kind="stable")[: max(_TYPED_AMONG, query.chosen_from)].tolist()
         droppable = {id_ for id_, score in scored.items() if not score.digest}
         hits = {hit.id: hit for hit in self._read(MAIN, [ids[at] for at in first], query.chosen_from, droppable)}
@@ -297,9 +336,9 @@ class _Answer:
         for at in (at for at in first if ids[at] in hits):
             hit = hits[ids[at]]
             typed = (1 - query.weight) * TYPED_SCALE * keywords.share_typed(hit.text) ** TYPED_POWER
-            score, deviation = float(joined[at] + typed), float(deviations[at])
-            ranked.append(replace(hit, score=score, bm25=float(bm25[at]), deviation=deviation))
-        ranked.sort(key=lambda hit: -hit.score)
+            fused, deviation = float(joined[at] + typed), float(deviations[at])
+            ranked.append(replace(hit, fused=fused, bm25=float(bm25[at]), deviation=deviation))
+        ranked.sort(key=lambda hit: -hit.fused)
         return [keywords.matched(hit) for hit in ranked[: query.chosen_from]]
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
@@ -312,7 +351,8 @@ class _Answer:
                     f"row {id_!r} of index {self._index.name!r} is not in the keyword index: something else has "
                     "written it; call check()"
                 )
-        return {id_: Scored(0.0, "", row.get(VECTOR, -1)) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+        columns = zip(rows.ids, rows.metadatas, strict=True)
+        return {id_: Scored(0.0, str(row[DOCUMENT]), "", row.get(VECTOR, -1)) for id_, row in columns}
 
     def _joined(self, deviations: Numbers, bm25: Numbers) -> Numbers:
         """Fuse deviations of the cosine, and BM25 over the length of the question's weights."""
@@ -383,7 +423,7 @@ class _Answer:
         vectors = unit(self._index.storage.vectors_of(kind, rows).astype(np.float64))
         similarity = np.array([hit.cosine for hit in hits])
         if self._keywords:
-            scores = np.array([hit.score for hit in hits])
+            scores = np.array([hit.fused for hit in hits])
             low, high = scores.min(), scores.max()
             share = (scores - low) / (high - low) if high > low else np.ones_like(scores)
             similarity = similarity.min() + share * (similarity.max() - similarity.min())
@@ -406,7 +446,7 @@ class _Answer:
             for mark, vector in zip(marks, vectors, strict=True)
         ]
         nearest = sorted(pairs, key=lambda pair: -pair[0].cosine)[: query.chosen_from]
-        hits = [hit for hit, _ in nearest]
+        hits = [self._scored(hit) for hit, _ in nearest]
         if not (query.mmr and hits):
             return hits
         vectors = unit(np.array([vector for _, vector in nearest], np.float64))
@@ -426,12 +466,25 @@ class _Answer:
     def _mark(self, hit: Hit, start: int, end: int, cosine: float) -> Highlight:
         first, last = hit.start + start, hit.start + end
         pages: dict[str, Any] = {**hit.pages.numbers(first, last), **hit.pages.labels(first, last)}
-        score = cosine
+        fused, share = cosine, None
         if self._keywords:
             terms = [match.term for match in hit.matches if first <= match.start < last]
-            deviation = float(self._deviations(np.array([cosine]))[0])
-            score = self._joined(deviation, self._keywords.information(terms))
-        return Highlight(first, last, hit.text[start:end], cosine, score, **pages)
+            deviation, information = float(self._deviations(np.array([cosine]))[0]), self._keywords.information(terms)
+            fused, share = self._joined(deviation, information), self._keywords.share(terms)
+        score = score_of(share, self._above_unrelated(cosine))
+        return Highlight(first, last, hit.text[start:end], cosine, score, fused, **pages)
+
+
+def of_documents(scored: Iterable[Scored]) -> Doubles:
+    """Return for each candidate the mean of its document's `_SPREAD` best BM25, shape (candidates,).
+
+    A passage counts for more where others of its document share terms with the question, as the scenes of a story do.
+    """
+    scored, by_document = list(scored), dict[str, list[float]]()
+    for row in scored:
+        by_document.setdefault(row.document, []).append(row.bm25)
+    means = {id_: sum(sorted(scores)[-_SPREAD:]) / _SPREAD for id_, scores in by_document.items()}
+    return np.array([means[row.document] for row in scored])
 
 
 class QuestionTerms:
@@ -450,6 +503,10 @@ class QuestionTerms:
         """Sum the weights of the question's terms that are among some."""
         return sum(self._weights.get(term, 0.0) for term in dict.fromkeys(terms))
 
+    def share(self, terms: Iterable[str]) -> float:
+        """Return the share of the question's information that is in some terms, from 0 to 1."""
+        return self.information(terms) / (sum(self._weights.values()) or math.inf)
+
     def matched(self, hit: Hit) -> Hit:
         """Add the places of the question's words, and the share of its information that passage and headings have."""
         matches = tuple(
@@ -458,8 +515,7 @@ class QuestionTerms:
             if term.text in self._idf
         )
         headings = (term.text for term in self.index.terms(hit.headings))
-        shared = self.information([*headings, *(match.term for match in matches)])
-        return replace(hit, matches=matches, coverage=shared / (sum(self._weights.values()) or math.inf))
+        return replace(hit, matches=matches, coverage=self.share([*headings, *(match.term for match in matches)]))
 
     def share_typed(self, text: str) -> float:
         """Return the share of the question's words that stand in a text as they were typed.
@@ -532,7 +588,8 @@ def _hit(id_: str, row: dict[str, Any], text: str, cosine: float, document: Stor
     if document is not None:
         labels = {"pages": document.pages, **document.pages.labels(start, end)}
     return Hit(
-        *(id_, row[DOCUMENT], text, start, end, cosine, cosine, user_metadata(row)),
+        *(id_, row[DOCUMENT], text, start, end, cosine, 0.0, user_metadata(row)),
+        fused=cosine,
         headings=str(row.get(HEADINGS, "")),
         page=row.get("page"),
         last_page=row.get("last_page"),
@@ -635,6 +692,6 @@ def _reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
     )
     shown = [None if np.isnan(score) else float(score) for score in query.rerank.rerank_scores(likelihoods)]
     shown += [None] * (len(hits) - len(texts))
-    joined = query.rerank.joined(np.array([hit.score for hit in hits]), likelihoods)
+    joined = query.rerank.joined(np.array([hit.fused for hit in hits]), likelihoods)
     order = np.argsort(-joined, kind="stable")[: query.k].tolist()
-    return [replace(hits[at], score=float(joined[at]), rerank_score=shown[at]) for at in order]
+    return _never_rising([replace(hits[at], fused=float(joined[at]), rerank_score=shown[at]) for at in order])

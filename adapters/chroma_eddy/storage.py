@@ -117,8 +117,11 @@ class Storage:
                 return None
         return collection
 
-    def create(self, settings: IndexSettings, width: int, function: Any) -> None:
-        """Create the collections, the main one last, for vectors of a width and with Chroma's embedding function."""
+    def create(self, settings: IndexSettings, width: int, unrelated: tuple[float, float], function: Any) -> None:
+        """Create the collections, the main one last, for vectors of a width and with Chroma's embedding function.
+
+        `unrelated` is the mean and standard deviation of the embedder's unrelated cosines, which scores need.
+        """
         identity, folder, lock = str(uuid.uuid4()), self.connection.folder, self.connection.row_lock
         with translated_errors(self.place):
             abandoned = self.look_up(DOCUMENTS)
@@ -129,8 +132,11 @@ class Storage:
             if folder is not None and lock is not None:
                 StoredVectors(folder, identity, width, lock).create()
             token = uuid.uuid4().hex
-            metadata = {"eddy_id": identity, "eddy_documents": str(documents.id), "eddy_dimension": width}
-            metadata[_UNNUMBERED] = folder is None
+            metadata = {
+                **{"eddy_id": identity, "eddy_documents": str(documents.id), "eddy_dimension": width},
+                **{"eddy_unrelated_mean": unrelated[0], "eddy_unrelated_deviation": unrelated[1]},
+                _UNNUMBERED: folder is None,
+            }
             main = self._create(MAIN, {**settings.metadata, **metadata, "eddy_written": token}, function)
         if (main.metadata or {}).get("eddy_id") != identity:
             raise self._foreign(main)

@@ -144,7 +144,8 @@ class Highlight:
         end: Offset after its last character.
         text: The sentence.
         cosine: Cosine of the question's vector and the sentence's.
-        score: As the hit's: the cosine, or, of a hybrid query, what meaning and words give together.
+        score: As the hit's, of the sentence's own cosine and terms.
+        fused: As the hit's, without the words as they were typed.
         page: Page on which it begins, counted from 1; None for a document without pages.
         last_page: Page on which it ends.
         page_label: What that first page is called; "" where pages have no labels.
@@ -156,6 +157,7 @@ class Highlight:
     text: str
     cosine: float
     score: float
+    fused: float
     page: int | None = None
     last_page: int | None = None
     page_label: str = ""
@@ -189,8 +191,9 @@ class Hit:
         start: Offset of its first character in the document's text.
         end: Offset after its last character.
         cosine: Cosine of the question's vector and the row's.
-        score: What the hits are sorted by: the cosine, or, of a hybrid query, what meaning and words give together,
-            and, of a re-ranked query, with the likelihood of the question.
+        score: How likely the text is about the question, from 0 to 1: at 0.5 more likely so than not, whatever the
+            model and the number of passages. Scores never rise along the hits, but those that `mmr` chose: where their
+            order follows more than this, the lowest score so far counts.
         metadata: The document's metadata, as given.
         headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
         page: Page on which it begins, counted from 1; None for a document without pages.
@@ -205,6 +208,8 @@ class Hit:
         matches: Of a hybrid query: the question's words in the passage, in order.
         rerank_score: Of a re-ranked query: geometric mean of the probabilities of the question's tokens after the
             passage, from 0 to 1; None if the passage was not judged.
+        fused: What hits are sorted by: the cosine; in hybrid search the weighted sum of its deviation, of BM25 and of
+            the question's words as they were typed; re-ranked, with the likelihood. Compare it within one query only.
         row: Metadata of the row, as stored.
         pages: Pages of the document.
     """
@@ -228,13 +233,14 @@ class Hit:
     coverage: float | None = None
     matches: tuple[WordMatch, ...] = ()
     rerank_score: float | None = None
+    fused: float = 0.0
     row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     pages: Pages = field(default=Pages((), ()), repr=False, compare=False)
 
     @property
     def best(self) -> Highlight | None:
-        """The sentence with the highest score; None if the query did not ask for sentences."""
-        return max(self.sentences, key=lambda sentence: sentence.score, default=None)
+        """The best sentence, by `fused`; None if the query did not ask for sentences."""
+        return max(self.sentences, key=lambda sentence: sentence.fused, default=None)
 
 
 class Row(NamedTuple):

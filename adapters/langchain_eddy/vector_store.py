@@ -227,7 +227,7 @@ class EddyChroma(Chroma):
 
     def _similarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
         hits, chosen = self._hits(query, k, **kwargs), self.override_relevance_score_fn
-        relevances = [min(max(hit.score, 0.0), 1.0) if chosen is None else chosen(1 - hit.cosine) for hit in hits]
+        relevances = [hit.score if chosen is None else chosen(1 - hit.cosine) for hit in hits]
         return list(zip(map(_document, hits), relevances, strict=True))
 
     async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:

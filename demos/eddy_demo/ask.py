@@ -36,9 +36,9 @@ class FoundPassage:
 
 
 def ask(index: Index, question: str, k: int = 3, alpha: float = ALPHA, rerank: bool = False) -> list[FoundPassage]:
-    """Return the k passages that fit a question best, by meaning, which `alpha` weighs, and by words, best first.
+    """Return the k passages that fit a question best, by vectors, which `alpha` weighs, and by keywords, best first.
 
-    With `rerank`, the library's model judges the best of them.
+    With `rerank`, the library's model re-ranks the best of them.
     """
     check_question(question)
     passages = []

@@ -12,7 +12,6 @@ from typing import Any
 
 from chroma_eddy import Hit, Index
 from eddy_demo.errors import DemoError
-from eddy_embed.integrations.shared import unrelated_cosines
 
 _DEPTH = 10
 
@@ -95,9 +94,9 @@ def _of_table(rows: list[Any], qrels: Path) -> list[JudgedQuestion]:
 
 
 def score_library(index: Index, questions: Sequence[JudgedQuestion], rerank: bool = False) -> list[SearchScores]:
-    """Measure the library's own search, which `ask` uses, and its two sides: meaning alone, and words alone (BM25).
+    """Measure the library's own search, which `ask` uses, and its two sides: vectors alone, and keywords alone (BM25).
 
-    With `rerank`, also the library's own search with its best passages judged by its model.
+    With `rerank`, also the library's own search, re-ranked by its model.
     """
     method = str(index.embedder.method)
     own: dict[str, dict[str, Any]] = {f"{method} and BM25": {}}
@@ -117,8 +116,7 @@ def _score(system: str, index: Index, questions: Sequence[JudgedQuestion], **opt
     def share(depth: int) -> float:
         return sum(rank <= depth for rank in ranks) / len(ranks)
 
-    unrelated = unrelated_cosines(index.embedder)
-    answers = [_quotes(question, hits, unrelated) for question, hits in zip(questions, found, strict=True)]
+    answers = [_quotes(question, hits) for question, hits in zip(questions, found, strict=True)]
     quoted = {
         "answered": sum(right is not None for right in answers) / len(answers),
         "quoted": sum(bool(right) for right in answers) / len(answers),
@@ -134,12 +132,12 @@ def _rank(question: JudgedQuestion, hits: Sequence[Hit]) -> int:
     return next((rank for rank, hit in enumerate(hits, start=1) if question.answered_by(hit)), _DEPTH + 1)
 
 
-def _quotes(question: JudgedQuestion, hits: list[Hit], unrelated: tuple[float, float]) -> bool | None:
+def _quotes(question: JudgedQuestion, hits: list[Hit]) -> bool | None:
     """Whether the sentences that the page quotes from hits answer; None if it quotes none."""
     from eddy_demo.web.answers.answering import extract_sentences
     from eddy_demo.web.answers.support import CANDIDATES
 
-    sentences = extract_sentences(hits[:CANDIDATES], unrelated)["sentences"]
+    sentences = extract_sentences(hits[:CANDIDATES])["sentences"]
     if not sentences:
         return None
     if question.needle is not None:

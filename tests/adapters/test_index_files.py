@@ -88,7 +88,7 @@ def test_erasing_waits_for_an_unfinished_reindexing(embedder: Embedder, tmp_path
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(3))
         following = index.storage.with_suffix(NEXT)
-        following.create(index.settings, embedder.dimension, None)
+        following.create(index.settings, embedder.dimension, (0.0, 1.0), None)
         with pytest.raises(InvalidParameter, match="'notes' is unfinished"):
             index.remove(["papers/1"], erase=True)
         assert index.status().documents == 3

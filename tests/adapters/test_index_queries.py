@@ -50,7 +50,7 @@ def test_hits_are_the_nearest_with_true_cosines(unit, part, index, query):
         assert index.search([query, query], k, unit=unit)[1] == hits
         for hit in hits:
             own = texts[hit.document]
-            assert hit.text == own.text[hit.start : hit.end] and hit.score == hit.cosine
+            assert hit.text == own.text[hit.start : hit.end] and hit.fused == hit.cosine
             if unit == "passage":
                 assert hit.metadata == own.metadata
                 assert (hit.page is None) == (not own.page_starts)

@@ -66,13 +66,13 @@ def check_order(index: Index, judge: Reranker, options: dict[str, Any]) -> None:
     first = index.query(QUESTION, 20, **options)
     texts = [f"{hit.headings}\n{hit.text}" if hit.headings else hit.text for hit in first]
     likelihoods = judge.scores(QUESTION, texts).astype(np.float64)
-    joined = standardised([hit.score for hit in first]) + LIKELIHOOD * standardised(likelihoods)
+    joined = standardised([hit.fused for hit in first]) + LIKELIHOOD * standardised(likelihoods)
     found = index.query(QUESTION, 3, rerank=judge, **options)
     order = np.argsort(-joined, kind="stable")[:3]
     assert any(hit.headings for hit in first) or "where" in options
     assert [hit.id for hit in found] == [first[at].id for at in order]
     assert [hit.rerank_score for hit in found] == pytest.approx(np.exp(likelihoods[order]), rel=1e-4)
-    assert [hit.score for hit in found] == pytest.approx(joined[order], abs=1e-3)
+    assert [hit.fused for hit in found] == pytest.approx(joined[order], abs=1e-3)
 
 
 def test_what_is_not_judged_is_sorted_by_its_score(index: Index, judge: Reranker) -> None:

@@ -19,10 +19,12 @@ from chroma_eddy import ALPHA, Document, ForeignCollection, Index, StorageError,
 from chroma_eddy.database import KEYWORDS
 from chroma_eddy.keywords import KeywordIndex, Restriction
 from chroma_eddy.rows import DIGEST, RowBatch
+from chroma_eddy.search import score_of
 from chroma_eddy.settings import MAIN
 from chroma_eddy.terms import LONGEST_QUERY
 from eddy_embed import Embedder
 from eddy_embed.integrations.documents import DOCUMENT
+from eddy_embed.integrations.shared import unrelated_cosines
 
 LINES = ("Granite cools slowly.", "The ferry leaves at noon.")
 ASKED = "When do boats of granite with a deep keel leave?"
@@ -187,9 +189,10 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
     bm25 = naive_bm25(passages, terms)
     length = math.sqrt(sum((n * naive_weight(passages, term)) ** 2 for term, n in Counter(terms).items()))
     scores = {}
-    for id_, (_, _, text) in held.items():
+    for id_, (_, row, text) in held.items():
         typed = [word in text.lower() for word in question.lower().split()]
-        keywords = 1.5 * bm25[id_] / length + 4 * (sum(typed) / len(typed)) ** 8
+        same = sorted(bm25[other] for other in held if held[other][1]["eddy_document"] == row["eddy_document"])
+        keywords = 1.5 * (bm25[id_] + sum(same[-5:]) / 5) / length + 4 * (sum(typed) / len(typed)) ** 8
         scores[id_] = alpha * (near[id_] - mean) / deviation + (1 - alpha) * keywords
     for hit in index.query(question, 1000, sentences=True, alpha=1):
         for mark in hit.sentences:
@@ -207,20 +210,20 @@ def test_vectors_and_keywords_are_fused(shelf: Index, asked: str, alpha: float) 
     """And are so by default, which one argument turns off."""
     expected = naive_fusion(shelf, asked, alpha)
     hits = shelf.query(asked, 1000, alpha=alpha, sentences=True)
-    found = {hit.id: hit.score for hit in hits}
-    found |= {f"{hit.document} {mark.start}": mark.score for hit in hits for mark in hit.sentences}
+    found = {hit.id: hit.fused for hit in hits}
+    found |= {f"{hit.document} {mark.start}": mark.fused for hit in hits for mark in hit.sentences}
     assert found == pytest.approx(expected, rel=1e-3, abs=1e-3)
-    assert [hit.score for hit in hits] == sorted((hit.score for hit in hits), reverse=True)
+    assert [hit.fused for hit in hits] == sorted((hit.fused for hit in hits), reverse=True)
     texts = {document.id: document.text for document in documents()}
     for hit in hits:
-        assert hit.best is max(hit.sentences, key=lambda sentence: sentence.score)
+        assert hit.best is max(hit.sentences, key=lambda sentence: sentence.fused)
         words = [texts[hit.document][match.start : match.end].casefold() for match in hit.matches]
         assert all(word.startswith(match.term[:4]) for word, match in zip(words, hit.matches, strict=True))
         assert (hit.bm25 == 0) == (hit.coverage == 0) == (not hit.matches)
     if alpha == ALPHA:
         assert hits == shelf.query(asked, 1000, sentences=True) == shelf.query(asked, 1000, sentences=True)
     meant = shelf.query(asked, 3, alpha=1)
-    assert all(hit.score == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
+    assert all(hit.fused == hit.cosine and hit.bm25 is None and not hit.matches for hit in meant)
     assert shelf.query(asked, 3, unit="document")[0].bm25 is None
 
 
@@ -239,10 +242,10 @@ def test_a_passage_is_found_by_the_keywords_of_its_headings(tmp_path: Path, embe
 
 def test_alpha_leads_from_keywords_alone_to_vectors_alone(shelf: Index) -> None:
     near = {hit.id: hit.deviation for hit in shelf.query(ASKED, 1000)}
-    keywords = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=0)}
+    keywords = {hit.id: hit.fused for hit in shelf.query(ASKED, 1000, alpha=0)}
     assert 0 < len(keywords) < len(near)  # keywords alone find only what shares one
     assert list(keywords.values()) == sorted(keywords.values(), reverse=True) and min(keywords.values()) > 0
-    both = {hit.id: hit.score for hit in shelf.query(ASKED, 1000, alpha=0.25)}
+    both = {hit.id: hit.fused for hit in shelf.query(ASKED, 1000, alpha=0.25)}
     assert set(both) == set(near) == {hit.id for hit in shelf.query(ASKED, 1000, alpha=1)}
     for id_, score in keywords.items():
         assert both[id_] == pytest.approx(0.25 * near[id_] + 0.75 * score)
@@ -254,7 +257,7 @@ def test_a_question_whose_words_are_nowhere_is_answered_by_meaning(shelf: Index,
     near = shelf.query(asked, 1000, alpha=1)
     assert [hit.cosine for hit in hits] == pytest.approx([hit.cosine for hit in near]) and len(hits) == len(near)
     for hit in hits:
-        assert hit.score == ALPHA * hit.deviation and hit.bm25 == hit.coverage == 0 and not hit.matches
+        assert hit.fused == ALPHA * hit.deviation and hit.bm25 == hit.coverage == 0 and not hit.matches
     assert not shelf.query(asked, 1000, alpha=0)
 
 
@@ -289,6 +292,28 @@ def test_diverse_hits_of_both(shelf: Index) -> None:
     assert [hit.id for hit in shelf.query(ASKED, 4, mmr=True, lambda_mult=1.0)] == [hit.id for hit in best]
     diverse = shelf.query(ASKED, 4, mmr=True, lambda_mult=0.0)
     assert diverse[0].id == best[0].id and {hit.id for hit in diverse} != {hit.id for hit in best}
+
+
+def test_scores_say_how_likely_a_text_is_about_the_question(shelf: Index) -> None:
+    """From 0 to 1, by what the number of passages leaves alone, and never rising along the hits but where MMR chose."""
+    mean, deviation = unrelated_cosines(shelf.embedder)
+
+    def naive(share: float | None, cosine: float) -> float:
+        above = (cosine - mean) / deviation
+        return 1 / (1 + math.exp(3.6 - above if share is None else 4 - 8 * share - 0.4 * above))
+
+    for options in ({}, {"alpha": 0}, {"alpha": 1}, {"unit": "document"}, {"unit": "sentence"}):
+        hits, lowest = shelf.query(ASKED, 1000, **options), 1.0
+        for hit in hits:
+            lowest = min(lowest, naive(hit.coverage, hit.cosine))
+            assert hit.score == pytest.approx(lowest) and 0 < hit.score < 1
+        assert hits[0].score > hits[-1].score
+    diverse = shelf.query(ASKED, 4, mmr=True, lambda_mult=0.0, sentences=True)
+    assert [hit.score for hit in diverse] == pytest.approx([naive(hit.coverage, hit.cosine) for hit in diverse])
+    for mark in diverse[0].sentences:
+        terms = {match.term: match.weight for match in diverse[0].matches if mark.start <= match.start < mark.end}
+        assert (mark.score > naive(0, mark.cosine)) == bool(terms)
+    assert score_of(0.5, 0) == score_of(None, 3.6) == 0.5 and score_of(0, -1e9) == 0 and score_of(1, 1e9) == 1
 
 
 # --- Keeping up

@@ -140,7 +140,7 @@ def test_pages_of_a_span() -> None:
     ],
 )
 def test_what_is_no_page_is_cited_by_its_own_name(pages: tuple[Any, Any], labels: tuple[str, str], cited: str) -> None:
-    assert pages_cited(Highlight(0, 1, "a", 0.5, 0.5, *pages, *labels)) == cited
+    assert pages_cited(Highlight(0, 1, "a", 0.5, 0.5, 0.5, *pages, *labels)) == cited
 
 
 def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:

@@ -313,11 +313,11 @@ def test_the_model_judges_where_it_is_asked_to(site: Site, visit: Visit) -> None
     page.get_by_label("Let the model judge").check()
     page.locator("#question").fill(QUESTION)
     page.get_by_role("button", name="Ask").click()
-    expect(page.locator("#status")).to_contain_text("judged in")
+    expect(page.locator("#status")).to_contain_text("re-ranked in")
     expect(page.locator("#hits .hit")).to_have_count(8)
     page.reload()
     expect(page.get_by_label("Let the model judge")).to_be_checked()
-    expect(page.locator("#status")).to_contain_text("judged in")
+    expect(page.locator("#status")).to_contain_text("re-ranked in")
     reader, held = site.state.reader, threading.Event()
     own = reader.reranker
 
@@ -328,7 +328,7 @@ def test_the_model_judges_where_it_is_asked_to(site: Site, visit: Visit) -> None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reader, "reranker", slow)
         page.reload()
-        expect(page.locator("#status")).to_contain_text("begins to judge")
+        expect(page.locator("#status")).to_contain_text("begins to re-rank")
         expect(page.locator("#hits .hit")).to_have_count(8)
         page.get_by_role("button", name="Stop judging").click()
         held.set()

@@ -68,7 +68,7 @@ def ask(
     device: options.Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
 ) -> None:
-    """Show the passages that fit a question best, by meaning and by words.
+    """Show the passages that fit a question best, by vectors and by keywords.
 
     Each has its document, exact characters, true cosine, and the best sentence highlighted.
     """
@@ -119,7 +119,7 @@ def evaluate(
 ) -> None:
     """Measure how often the search finds what answers, and how often the page quotes it.
 
-    Compares the search of `ask` with meaning alone and words alone.
+    Compares the search of `ask` with vectors alone and keywords alone.
     """
     from eddy_demo.cli import work
 

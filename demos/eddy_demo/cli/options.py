@@ -47,11 +47,11 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; chosen by itse
 Count = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
 Alpha = Annotated[
     float | None,
-    typer.Option(min=0, max=1, help="Weight of meaning: 0 for words alone, 1 for meaning alone.", show_default=False),
+    typer.Option(min=0, max=1, help="Weight of vectors: 0 for keywords alone, 1 for them alone.", show_default=False),
 ]
 Rerank = Annotated[
     bool,
-    typer.Option("--rerank", help="Have the library's model judge the best passages: finds more, takes seconds."),
+    typer.Option("--rerank", help="Re-rank the best passages with the library's model: finds more, takes seconds."),
 ]
 Rebuild = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 DEFAULT_LIBRARY = Path("library")

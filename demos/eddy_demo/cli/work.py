@@ -67,7 +67,7 @@ def ask(
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Print the passages that fit a question best; `ranking` is the weight of meaning, and whether to re-rank."""
+    """Print the passages that fit a question best; `ranking` is the weight of vectors, and whether to re-rank."""
     check_question(question)
     if not holds_library(library):
         read_settings(library)  # raises, with the remedy

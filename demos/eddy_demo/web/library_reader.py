@@ -25,7 +25,6 @@ from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder, Reranker
 from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
-from eddy_embed.integrations.shared import unrelated_cosines
 from eddy_embed.utils.arrays import Floats
 
 T = TypeVar("T")
@@ -192,7 +191,6 @@ class LibraryReader:
         opened = open_library(self.folder, embedder, settings)
         self._write_mark = opened.version()[1]
         if opened.exists:
-            unrelated_cosines(opened.embedder)  # general text is read once for a model: no question shall wait for that
             self.index = opened
         else:  # its first documents are being embedded
             opened.close()

@@ -89,15 +89,15 @@ def _moments(pipeline: Encoder, post: Post, texts: list[str], role: TextRole, ba
 def unrelated(pipeline: Encoder, made_by: dict[str, Any], dtype: str, bar: Progress | None) -> tuple[float, float]:
     """Return the mean and standard deviation of cosines of general questions with passages about other things.
 
-    Read from the cache, else computed and kept there. Arguments are those of `calibrated`, `made_by` with the
-    post-processing, which `pipeline` has.
+    Eddy's or the cache's, else computed and kept there; arguments as of `calibrated`, with the post-processing.
     """
     text = calibration_text()
     about = {"made_by": made_by, "dtype": dtype, "general": text.name}
     file = cache_folder() / "unrelated" / f"{digest(about)}.json"
-    with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew
-        mean, deviation = json.loads(file.read_text(encoding="utf-8"))
-        return float(mean), float(deviation)
+    for place in (SHIPPED / unrelated_name(made_by), file):
+        with suppress(OSError, ValueError):  # there is none yet, or it is damaged and made anew
+            mean, deviation = json.loads(place.read_text(encoding="utf-8"))
+            return float(mean), float(deviation)
     pipeline = replace(pipeline, counts=Counts())
 
     def vectors(texts: list[str], role: TextRole) -> Doubles:
@@ -110,6 +110,11 @@ def unrelated(pipeline: Encoder, made_by: dict[str, Any], dtype: str, bar: Progr
         with atomic_write(file) as out:
             out.write(json.dumps(moments).encode())
     return moments
+
+
+def unrelated_name(made_by: dict[str, Any]) -> str:
+    """Return the name of the shipped file, as `shipped_name`."""
+    return f"{digest({'unrelated': made_by, 'general': calibration_text().name})}.json"
 
 
 # --- Layers for kv

@@ -380,16 +380,8 @@ class RerankerOwner(BaseModel):
         return self.__copy__()
 
 
-_known: weakref.WeakKeyDictionary[Embedder, tuple[float, float]] = weakref.WeakKeyDictionary()
-
-
 def unrelated_cosines(embedder: Embedder) -> tuple[float, float]:
-    """Return mean and standard deviation of the cosines of queries with documents about other things.
-
-    Of general text, which is read when this is first asked for of a model and method; then kept in the cache.
-    """
+    """Return mean and deviation of the cosines of general questions with passages about other things; then cached."""
     from eddy_embed.encoding.calibration import unrelated
 
-    if embedder not in _known:
-        _known[embedder] = unrelated(embedder._calibrated, embedder.settings, embedder.dtype, None)
-    return _known[embedder]
+    return unrelated(embedder._calibrated, embedder.settings, embedder.dtype, None)

@@ -8,10 +8,9 @@ from chroma_eddy import Highlight, Hit, Index
 from eddy_demo.ask import check_question, pages_cited
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.web.answers.support import ANSWERS, CANDIDATES, best_support, is_fragment, is_prose, support
+from eddy_demo.web.answers.support import ANSWERS, CANDIDATES, is_fragment, is_prose
 from eddy_demo.web.http.events import Event
 from eddy_demo.web.library_reader import LibraryReader, is_drawn
-from eddy_embed.integrations.shared import unrelated_cosines
 
 MAX_SENTENCES = 3
 """Maximum number of sentences that an answer shows, and that a model writes from."""
@@ -47,8 +46,8 @@ def answer_question(
     result = reader.read(lambda index: None if index is None else _search(index, question, k, documents, judging))
     if result is None:
         return []
-    extract, hits, unrelated = result
-    ranked = [("hit", {"rank": rank, **hit_data(hit, unrelated)}) for rank, hit in enumerate(hits, start=1)]
+    extract, hits = result
+    ranked = [("hit", {"rank": rank, **hit_data(hit)}) for rank, hit in enumerate(hits, start=1)]
     return [("answer", extract), *ranked]
 
 
@@ -59,15 +58,14 @@ def quoted(events: list[Event]) -> list[dict[str, Any]]:
 
 def _search(
     index: Index, question: str, k: int, documents: list[str] | None, judging: dict[str, Any]
-) -> tuple[dict[str, Any], list[Hit], tuple[float, float]]:
+) -> tuple[dict[str, Any], list[Hit]]:
     hits = index.query(question, max(k, CANDIDATES), documents=documents, sentences=True, **judging)
-    unrelated = unrelated_cosines(index.embedder)
-    return extract_sentences(hits[:CANDIDATES], unrelated), hits[:k], unrelated
+    return extract_sentences(hits[:CANDIDATES]), hits[:k]
 
 
-def extract_sentences(hits: list[Hit], unrelated: tuple[float, float]) -> dict[str, Any]:
+def extract_sentences(hits: list[Hit]) -> dict[str, Any]:
     """Select the sentences of the passages that answer, best first by their own and their passage's score."""
-    supported = [hit for hit in hits if support(hit, unrelated) >= ANSWERS]
+    supported = [hit for hit in hits if hit.score >= ANSWERS]
     found = [(sentence, hit) for hit in supported for sentence in hit.sentences if is_prose(sentence.text)]
     texts: set[str] = set()
     selected: list[dict[str, Any]] = []
@@ -77,16 +75,16 @@ def extract_sentences(hits: list[Hit], unrelated: tuple[float, float]) -> dict[s
         text = " ".join(printable(sentence.text).split())
         if text not in texts:
             texts.add(text)
-            selected.append({"n": len(selected) + 1, "text": text, **hit_location(hit, sentence, unrelated)})
-    return {"best": round(best_support(hits, unrelated), 4), "sentences": selected}
+            selected.append({"n": len(selected) + 1, "text": text, **hit_location(hit, sentence)})
+    return {"best": round(hits[0].score, 4) if hits else 0.0, "sentences": selected}
 
 
 def _rank(found: tuple[Highlight, Hit]) -> tuple[bool, float]:
     sentence, hit = found
-    return is_fragment(sentence.text), -(sentence.score + hit.score)
+    return is_fragment(sentence.text), -(sentence.fused + hit.fused)
 
 
-def hit_location(hit: Hit, sentence: Highlight | None, unrelated: tuple[float, float]) -> dict[str, Any]:
+def hit_location(hit: Hit, sentence: Highlight | None) -> dict[str, Any]:
     """Return where a sentence of a hit is, or else the hit, as the page shows it."""
     place = sentence or hit
     title = hit.metadata.get("title", "")
@@ -98,7 +96,7 @@ def hit_location(hit: Hit, sentence: Highlight | None, unrelated: tuple[float, f
         "name": printable(str(hit.metadata.get("name", hit.document))),
         "title": printable(str(title)),
         "cosine": round(place.cosine, 4),
-        "fit": round(min(max(support(hit, unrelated), 0.0), 1.0), 2),
+        "fit": round(hit.score, 2),
         "start": place.start,
         "end": place.end,
         "page": place.page,
@@ -110,7 +108,7 @@ def hit_location(hit: Hit, sentence: Highlight | None, unrelated: tuple[float, f
     }
 
 
-def hit_data(hit: Hit, unrelated: tuple[float, float]) -> dict[str, Any]:
+def hit_data(hit: Hit) -> dict[str, Any]:
     """Return a passage in parts: its sentences with their cosines, and the text between them."""
     flat = unwrapped(hit.text)
     parts: list[dict[str, Any]] = []
@@ -132,7 +130,7 @@ def hit_data(hit: Hit, unrelated: tuple[float, float]) -> dict[str, Any]:
         parts.append({"pieces": _pieces(flat, hit, at, hit.end)})
     target = (hit.start, hit.end) if nearest is None else (nearest.start, nearest.end)
     return {
-        **hit_location(hit, None, unrelated),
+        **hit_location(hit, None),
         "cited": pages_cited(nearest or hit),
         "parts": parts,
         "link": span_link(hit.document, *target),

@@ -13,7 +13,7 @@ const written = document.getElementById("written");
 const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
 const stop = document.getElementById("stop");
-const rerank = document.getElementById("rerank"); // none where the model cannot judge
+const rerank = document.getElementById("rerank"); // none where the model cannot re-rank
 const stopJudging = document.getElementById("stop-judging");
 const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
 const followUp = document.getElementById("follow-up");
@@ -123,7 +123,7 @@ function showWritten(event, data) {
 
 /** Says how far the model is with judging; what was found stays until it is done. */
 function showJudging({ done, total }) {
-  status.textContent = total ? `The model judges the passages: ${done} of ${total} …` : "The model begins to judge the passages …";
+  status.textContent = total ? `The model re-ranks the passages: ${done} of ${total} …` : "The model begins to re-rank the passages …";
   stopJudging.hidden = false;
 }
 
@@ -135,7 +135,7 @@ function endWriting() {
 
 /** Says what was found in how many seconds, and that the model wrote in vain, if it did. */
 function showDone(passages, seconds, judged) {
-  const added = `${judged === null ? "" : `; judged in ${judged.toFixed(1)} seconds`}${inVain ? "; the model added nothing" : ""}`;
+  const added = `${judged === null ? "" : `; re-ranked in ${judged.toFixed(1)} seconds`}${inVain ? "; the model added nothing" : ""}`;
   status.textContent = passages ? `${plural(passages, "passage")} in ${seconds.toFixed(2)} seconds${added}` : "";
 }
 
