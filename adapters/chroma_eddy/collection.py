@@ -314,7 +314,7 @@ class Collection:
             FingerprintMismatch: They differ.
             ForeignCollection: Another version of this library wrote the index.
             NoIndex: The index does not exist, and there is no embedder.
-            NotFoundError: The index was closed.
+            StorageError: The index was closed.
         """
         self.storage.connection.check_open()
         self.storage.clear_cache()

@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 import chromadb
 from chromadb.api import ClientAPI, ServerAPI
 from chromadb.api.client import Client
+from chromadb.api.shared_system_client import SharedSystemClient
 from chromadb.config import Settings, System
 from chromadb.errors import ChromaError, InternalError, InvalidArgumentError, NotFoundError
 from filelock import FileLock, Timeout
@@ -395,10 +396,10 @@ class Connection:
         """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now.
 
         Raises:
-            NotFoundError: The connection was closed.
+            StorageError: The connection was closed.
         """
         if self._closed:
-            raise NotFoundError("the index was closed; open it again")
+            raise StorageError("the index was closed: open it again")
 
 
 # --- Ways to a database -----------------------------------------------------------------------------------------------
@@ -435,6 +436,8 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
         if not (folder / DATABASE).exists():
             if not create:
                 raise NoIndex(f"there is no database in {folder}; give an embedder to make one")
+            if str(folder) in SharedSystemClient._identifier_to_system:  # of a folder that was deleted meanwhile
+                SharedSystemClient.clear_system_cache()
             folder.mkdir(parents=True, exist_ok=True)
             sync(folder.parent)
             with lock:
@@ -474,11 +477,17 @@ def _http_client(url: str) -> ClientAPI:
 
 
 def _persistent_client(folder: Path) -> ClientAPI:
-    try:
-        return chromadb.PersistentClient(str(folder), settings=Settings(anonymized_telemetry=False))
-    except AttributeError as error:
-        # Chroma fails to clean up after a client that it could not make, which hides the first error.
-        raise InternalError(str(error.__context__ or error)) from error
+    for settings in (Settings(anonymized_telemetry=False), Settings()):  # those of a client that this process may have
+        try:
+            return chromadb.PersistentClient(str(folder), settings=settings)
+        except AttributeError as error:
+            # Chroma fails to clean up after a client that it could not make, which hides the first error.
+            raise InternalError(str(error.__context__ or error)) from error
+        except ValueError as error:
+            other = error
+    raise InvalidParameter(
+        f"a client of Chroma's with other settings has {folder} open in this process: give it, open_index(client, ...)"
+    ) from other
 
 
 def _create_database(folder: Path) -> None:

@@ -482,17 +482,9 @@ def reindex(
     timeout: float = 0.0,
     **options: Any,
 ) -> WriteReport:
-    """As `Index.reindex`, also of an index whose vectors are lost: it reads texts and metadata alone.
+    """As `Index.reindex` with its `options`, also of an index whose vectors are lost: it reads texts and metadata.
 
-    Args:
-        place: As for `open_index`.
-        name: Name of the index.
-        embedder: The new embedder.
-        timeout: Seconds to wait while another process writes.
-        **options: The other arguments of `Index.reindex`.
-
-    Raises:
-        As `Index.reindex`.
+    `place`, `name` and `timeout` are as for `open_index`.
     """
     check_index_name(name)
     connection = connect(place, create=False, timeout=timeout)

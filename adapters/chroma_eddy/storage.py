@@ -54,6 +54,7 @@ class Storage:
     @property
     def client(self) -> ClientAPI:
         """Chroma's client; it changes when the connection is reopened."""
+        self.connection.check_open()
         client: ClientAPI = self.connection.client
         return client
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import regex
 import tantivy
 
-TERMS_VERSION = 4
+TERMS_VERSION = 5
 """Changes with the terms that a passage gives: those that another version stored are read anew."""
 UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts without spaces between words, and Korean, whose words carry their endings."""
@@ -36,33 +36,23 @@ _CLUSTER = regex.compile(r"\X")
 _RAISED = regex.compile(r"(?<=[\p{L}\p{N}])(?=\p{dt=super})(?<!\p{dt=super})")
 _IGNORED = regex.compile(r"[\p{Cf}\p{jt=C}\p{VS}\p{EMod}]")
 _RUNS = regex.compile(r"\p{L}[\p{L}\p{M}]+|\p{N}+")
+_HUMPED = regex.compile(r"(?:\p{Ll}{2,}|\p{Lu}+)?(?:\p{Lu}\p{Ll}{2,})+")
+_HUMPS = regex.compile(r"\p{Lu}\p{Ll}+|\p{Ll}+|\p{Lu}+(?!\p{Ll})")
+"""Words within an identifier, such as getTideLevel and XMLHttpRequest."""
+_THIN = regex.compile(r"(?<=\p{N})[\u00a0\u2007\u2009\u202f](?=\p{N}{3}(?!\p{N}))")
+"""Blanks that separate thousands."""
 _POINT = regex.compile(r"(?<=\p{N})[.,](?=\p{N})")
 _MIXED = regex.compile(rf"(?=.*\p{{N}})(?=.*\p{{L}})(?:{_RUNS.pattern})+")
 _GROUPED = regex.compile(r"\d{1,3}(?:([.,'’])\d{3})(?:\1\d{3})*(?:(?!\1)[.,]\d+)?|\d+[.,]\d+")
 _NUMBER = regex.compile(rf"(?<![\d.,'’])(?:{_GROUPED.pattern})(?![\d.,'’])")
 _LETTERS = regex.compile(r"\p{L}(?:\P{L}\p{L})*")
 _LATIN = regex.compile(r"LATIN SMALL (?:LETTER|LIGATURE) (?:DOTLESS )?([A-Z]{1,2})(?: WITH .*)?")
-_STEMMERS = {
-    "ar": "arabic",
-    "da": "danish",
-    "de": "german",
-    "el": "greek",
-    "en": "english",
-    "es": "spanish",
-    "fi": "finnish",
-    "fr": "french",
-    "hu": "hungarian",
-    "it": "italian",
-    "nl": "dutch",
-    "no": "norwegian",
-    "nb": "norwegian",
-    "pt": "portuguese",
-    "ro": "romanian",
-    "ru": "russian",
-    "sv": "swedish",
-    "ta": "tamil",
-    "tr": "turkish",
-}
+_STEMMED = (
+    "ar=arabic da=danish de=german el=greek en=english es=spanish fi=finnish fr=french hu=hungarian it=italian "
+    "nl=dutch no=norwegian nb=norwegian pt=portuguese ro=romanian ru=russian sv=swedish ta=tamil tr=turkish"
+)
+_STEMMERS = dict(pair.split("=") for pair in _STEMMED.split())
+"""Snowball's stemmers, by the code of their language."""
 _CACHED = 100_000
 """Words whose terms are remembered."""
 
@@ -150,8 +140,7 @@ class TermAnalyzer:
         pieces = [
             Term(self._fold(piece[0]), start + piece.start(), start + piece.end())
             for start, end in places
-            for piece in _RUNS.finditer(whole[start:end])
-            if _MIXED.fullmatch(whole[start:end])
+            for piece in _pieces(whole[start:end])
         ]
         return (*signed, *(Term(each, 0, len(whole)) for each in joined), *numbers, *parts, *pieces)
 
@@ -177,6 +166,14 @@ class TermAnalyzer:
         return _unaccented(_unpointed(word))
 
 
+def _pieces(word: str) -> Sequence[regex.Match[str]]:
+    """Runs of letters and of digits in a word that has both, and the words of an identifier; none otherwise."""
+    if _MIXED.fullmatch(word):
+        return list(_RUNS.finditer(word))
+    humps = list(_HUMPS.finditer(word)) if _HUMPED.fullmatch(word) else []
+    return humps if len(humps) > 1 else []
+
+
 def _of_run(run: str, pairs_alone: bool) -> list[Term]:
     """Single characters and pairs of neighbouring ones; pairs alone if there are any and they are asked for."""
     places = [each.span() for each in _CLUSTER.finditer(run)]
@@ -191,8 +188,8 @@ def _of_run(run: str, pairs_alone: bool) -> list[Term]:
 
 
 def _normalised(text: str) -> str:
-    """Compatible characters as one, raised ones apart from the word before them."""
-    return text if text.isascii() else unicodedata.normalize("NFKC", _RAISED.sub("‑", text))
+    """Compatible characters as one, raised ones apart from the word before them, blanks between thousands as ’."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", _RAISED.sub("‑", _THIN.sub("’", text)))
 
 
 def _with_places(text: str) -> tuple[str, list[tuple[int, int]] | None]:
@@ -203,9 +200,9 @@ def _with_places(text: str) -> tuple[str, list[tuple[int, int]] | None]:
     string, places = "", []
     for cluster in _CLUSTER.finditer(text):
         raised = "‑" * bool(_RAISED.match(text, cluster.start()))
-        own = raised + unicodedata.normalize("NFKC", cluster[0])
-        string += own
-        places += [cluster.span()] * len(own)
+        plain = raised + unicodedata.normalize("NFKC", "’" if _THIN.match(text, cluster.start()) else cluster[0])
+        string += plain
+        places += [cluster.span()] * len(plain)
     return string, places
 
 

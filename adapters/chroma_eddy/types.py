@@ -207,7 +207,7 @@ class Hit:
             their inverse document frequency and as often as the question has them, from 0 to 1.
         matches: Of a hybrid query: the question's words in the passage, in order.
         rerank_score: Of a re-ranked query: geometric mean of the probabilities of the question's tokens after the
-            passage, from 0 to 1; None if the passage was not judged.
+            passage, from 0 to 1; None if the model did not read the passage.
         fused: What hits are sorted by: the cosine; in hybrid search the weighted sum of its deviation, of BM25 and of
             the question's words as they were typed; re-ranked, with the likelihood. Compare it within one query only.
         row: Metadata of the row, as stored.

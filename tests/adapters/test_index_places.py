@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import chromadb
@@ -165,3 +167,22 @@ def test_a_database_whose_making_was_cut_short_is_made_again(tmp_path, embedder)
     with open_index(tmp_path, "notes", embedder) as index:
         assert index.upsert(documents(1)).written == 1
     assert not (tmp_path / ".chroma.part").exists()
+
+
+def test_a_folder_that_was_deleted_is_begun_anew_and_a_closed_index_says_so(tmp_path, embedder):
+    index = open_index(tmp_path / "db", "notes", embedder)
+    index.upsert(documents(2))
+    shutil.rmtree(tmp_path / "db")  # as a notebook does, with the index still open
+    for written in (2, 0):
+        with open_index(tmp_path / "db", "notes", embedder) as again:
+            assert again.upsert(documents(2)).written == written and len(again.query("ferry", 99)) == 2
+    for call in (again.status, again.rows, partial(again.query, "ferry"), partial(again.upsert, documents(1))):
+        with pytest.raises(StorageError, match="was closed: open it again"):
+            call()
+
+
+def test_chroma_s_own_client_may_have_the_folder_open(tmp_path, embedder):
+    client = chromadb.PersistentClient(str(tmp_path / "plain"))
+    with open_index(tmp_path / "plain", "notes", embedder) as index:
+        index.upsert(documents(1))
+        assert client.get_collection("notes").count() == index.status().passages
