@@ -122,7 +122,7 @@ def lines(folder: str) -> int:
 
 BUDGET = {
     "plugin": 15_378,
-    "adapters/chroma_eddy": 5252,
+    "adapters/chroma_eddy": 5250,
     "adapters/llama_index": 1410,
     "adapters/langchain_eddy": 930,
     "adapters/openai_eddy": 700,
@@ -130,7 +130,7 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "demos/eddy_demo/readers": 3322,
     "demos": 7728,
-    "tests": 30_796,
+    "tests": 30_795,
     "docs": 3537,
     "README.md": 120,
     "benchmarks": 4204,
