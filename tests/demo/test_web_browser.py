@@ -307,16 +307,16 @@ def test_writing_can_be_stopped(site: Site, visit: Visit, monkeypatch: pytest.Mo
     assert ended.wait(PATIENCE)
 
 
-def test_the_model_judges_where_it_is_asked_to(site: Site, visit: Visit) -> None:
-    """The first answer stays until the passages are judged; the choice is remembered; judging can be stopped."""
+def test_the_model_reranks_where_it_is_asked_to(site: Site, visit: Visit) -> None:
+    """The first answer stays until the passages are re-ranked; the choice is remembered; re-ranking can be stopped."""
     page = visit(f"{site.url}/")
-    page.get_by_label("Let the model judge").check()
+    page.get_by_label("Re-rank the passages").check()
     page.locator("#question").fill(QUESTION)
     page.get_by_role("button", name="Ask").click()
     expect(page.locator("#status")).to_contain_text("re-ranked in")
     expect(page.locator("#hits .hit")).to_have_count(8)
     page.reload()
-    expect(page.get_by_label("Let the model judge")).to_be_checked()
+    expect(page.get_by_label("Re-rank the passages")).to_be_checked()
     expect(page.locator("#status")).to_contain_text("re-ranked in")
     reader, held = site.state.reader, threading.Event()
     own = reader.reranker
@@ -330,7 +330,7 @@ def test_the_model_judges_where_it_is_asked_to(site: Site, visit: Visit) -> None
         page.reload()
         expect(page.locator("#status")).to_contain_text("begins to re-rank")
         expect(page.locator("#hits .hit")).to_have_count(8)
-        page.get_by_role("button", name="Stop judging").click()
+        page.get_by_role("button", name="Stop re-ranking").click()
         held.set()
     expect(page.locator("#status")).to_have_text("Stopped.")
     expect(page.locator("#hits .hit")).to_have_count(8)
