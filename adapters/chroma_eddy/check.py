@@ -18,7 +18,7 @@ from eddy_embed.integrations.documents import DOCUMENT
 from eddy_embed.utils.arrays import Floats
 
 _SAMPLE = 100
-"""RowBatch of each collection whose vectors `check` compares unless it is to compare all."""
+"""Rows of each collection whose vectors `check` compares unless it is to compare all."""
 _TOLERANCE = 1e-3
 """Largest distance of a row from itself, and difference of its length from 1, by rounding."""
 

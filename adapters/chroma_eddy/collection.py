@@ -144,7 +144,7 @@ class Collection:
     @property
     def searches_by(self) -> str:
         """How queries search by default: "hybrid", or "vectors" where there are too many rows without a folder."""
-        return "vectors" if self.keywords.too_many else "hybrid"
+        return "vectors" if self.read(lambda: self.keywords.too_many) else "hybrid"
 
     @property
     def collection(self) -> chromadb.Collection:
@@ -193,6 +193,7 @@ class Collection:
             # A search while another process writes fails inside the database, with an InternalError.
             if isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError):
                 raise
+        self.keywords.clear_memory()  # a row may be gone or new that it does not know
         while True:
             self.reload()
             with translated_errors(self.storage.place), self.storage.connection.alone:
@@ -233,11 +234,7 @@ class Collection:
         offset: int | None = None,
         include: Sequence[str] = ("metadatas", "documents"),
     ) -> dict[str, Any]:
-        """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids.
-
-        Raises:
-            InvalidParameter: A condition is none of Chroma's.
-        """
+        """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids."""
         check_conditions(where, where_document)
         if not self.exists or (ids is not None and not ids):  # of which Chroma would take none
             columns = ("embeddings", "documents", "uris", "data", "metadatas")
@@ -303,7 +300,7 @@ class Collection:
         written = str(self.storage.known_metadata.get("eddy_written"))
         if self._sample is None or self._sample[0] != written:
             rows = RowBatch.concatenate(self.storage.sample(MAIN, _SAMPLE, metadatas=True))
-            vectors = self.storage.vectors_of(MAIN, rows) if rows.ids else np.zeros((0, self.embedder.dimension))
+            vectors = self.storage.vectors_of(MAIN, rows) if rows.ids else np.zeros((0, self.dimension))
             self._sample = written, unit(vectors.astype(np.float64))
         return self._sample[1]
 
@@ -400,6 +397,8 @@ class Collection:
             try:
                 with self.storage.transaction():
                     yield
+                if str(self.storage.metadata().get("eddy_written")) != before:  # another has written to the server
+                    self.keywords.clear_memory()
                 token = self.storage.mark_written(**{_PENDING: ""})
             except BaseException:
                 self.keywords.clear_memory()
@@ -475,6 +474,8 @@ class Collection:
             InvalidParameter: A row cannot be stored, or an id came twice.
             ForeignCollection: An id is that of a passage of a document that the index has cut.
         """
+        if not ids:
+            return
         if repeated := [id_ for id_, count in Counter(ids).items() if count > 1]:
             raise InvalidParameter(f"two rows have the id {repeated[0]!r:.80}; give each its own")
         array = np.asarray(vectors, np.float32)
@@ -484,8 +485,6 @@ class Collection:
                 f"the vectors of {len(ids)} rows have the shape {array.shape}, or hold values that are no numbers, or "
                 f"only zeros; the index's embedder makes vectors of {width} numbers"
             )
-        if not ids:
-            return
         rows = [_checked_row(*row) for row in zip(ids, texts, metadatas, documents, strict=True)]
         with self.writing():
             # Compare under the lock: another process may have made the index anew before this one got it.

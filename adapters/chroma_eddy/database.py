@@ -387,7 +387,9 @@ class Connection:
     def close(self) -> None:
         """Close the client unless somebody else uses it."""
         self._closed = True
-        if self._owned:
+        system = self.client._server._system if self._owned else None
+        # Chroma counts clients by their folder, also one of a folder that was deleted since, and closes the last.
+        if self._owned and SharedSystemClient._identifier_to_system.get(self.client._identifier, system) is system:
             self.client.close()
         if self._copy is not None:
             self._copy.cleanup()
@@ -412,12 +414,6 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
 
     A writer waits `timeout` seconds for another writer. Chroma writes even to answer, so of a folder
     that cannot be written to it gets a temporary copy.
-
-    Raises:
-        InvalidParameter: `place` is none of these.
-        NoIndex: The folder has no database, and `create` is False.
-        StorageError: The folder cannot be used, or no server answers.
-        IndexInUse: Another process is writing to the folder, and its database is yet to be created.
     """
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
@@ -436,8 +432,8 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
         if not (folder / DATABASE).exists():
             if not create:
                 raise NoIndex(f"there is no database in {folder}; give an embedder to make one")
-            if str(folder) in SharedSystemClient._identifier_to_system:  # of a folder that was deleted meanwhile
-                SharedSystemClient.clear_system_cache()
+            for cache in (SharedSystemClient._identifier_to_system, SharedSystemClient._identifier_to_refcount):
+                cache.pop(str(folder), None)  # of a folder that was deleted meanwhile
             folder.mkdir(parents=True, exist_ok=True)
             sync(folder.parent)
             with lock:

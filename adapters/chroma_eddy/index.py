@@ -45,12 +45,6 @@ class Index(Collection):
 
     `open_index` makes it. One process at a time may write and any number may read; until a new version of a document
     is complete, queries find the old one.
-
-    Attributes:
-        name: Name of the main collection.
-        settings: What makes the vectors.
-        storage: Chroma's collections.
-        keywords: Keyword search.
     """
 
     # --- State
@@ -128,7 +122,7 @@ class Index(Collection):
 
         Passages are sorted by their cosine, in standard deviations over the library's passages, and their BM25 over
         the length of the weights of the question's terms. The keyword index of an index in a folder is on disk. On a
-        server and in memory, all texts are read at the first question; from 50,000 rows on, search is by vectors alone.
+        server and in memory, all texts are read at the first question; above 50,000 rows, search is by vectors alone.
 
         Args:
             question: The question's text; search by keywords honours an "exact phrase", and -words that must be absent.
@@ -156,7 +150,7 @@ class Index(Collection):
             InvalidParameter: Options are out of range or exclude each other.
         """
         check_one(question)
-        options = {name: value for name, value in locals().items() if name not in ("self", "question", "__class__")}
+        options = {name: value for name, value in locals().items() if name not in ("self", "question")}
         query = Query(**{**options, "rerank": reranker_of(self, rerank)})
         for _ in range(2):  # another process may make the index anew meanwhile
             embedder = self.embedder

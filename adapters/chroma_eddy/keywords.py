@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Lock
 from typing import Literal, NamedTuple
 
 import tantivy
@@ -175,26 +176,21 @@ class KeywordIndex:
 
 
 class Keywords:
-    """The keyword index of an index's rows: in its database's folder; in memory for a database elsewhere.
-
-    Its methods raise StorageError if the folder cannot be used or is damaged.
-    """
+    """The keyword index of an index's rows: in its database's folder; in memory for a database elsewhere."""
 
     def __init__(self, storage: Storage, language: Callable[[], str]) -> None:
         """`language` gives the code of the index's language."""
         self._storage, self._language = storage, language
         self._on_disk: tuple[Path, KeywordIndex] | None = None
         self._in_memory: tuple[str, KeywordIndex] | None = None
+        self._reading = Lock()
 
     @property
     def on_disk(self) -> bool:
         """Whether all rows are indexed on disk, as this version cuts their terms; never on a server."""
         folder = self._storage.keywords_folder
-        return folder is not None and (folder / _COMPLETE).exists() and self._version(folder) == str(TERMS_VERSION)
-
-    @staticmethod
-    def _version(folder: Path) -> str:
-        return (folder / _COMPLETE).read_text()
+        complete = None if folder is None else folder / _COMPLETE
+        return complete is not None and complete.exists() and complete.read_text() == str(TERMS_VERSION)
 
     @property
     def missing(self) -> bool:
@@ -214,11 +210,12 @@ class Keywords:
                 index.refresh()
                 return index
             written = str(self._storage.known_metadata.get("eddy_written"))
-            if self._in_memory is None or self._in_memory[0] != written:
-                index = KeywordIndex(None, self._language())
-                index.fill(self._pages(show_progress=self._storage.count(MAIN) >= _BAR_FROM))
-                self._in_memory = written, index
-            return self._in_memory[1]
+            with self._reading:
+                if self._in_memory is None or self._in_memory[0] != written:
+                    index = KeywordIndex(None, self._language())
+                    index.fill(self._pages(show_progress=self._storage.count(MAIN) >= _BAR_FROM))
+                    self._in_memory = written, index
+                return self._in_memory[1]
 
     def put(self, rows: RowBatch) -> None:
         """Write rows, and save them."""
@@ -233,10 +230,7 @@ class Keywords:
             index.commit()
 
     def mark_written(self, before: str, token: str) -> None:
-        """Note that the rows in memory are those of the token if they were current `before` this process changed them.
-
-        A token is metadata "eddy_written" of the collection.
-        """
+        """Note that the rows in memory are those of a token if they were those of the one `before` the change."""
         if self._in_memory is not None and self._in_memory[0] == before:
             self._in_memory = token, self._in_memory[1]
 

@@ -95,6 +95,7 @@ def pages(
 ) -> Iterator[RowBatch]:
     """Rows by id or condition, or all rows, page by page, with `fields` of `metadatas`, `documents`, `embeddings`."""
     include: Any = [name for name, wanted in fields.items() if wanted]
+    ids = None if ids is None else list(dict.fromkeys(ids))  # Chroma refuses repeated ones
     for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
         page: dict[str, Any] = {"limit": PAGE_SIZE, "offset": start}
         if ids is not None:

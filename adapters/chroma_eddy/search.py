@@ -128,7 +128,7 @@ class Query:
                 f"rerank=True sorts passages anew; unit={self.unit!r} and mmr={self.mmr} do not go with it"
             )
 
-    def resolved(self, searches_by: str, asks: bool) -> Query:
+    def resolved(self, too_many: bool, asks: bool) -> Query:
         """Return the query with its `alpha`; `asks`: whether the text of the question is known.
 
         Raises:
@@ -137,12 +137,12 @@ class Query:
         if self.alpha is not None and self.alpha < 1:
             if not asks:
                 raise InvalidParameter(f"alpha={self.alpha} searches by keywords too, and needs the question's text")
-            if searches_by == "vectors":
+            if too_many:
                 raise InvalidParameter(
                     f"alpha={self.alpha} searches by keywords too, and there are none: the index is in no folder, and "
                     "has too many rows to read them into memory; leave alpha out, or keep the index in a folder"
                 )
-        by_keywords = self.unit == "passage" and asks and searches_by == "hybrid"
+        by_keywords = self.unit == "passage" and asks and not too_many
         return self if self.alpha is not None else replace(self, alpha=ALPHA if by_keywords else 1.0)
 
     @property
@@ -170,10 +170,8 @@ class Query:
 def score_of(share: float | None, deviations: float) -> float:
     """Return how likely a text is about a question, from 0 to 1; at 0.5 it is more likely so than not.
 
-    Args:
-        share: The share of the question's information that the text and its headings hold (`Hit.coverage`); None in
-            search by vectors alone.
-        deviations: Standard deviations of the cosine above the mean of the model's unrelated pairs.
+    By the `share` of the question's information that it holds (`Hit.coverage`), None in search by vectors alone, and
+    the cosine's standard `deviations` above the mean of the model's unrelated pairs.
     """
     logit = deviations - ALONE_AT if share is None else SHARE_SCALE * (share + deviations / DEVIATIONS - 0.5)
     return 0.5 * (1 + math.tanh(logit / 2))  # the logistic function, which overflows nowhere
@@ -207,7 +205,7 @@ def search(
     texts = questions or [""] * len(vectors)
 
     def resolved() -> Query:
-        return query.resolved(index.searches_by, questions is not None)
+        return query.resolved(index.keywords.too_many, questions is not None)
 
     def answer() -> list[list[Hit]]:
         if fingerprint not in (None, index.settings.fingerprint):
@@ -263,6 +261,8 @@ class _Answer:
             return self._sentence_hits()
         kind = DOCUMENTS if query.unit == "document" else MAIN
         filters = self._filters()
+        if query.ids is not None:  # Chroma refuses ids that nothing has
+            query = self._query = replace(query, ids=self._index.storage.get(kind, ids=query.ids).ids)
         if query.ids == [] or any(condition.get(DOCUMENT) == {"$in": []} for condition in filters):
             return []  # no row can meet the conditions, which Chroma would not take
         nearest = self._nearest(kind, filters) if query.weight > 0 else []
@@ -306,7 +306,7 @@ class _Answer:
     # --- Candidates become hits
 
     def _by_cosine(self, kind: str, ids: Sequence[str]) -> list[Hit]:
-        hits = self._read(kind, ids, self._query.chosen_from)
+        hits = self._checked(kind, self._fetch(kind, ids), self._query.chosen_from)
         return sorted(hits, key=lambda hit: -hit.cosine)
 
     def _fused(self, nearest: Sequence[str], filters: Sequence[Filter]) -> list[Hit]:
@@ -322,6 +322,10 @@ class _Answer:
         others = [id_ for id_ in nearest if id_ not in scored]
         scored |= keywords.index.scores(keywords.terms, others)
         scored |= self._without_keywords([id_ for id_ in others if id_ not in scored])
+        droppable = {id_ for id_, score in scored.items() if not score.digest}
+        if droppable and self._index.storage.vectors is None:  # others delete rows of a server without a word
+            gone = droppable - set(self._index.storage.get(MAIN, ids=list(droppable)).ids)
+            scored = {id_: score for id_, score in scored.items() if id_ not in gone}
         if not scored:
             return []
         ids, bm25 = list(scored), np.array([score.bm25 for score in scored.values()])
@@ -330,16 +334,16 @@ class _Answer:
         deviations = self._deviations(cosines(self._vector, vectors))
         joined = self._joined(deviations, bm25 + of_documents(scored.values()))
         first = np.argsort(-joined, kind="stable")[: max(_TYPED_AMONG, query.chosen_from)].tolist()
-        droppable = {id_ for id_, score in scored.items() if not score.digest}
-        hits = {hit.id: hit for hit in self._read(MAIN, [ids[at] for at in first], query.chosen_from, droppable)}
-        ranked = []
-        for at in (at for at in first if ids[at] in hits):
-            hit = hits[ids[at]]
-            typed = (1 - query.weight) * TYPED_SCALE * keywords.share_typed(hit.text) ** TYPED_POWER
-            fused, deviation = float(joined[at] + typed), float(deviations[at])
-            ranked.append(replace(hit, fused=fused, bm25=float(bm25[at]), deviation=deviation))
-        ranked.sort(key=lambda hit: -hit.fused)
-        return [keywords.matched(hit) for hit in ranked[: query.chosen_from]]
+        fetched = self._fetch(MAIN, [ids[at] for at in first], droppable)
+        number = {id_: at for at, id_ in enumerate(ids)}
+        for id_, text in zip(fetched.ids, fetched.texts, strict=True):
+            joined[number[id_]] += (1 - query.weight) * TYPED_SCALE * keywords.share_typed(text) ** TYPED_POWER
+        order = sorted(range(len(fetched.ids)), key=lambda at: -joined[number[fetched.ids[at]]])
+        hits = []
+        for hit in self._checked(MAIN, fetched.take(order), query.chosen_from):
+            fused, scores = float(joined[number[hit.id]]), (bm25[number[hit.id]], deviations[number[hit.id]])
+            hits.append(replace(keywords.matched(hit), fused=fused, bm25=float(scores[0]), deviation=float(scores[1])))
+        return hits
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
         """Return a BM25 of 0 for framework's rows whose keywords are yet to be written; refuse other rows."""
@@ -383,39 +387,48 @@ class _Answer:
             restrictions.append(Restriction("id", got["ids"]))
         return restrictions
 
-    def _read(self, kind: str, ids: Sequence[str], least: int, droppable: Iterable[str] = ()) -> list[Hit]:
-        """Fetch rows, in order, as hits with their texts and true cosines, of versions that documents' rows name.
+    def _fetch(self, kind: str, ids: Sequence[str], droppable: Iterable[str] = ()) -> RowBatch:
+        """Fetch rows, in the order of their ids, with metadata and, of passages, texts.
 
         Raises:
-            ForeignCollection: There are fewer than `least` because rows of other versions were left out; or a row is
-                gone that is not `droppable`, or was not written by the index.
+            ForeignCollection: A row is gone that is not `droppable`, or was not written by the index.
         """
-        index = self._index
-        rows = index.storage.get(kind, ids=ids, metadatas=True, documents=kind == MAIN)
+        rows = self._index.storage.get(kind, ids=ids, metadatas=True, documents=kind == MAIN)
         _refuse_foreign(rows)
         if gone := set(ids) - set(rows.ids) - set(droppable):
             raise ForeignCollection(
-                f"row {min(gone)!r} of index {index.name!r} is gone: something else has deleted it; call check()"
+                f"row {min(gone)!r} of index {self._index.name!r} is gone: something else has deleted it; call check()"
             )
-        if not rows.ids:
-            return []
-        if kind == DOCUMENTS:
-            documents = {id_: StoredDocument.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
-            texts: Sequence[str] = index.read_texts(rows.metadatas)
-        else:
-            documents = index.entries(sorted({row[DOCUMENT] for row in rows.metadatas if row[DIGEST]}))
-            texts = rows.texts
-        near = cosines(self._vector, index.storage.vectors_of(kind, rows).astype(np.float64)).tolist()
-        hits, left_out = dict[str, Hit](), ""
-        for id_, row, text, cosine in zip(rows.ids, rows.metadatas, texts, near, strict=True):
-            document = documents.get(row[DOCUMENT])
-            if not row[DIGEST] or (document is not None and document.digest == row[DIGEST]):
-                hits[id_] = _hit(id_, row, text, cosine, document)
+        number = {id_: at for at, id_ in enumerate(rows.ids)}
+        return rows.take([number[id_] for id_ in ids if id_ in number])
+
+    def _checked(self, kind: str, rows: RowBatch, most: int) -> list[Hit]:
+        """Return the first rows, at most so many, as hits with true cosines, of versions that documents' rows name.
+
+        Raises:
+            ForeignCollection: There are fewer, because rows of other versions were left out.
+        """
+        index, hits, left_out = self._index, list[Hit](), ""
+        for start in range(0, len(rows.ids), most):
+            part = rows.take(range(start, min(start + most, len(rows.ids))))
+            if kind == DOCUMENTS:
+                pairs = zip(part.ids, part.metadatas, strict=True)
+                documents = {id_: StoredDocument.parse(id_, row) for id_, row in pairs}
+                part = replace(part, texts=index.read_texts(part.metadatas))
             else:
-                left_out = row[DOCUMENT]
-        if left_out and len(hits) < least:
+                documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
+            near = cosines(self._vector, index.storage.vectors_of(kind, part).astype(np.float64)).tolist()
+            for id_, row, text, cosine in zip(part.ids, part.metadatas, part.texts, near, strict=True):
+                document = documents.get(row[DOCUMENT])
+                if not row[DIGEST] or (document is not None and document.digest == row[DIGEST]):
+                    hits.append(_hit(id_, row, text, cosine, document))
+                else:
+                    left_out = row[DOCUMENT]
+            if len(hits) >= most:
+                return hits[:most]
+        if left_out:
             raise damaged(left_out, f"the version that {index.name + DOCUMENTS} names")
-        return [hits[id_] for id_ in ids if id_ in hits]
+        return hits
 
     def _diversified(self, kind: str, hits: Sequence[Hit]) -> list[Hit]:
         """Choose hits by maximal marginal relevance; fused scores take the range of the hits' cosines."""

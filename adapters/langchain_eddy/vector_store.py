@@ -37,15 +37,14 @@ _SERVER, _DATABASE = ("port", "headers", "ssl"), ("tenant", "database", "client_
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
 _OF_VECTORS = ("where_document", "documents", "fetch_k", "lambda_mult", "mmr")
 """Arguments of `Index.query` that all searches take."""
-_OF_TEXTS = (*_OF_VECTORS, "alpha", "rerank", "rerank_from", "rerank_seconds")
-_TYPES = {"hybrid": "similarity"}
+_OF_TEXTS, _TYPES = (*_OF_VECTORS, "alpha", "rerank", "rerank_from", "rerank_seconds"), {"hybrid": "similarity"}
 
 
 class EddyChroma(Chroma):
     """Stores documents in the main collection of an index that knows its embedder, and finds them by hybrid search.
 
     A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
-    Everything public of LangChain's `Chroma` is there under the same names, with the same defaults; but searches by
+    Everything public of LangChain's `Chroma` is there under the same names, to be given by name; but searches by
     text are hybrid, by vectors and keywords (BM25), a higher score is better, `hybrid_search` takes a question, and
     images and Chroma's cloud are refused.
 
@@ -64,10 +63,8 @@ class EddyChroma(Chroma):
             server; with `tenant`, `database` and `client_settings`. Without any, in memory, and shared with nobody.
 
     Raises:
-        InvalidParameter: An argument is wrong, or there is more than one database.
         FingerprintMismatch: The index belongs to another embedder; the message compares both, field by field.
         ForeignCollection: Another program made a collection of that name.
-        NoIndex: It must exist and does not.
     """
 
     index: Index
@@ -107,12 +104,12 @@ class EddyChroma(Chroma):
                 self.index.storage.update_metadata(**metadata)
 
     @classmethod
-    def from_index(cls, index: Index) -> Self:
+    def from_index(cls, index: Index, *, alpha: float | None = None) -> Self:
         """Wrap an open index with an embedder."""
         check_kind("index", index, Index, "an index from chroma_eddy.open_index")
         self = cls.__new__(cls)
         self.index, self._embeddings = index, EddyEmbeddings.from_embedder(index.embedder)
-        self.override_relevance_score_fn = None
+        self.override_relevance_score_fn, self.alpha = None, alpha
         return self
 
     @classmethod
@@ -184,6 +181,10 @@ class EddyChroma(Chroma):
             self.index.upsert_rows(list(kept.values()), own_texts, vectors, own, documents, embedder.fingerprint)
         return list(names.values())
 
+    async def aadd_texts(self, texts: Iterable[str], metadatas: Any = None, **kwargs: Any) -> list[str]:
+        """As `add_texts`, in the thread that embeds."""
+        return await in_worker(partial(self.add_texts, texts, metadatas, **kwargs))
+
     def update_documents(self, ids: list[str], documents: list[Document]) -> None:
         """Give rows that exist another text and other metadata; refuse a row that does not."""
         if unknown := {*ids} - {row.id for row in self.index.rows([*{*ids}])}:
@@ -196,9 +197,7 @@ class EddyChroma(Chroma):
         As `Index.upsert`: unchanged documents are not embedded again, and a changed document replaces its rows. Blank
         documents are left out, and named in a warning. Pages of a file, as LangChain's loaders give them, are joined,
         as `join_pages` does. A passage's metadata have the id of its `document`, by which `delete` removes it.
-
-        Args:
-            documents: Whole documents, each with an id or a `source` that identifies it across runs, or pages.
+        Each needs an id or a `source` that identifies it across runs.
         """
         check_kind("documents", documents, Iterable, "a list of LangChain's documents")
         joined = join_pages([documents] if isinstance(documents, Document) else list(documents))
@@ -209,8 +208,8 @@ class EddyChroma(Chroma):
         """As `ingest`, in a thread."""
         return await in_worker(partial(self.ingest, documents))
 
-    def similarity_search_with_score(  # type: ignore[override]
-        self, query: str, k: int = 4, filter: Filter = None, **kwargs: Any
+    def similarity_search_with_score(
+        self, query: str, k: int = 4, filter: Filter = None, where_document: Filter = None, **kwargs: Any
     ) -> Scored:
         """Find documents by vectors and keywords (BM25), with scores: higher is better.
 
@@ -218,10 +217,12 @@ class EddyChroma(Chroma):
             query: Text of the query.
             k: Number of documents.
             filter: Chroma's condition on metadata.
-            **kwargs: Of `Index.query`: `alpha`, `where_document`, `documents`, `fetch_k`, `rerank`, `rerank_from` and
+            where_document: Chroma's condition on texts.
+            **kwargs: Of `Index.query`: `alpha`, `documents`, `fetch_k`, `rerank`, `rerank_from` and
                 `rerank_seconds`.
         """
-        return [(_document(hit), hit.score) for hit in self._hits(query, k, filter, **kwargs)]
+        options = {"where_document": where_document, **kwargs}
+        return [(_document(hit), hit.score) for hit in self._hits(query, k, filter, **options)]
 
     hybrid_search = Chroma.similarity_search  # type: ignore[assignment]
 
@@ -253,7 +254,7 @@ class EddyChroma(Chroma):
         return [_document(hit) for hit in self._hits(query, k, filter, **options)]
 
     def max_marginal_relevance_search_by_vector(self, embedding: Any, *given: Any, **kwargs: Any) -> list[Document]:
-        """As `max_marginal_relevance_search`, for a vector of `embeddings.embed_query`."""
+        """As `max_marginal_relevance_search`, for a vector."""
         return self.max_marginal_relevance_search(embedding, *given, **kwargs)
 
     def similarity_search_by_vector(self, embedding: Any, *given: Any, **kwargs: Any) -> list[Document]:
@@ -261,7 +262,7 @@ class EddyChroma(Chroma):
         return self.similarity_search(embedding, *given, **kwargs)
 
     def similarity_search_by_vector_with_relevance_scores(self, embedding: Any, *given: Any, **kwargs: Any) -> Scored:
-        """As `similarity_search_by_vector`, with scores: higher is better."""
+        """As `similarity_search_by_vector`, with scores."""
         return self.similarity_search_with_score(embedding, *given, **kwargs)
 
     def search(self, query: str, search_type: str, **kwargs: Any) -> list[Document]:
@@ -282,22 +283,18 @@ class EddyChroma(Chroma):
         refuse_unknown("EddyChroma", options, _OF_VECTORS if by_vector else _OF_TEXTS)
         if by_vector:
             return self.index.search(np.asarray(asked)[None], k, where=filter, **options)[0]
-        if options.get("alpha") is None:
-            options["alpha"] = self.alpha
+        options["alpha"] = self.alpha if options.get("alpha") is None else options["alpha"]
         hits = self.index.query(asked, k, where=filter, **options)
         if options["alpha"] is None and hits and hits[0].bm25 is None and not self._warned:
             self._warned = True
-            warnings.warn(
-                f"index {self.index.name!r} is in no folder and too large to read its texts for keywords: this store "
-                "searches by vectors alone; keep it in a folder for hybrid search, or say alpha=1",
-                stacklevel=4,
-            )
+            message = "has too many rows for keywords and searches by vectors alone: keep it in a folder, or alpha=1"
+            warnings.warn(f"index {self.index.name!r} {message}", stacklevel=4)
         return hits
 
     def get(self, ids: str | list[str] | None = None, where: Filter = None, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Get rows by ids, conditions or all, as `Chroma.get` does, with the same `options`: a dictionary of lists."""
-        refuse_unknown("EddyChroma.get", options, ("include", "limit", "offset", "where_document"))
         options = {name: value for name, value in options.items() if value is not None}
+        refuse_unknown("EddyChroma.get", options, ("include", "limit", "offset", "where_document"))
         got = self.index.get([ids] if isinstance(ids, str) else ids, where, **options)
         if got["metadatas"] is not None:
             got["metadatas"] = [_metadata(row or {}) for row in got["metadatas"]]
@@ -306,8 +303,8 @@ class EddyChroma(Chroma):
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Get documents by their ids, in that order, without unknown ids."""
         rows = {row.id: row for row in self.index.rows(list(dict.fromkeys(ids)), texts=True)}
-        found = [rows[id_] for id_ in ids if id_ in rows]
-        return [Document(row.text, id=row.id, metadata=_metadata(row.metadata)) for row in found]
+        ordered = (rows[id_] for id_ in ids if id_ in rows)
+        return [Document(row.text, id=row.id, metadata=_metadata(row.metadata)) for row in ordered]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:  # type: ignore[override]
         """Remove rows by their ids, by conditions, or by both, and documents of `ingest` by theirs; ignore unknown ids.
@@ -315,9 +312,6 @@ class EddyChroma(Chroma):
         Args:
             ids: Ids of rows, and of documents of `ingest`.
             **kwargs: `where` and `where_document`, Chroma's conditions.
-
-        Raises:
-            InvalidParameter: There are neither ids nor conditions, or not all passages of a document of `ingest`.
         """
         refuse_unknown("EddyChroma.delete", kwargs, ("where", "where_document"))
         conditions = {name: value for name, value in kwargs.items() if value}
@@ -338,6 +332,10 @@ class EddyChroma(Chroma):
         if others := [id_ for id_, row in rows if row.get(DIGEST) == ""]:
             self.index.remove_rows(ids=others)
         return True
+
+    async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
+        """As `delete`, in the thread that embeds."""
+        return await in_worker(partial(self.delete, ids, **kwargs))
 
     def delete_collection(self) -> None:
         """Delete the index with all its rows; the next write begins a new one."""

@@ -170,12 +170,15 @@ def test_a_database_whose_making_was_cut_short_is_made_again(tmp_path, embedder)
 
 
 def test_a_folder_that_was_deleted_is_begun_anew_and_a_closed_index_says_so(tmp_path, embedder):
-    index = open_index(tmp_path / "db", "notes", embedder)
-    index.upsert(documents(2))
+    index, other = (open_index(tmp_path / name, "notes", embedder) for name in ("db", "other"))
+    for shelf in (index, other):
+        shelf.upsert(documents(2))
     shutil.rmtree(tmp_path / "db")  # as a notebook does, with the index still open
     for written in (2, 0):
         with open_index(tmp_path / "db", "notes", embedder) as again:
             assert again.upsert(documents(2)).written == written and len(again.query("ferry", 99)) == 2
+            index.close()
+            assert again.query("ferry") and other.query("ferry")
     for call in (again.status, again.rows, partial(again.query, "ferry"), partial(again.upsert, documents(1))):
         with pytest.raises(StorageError, match="was closed: open it again"):
             call()

@@ -12,13 +12,12 @@ import chromadb
 import numpy as np
 import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
-from filelock import FileLock
 from tests.adapters.indexes import apart, assert_same, documents, rows, served
 from tests.adapters.killing import SAVED_OFTEN, stop_at
 
-from chroma_eddy import Index, StorageError, database, open_index, reindex, writer
+from chroma_eddy import Index, StorageError, open_index, reindex, writer
 from chroma_eddy import storage as chroma_storage
-from chroma_eddy.database import ROW_LOCK, VECTORS
+from chroma_eddy.database import VECTORS
 from chroma_eddy.settings import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from chroma_eddy.vectors import StoredVectors, VectorFile
@@ -239,12 +238,6 @@ def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder
         with apart():
             check_all_is_there(place, embedder, whole[1])
         assert caplog.text.count("are made anew") == times
-
-
-def test_who_waits_for_a_writer_that_does_not_go_on_is_told(place, embedder, monkeypatch):
-    monkeypatch.setattr(database, "_PATIENCE", 0.2)
-    with FileLock(place / ROW_LOCK), pytest.raises(StorageError, match=r"changing rows of .* stop it"):
-        opened(place, embedder)
 
 
 def test_what_a_server_has_written_to_a_folder_is_found_there(place, whole, embedder, tmp_path):

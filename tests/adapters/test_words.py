@@ -15,7 +15,7 @@ from tests.adapters.indexes import documents, rows, words_of
 from tests.adapters.killing import stop_at
 from tests.selection import each_once
 
-from chroma_eddy import ALPHA, Document, Index, StorageError, TermAnalyzer, open_index
+from chroma_eddy import ALPHA, Document, Index, StorageError, TermAnalyzer, memory_client, open_index
 from chroma_eddy.database import KEYWORDS
 from chroma_eddy.keywords import KeywordIndex, Restriction
 from chroma_eddy.rows import DIGEST, RowBatch
@@ -194,7 +194,6 @@ def naive_fusion(index: Index, question: str, alpha: float) -> dict[str, float]:
     ("asked", "alpha"), each_once([ASKED, "Keel, keel: deep granite and a zeppelin"], [0.1, ALPHA])
 )
 def test_vectors_and_keywords_are_fused(shelf: Index, asked: str, alpha: float) -> None:
-    """And are so by default, which one argument turns off."""
     expected = naive_fusion(shelf, asked, alpha)
     hits = shelf.query(asked, 1000, alpha=alpha, sentences=True)
     found = {hit.id: hit.fused for hit in hits}
@@ -274,7 +273,6 @@ def test_filters_hold_for_words_too(shelf: Index) -> None:
 
 
 def test_diverse_hits_of_both(shelf: Index) -> None:
-    """With all weight on the question the order is that of the fused scores; with none, hits differ."""
     best = shelf.query(ASKED, 4)
     assert [hit.id for hit in shelf.query(ASKED, 4, mmr=True, lambda_mult=1.0)] == [hit.id for hit in best]
     diverse = shelf.query(ASKED, 4, mmr=True, lambda_mult=0.0)
@@ -336,19 +334,24 @@ def test_an_index_without_words_gets_them_with_the_next_write_or_when_it_is_made
         assert set(words_of(index)) == set(rows(index)[MAIN])
 
 
-def test_in_memory_words_are_read_again_after_a_change(embedder: Embedder) -> None:
-    client = chromadb.EphemeralClient(settings=chromadb.Settings(anonymized_telemetry=False))
-    with open_index(client, "notes-in-memory", embedder, passage_size=24) as index:
-        index.upsert(documents(3))
+def test_in_memory_keywords_are_read_again_after_another_wrote_meanwhile(embedder: Embedder, monkeypatch) -> None:
+    client, write = memory_client(), chromadb.Collection.upsert
+    with open_index(client, "notes", embedder) as index, open_index(client, "notes", embedder) as other:
+        index.upsert(documents(2))
         assert index.query("granite", 1)[0].bm25
-        index.upsert([Document("new", "A zeppelin over the harbour.")])
-        assert index.query("zeppelin", 1)[0].document == "new"
-        index.remove(list(index.entries()))
-        assert index.query("zeppelin", 1) == []
+
+        def overtaken(self: chromadb.Collection, *columns: object) -> None:
+            monkeypatch.setattr(chromadb.Collection, "upsert", write)
+            other.upsert([Document("new", "A zeppelin over the harbour.")])
+            write(self, *columns)
+
+        monkeypatch.setattr(chromadb.Collection, "upsert", overtaken)
+        index.upsert([Document("next", "A balloon over the harbour.")])
+        for question, document in (("zeppelin", "new"), ("balloon", "next")):
+            assert [hit.document for hit in index.query(question, 9, alpha=0)] == [document]
 
 
 def test_frameworks_rows_are_found_before_their_keywords_are_there(tmp_path: Path, embedder: Embedder) -> None:
-    """No row of a document hides them; a writer that is killed in between leaves them so."""
     vectors = embedder.encode_document(list(LINES))
 
     def write(index: Index, count: int) -> None:
@@ -366,6 +369,10 @@ def test_frameworks_rows_are_found_before_their_keywords_are_there(tmp_path: Pat
         assert {hit.id for hit in index.query("granite ferry", 9)} == {"p1"}
         write(index, 2)
         assert all(hit.bm25 for hit in index.query("granite ferry", 9))
+    with open_index(memory_client(), "notes", embedder) as index:
+        write(index, 2)
+        index.collection.delete(ids=[index.query("granite ferry", 9)[1].id])  # of which keywords in memory do not hear
+        assert len(index.query("granite ferry", 9)) == 1
 
 
 # --- What users type

@@ -173,7 +173,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     @property
     def searches_by(self) -> str:
         """How queries without an `alpha` search: "hybrid", or "vectors" where a server has too many rows."""
-        return self._index.read(lambda: self._index.searches_by)
+        return self._index.searches_by
 
     # --- Writing
 
@@ -337,7 +337,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if node_ids is None:
             return None
         rows = self._index.rows(list(node_ids))
-        if "retrieve-" in (active_span_id.get() or ""):
+        if (active_span_id.get() or "").startswith("VectorIndexRetriever."):
             kinds = {row.metadata.get(_NODE_TYPE) for row in rows}
             if not node_ids or (kinds and kinds <= {IndexNode.class_name(), ImageNode.class_name()}):
                 return None
