@@ -192,8 +192,8 @@ def test_the_same_weights_read_and_write(library: Path) -> None:
 def test_text_is_as_the_model_alone_writes_it(site: Site, writer: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads the quotes, and comes after what was found."""
     monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 10)
+    events = site.ask(QUESTION)  # which waits until the library is open
     assert "What the model writes stands below" in site.client.get("/").text
-    events = site.ask(QUESTION)
     names = [name for name, _ in events]
     assert names.index("writing") > max(at for at, name in enumerate(names) if name == "hit")
     assert names[-2:] == ["written", "done"]
