@@ -190,12 +190,12 @@ class LibraryReader:
         embedder = self._embedder_of(settings, generator)
         opened = open_library(self.folder, embedder, settings)
         self._write_mark = opened.version()[1]
-        if opened.exists:
+        self.settings, self.generator, self._embedder = settings, generator, embedder
+        if opened.exists:  # last: who sees an index takes the rest for open
             self.index = opened
         else:  # its first documents are being embedded
             opened.close()
             self.index = None
-        self.settings, self.generator, self._embedder = settings, generator, embedder
 
     def _embedder_of(self, settings: LibrarySettings, generator: Generator | None) -> Embedder:
         """Return the embedder of settings, a loaded one if possible, else one that shares the generator's weights."""
