@@ -29,7 +29,7 @@ def check_rows(index: Collection) -> dict[str, str]:
         return {}
     index.keywords.rebuild()
     documents = index.storage.get(DOCUMENTS, metadatas=True)
-    rows = {id_: StoredDocument.parse(id_, row) for id_, row in zip(documents.ids, documents.metadatas, strict=True)}
+    rows = StoredDocument.by_id(documents)
     scan = _Scan(index, dict(zip(documents.ids, documents.metadatas, strict=True)))
     problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
     # A server has no writer's lock: what another writer has changed during the scan is no damage.

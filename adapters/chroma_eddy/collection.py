@@ -397,7 +397,7 @@ class Collection:
             try:
                 with self.storage.transaction():
                     yield
-                if str(self.storage.metadata().get("eddy_written")) != before:  # another has written to the server
+                if self.storage.connection.folder is None and self.version()[1] != before:  # another client's write
                     self.keywords.clear_memory()
                 token = self.storage.mark_written(**{_PENDING: ""})
             except BaseException:
@@ -544,7 +544,5 @@ def _replacing(known: RowBatch, rows: dict[str, dict[str, Any]]) -> list[dict[st
 
 def read_entries(storage: Storage, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
     """Return what is stored of documents beside their texts, by id; None: of all."""
-    if storage.find() is None:
-        return {}
-    rows = storage.get(DOCUMENTS, metadatas=True, ids=ids)
-    return {id_: StoredDocument.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
+    exists = storage.find() is not None
+    return StoredDocument.by_id(storage.get(DOCUMENTS, metadatas=True, ids=ids)) if exists else {}

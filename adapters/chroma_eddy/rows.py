@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
@@ -50,8 +50,8 @@ class RowBatch:
 
     ids: list[str]
     metadatas: list[dict[str, Any]]
-    texts: list[str]
-    vectors: NDArray[np.float32]
+    texts: list[str] = field(default_factory=list)
+    vectors: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @classmethod
     def parse(cls, got: Any) -> RowBatch:
@@ -214,6 +214,11 @@ class StoredDocument:
             left_out=tuple((start, end) for start, end in stored.get("left_out", ())),
             metadata=user_metadata(row),
         )
+
+    @classmethod
+    def by_id(cls, rows: RowBatch) -> dict[str, StoredDocument]:
+        """Parse rows, by their ids."""
+        return {id_: cls.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
 
     def document(self, text: str) -> Document:
         """The document as it was given."""

@@ -268,7 +268,11 @@ class _Answer:
         nearest = self._nearest(kind, filters) if query.weight > 0 else []
         hits = self._fused(nearest, filters) if self._keywords else self._by_cosine(kind, nearest)
         hits = [self._scored(hit) for hit in hits]
-        hits = self._diversified(kind, hits) if query.mmr and hits else _never_rising(hits)
+        if query.mmr and hits:
+            rows = RowBatch([hit.id for hit in hits], [dict(hit.row) for hit in hits])
+            hits = self._diversified(hits, self._index.storage.vectors_of(kind, rows))
+        else:
+            hits = _never_rising(hits)
         return self.marked(hits) if query.sentences else hits
 
     def _scored(self, hit: Hit) -> Hit:
@@ -329,7 +333,7 @@ class _Answer:
         if not scored:
             return []
         ids, bm25 = list(scored), np.array([score.bm25 for score in scored.values()])
-        rows = RowBatch(ids, [{VECTOR: score.vector} for score in scored.values()], [], np.zeros((0, 0), np.float32))
+        rows = RowBatch(ids, [{VECTOR: score.vector} for score in scored.values()])
         vectors = self._index.storage.vectors_of(MAIN, rows).astype(np.float64)
         deviations = self._deviations(cosines(self._vector, vectors))
         joined = self._joined(deviations, bm25 + of_documents(scored.values()))
@@ -341,8 +345,8 @@ class _Answer:
         order = sorted(range(len(fetched.ids)), key=lambda at: -joined[number[fetched.ids[at]]])
         hits = []
         for hit in self._checked(MAIN, fetched.take(order), query.chosen_from):
-            fused, scores = float(joined[number[hit.id]]), (bm25[number[hit.id]], deviations[number[hit.id]])
-            hits.append(replace(keywords.matched(hit), fused=fused, bm25=float(scores[0]), deviation=float(scores[1])))
+            fused, score, deviation = (float(column[number[hit.id]]) for column in (joined, bm25, deviations))
+            hits.append(replace(keywords.matched(hit), fused=fused, bm25=score, deviation=deviation))
         return hits
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
@@ -412,8 +416,7 @@ class _Answer:
         for start in range(0, len(rows.ids), most):
             part = rows.take(range(start, min(start + most, len(rows.ids))))
             if kind == DOCUMENTS:
-                pairs = zip(part.ids, part.metadatas, strict=True)
-                documents = {id_: StoredDocument.parse(id_, row) for id_, row in pairs}
+                documents = StoredDocument.by_id(part)
                 part = replace(part, texts=index.read_texts(part.metadatas))
             else:
                 documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
@@ -430,17 +433,16 @@ class _Answer:
             raise damaged(left_out, f"the version that {index.name + DOCUMENTS} names")
         return hits
 
-    def _diversified(self, kind: str, hits: Sequence[Hit]) -> list[Hit]:
-        """Choose hits by maximal marginal relevance; fused scores take the range of the hits' cosines."""
-        rows = RowBatch([hit.id for hit in hits], [dict(hit.row) for hit in hits], [], np.zeros((0, 0), np.float32))
-        vectors = unit(self._index.storage.vectors_of(kind, rows).astype(np.float64))
+    def _diversified(self, hits: Sequence[Hit], vectors: Floats) -> list[Hit]:
+        """Choose hits by maximal marginal relevance of their vectors; fused scores take the range of their cosines."""
         similarity = np.array([hit.cosine for hit in hits])
         if self._keywords:
             scores = np.array([hit.fused for hit in hits])
             low, high = scores.min(), scores.max()
             share = (scores - low) / (high - low) if high > low else np.ones_like(scores)
             similarity = similarity.min() + share * (similarity.max() - similarity.min())
-        return [hits[at] for at in mmr_order(similarity, vectors, self._query.k, self._query.lambda_mult)]
+        order = mmr_order(similarity, unit(vectors.astype(np.float64)), self._query.k, self._query.lambda_mult)
+        return [hits[at] for at in order]
 
     # --- Sentences
 
@@ -460,11 +462,7 @@ class _Answer:
         ]
         nearest = sorted(pairs, key=lambda pair: -pair[0].cosine)[: query.chosen_from]
         hits = [self._scored(hit) for hit, _ in nearest]
-        if not (query.mmr and hits):
-            return hits
-        vectors = unit(np.array([vector for _, vector in nearest], np.float64))
-        similarity = np.array([hit.cosine for hit in hits])
-        return [hits[at] for at in mmr_order(similarity, vectors, query.k, query.lambda_mult)]
+        return self._diversified(hits, np.stack([vector for _, vector in nearest])) if query.mmr and hits else hits
 
     def _marks(self, hits: Sequence[Hit]) -> list[tuple[Hit, list[Highlight], Floats]]:
         """Return each hit with its sentences and their vectors, shape (sentences, dimension)."""

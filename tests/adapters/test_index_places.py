@@ -187,5 +187,4 @@ def test_a_folder_that_was_deleted_is_begun_anew_and_a_closed_index_says_so(tmp_
 def test_chroma_s_own_client_may_have_the_folder_open(tmp_path, embedder):
     client = chromadb.PersistentClient(str(tmp_path / "plain"))
     with open_index(tmp_path / "plain", "notes", embedder) as index:
-        index.upsert(documents(1))
-        assert client.get_collection("notes").count() == index.status().passages
+        assert index.upsert(documents(1)).passages == client.get_collection("notes").count() == index.status().passages

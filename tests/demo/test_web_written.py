@@ -166,6 +166,7 @@ def test_who_writes_follows_the_library(library: Path, tmp_path: Path, monkeypat
 def writer(site: Site, generator: Generator, monkeypatch: pytest.MonkeyPatch) -> Generator:
     """Lets the bundled model write the answers of the server."""
     monkeypatch.setattr(site.state.reader, "generator", generator)
+    monkeypatch.setattr(site.state.reader, "_generator_of", lambda _: generator)  # also when it opens the library again
     return generator
 
 

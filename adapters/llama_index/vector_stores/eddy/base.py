@@ -329,19 +329,18 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         return {"k": k, "mmr": True, "fetch_k": max(k, candidates), "lambda_mult": float(weights[0])}
 
     def _allowed_ids(self, node_ids: Sequence[str] | None) -> list[str] | None:
-        """Return the only rows to search, without ids that nothing has; None for all.
+        """Return the only rows to search; None for all.
 
         A retriever of `VectorStoreIndex` always passes the ids of the nodes that LlamaIndex stores itself, which for a
         store that holds texts are none, or images and indices alone. Nobody asked for such a list: it is ignored.
         """
         if node_ids is None:
             return None
-        rows = self._index.rows(list(node_ids))
         if (active_span_id.get() or "").startswith("VectorIndexRetriever."):
-            kinds = {row.metadata.get(_NODE_TYPE) for row in rows}
+            kinds = {row.metadata.get(_NODE_TYPE) for row in self._index.rows(list(node_ids))}
             if not node_ids or (kinds and kinds <= {IndexNode.class_name(), ImageNode.class_name()}):
                 return None
-        return [row.id for row in rows]
+        return list(node_ids)
 
     def _vector(self, query: VectorStoreQuery, fingerprint: str | None) -> tuple[Doubles, str]:
         """Return the query's vector, shape (dimension,), and its embedder's fingerprint, which the caller may know."""
