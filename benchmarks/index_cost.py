@@ -100,8 +100,8 @@ def _timed(found: Found, name: str, count: int = 1) -> Iterator[None]:
 def library(options: argparse.Namespace) -> Found:
     """Read, write and ask real documents."""
     from chroma_eddy import Document, open_index
-    from eddy_demo.readers.documents import read_documents
     from eddy_embed import Embedder
+    from readers_eddy.documents import read_documents
 
     found: Found = {}
     with _timed(found, "reading files"):

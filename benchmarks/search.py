@@ -37,10 +37,10 @@ from output import RESULTS, ROOT, put, say
 from chroma_eddy import Document, Hit, Index, open_index
 from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
 from eddy_demo.library.index import to_index_document
-from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
 from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.integrations.documents import DOCUMENT
+from readers_eddy.documents import read_documents
 
 FILE = RESULTS / "search.json"
 TASKS = {"cranfield": "Cranfield", "cisi": "CISI", "squality": "SQuALITY"}

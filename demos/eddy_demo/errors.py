@@ -7,10 +7,6 @@ class DemoError(Exception):
     """An error that the user can fix; the command line prints the message and exits with status 1."""
 
 
-class NothingToRead(DemoError):
-    """The given paths contain no document."""
-
-
 class NoLibrary(DemoError):
     """The folder holds no library, or one that cannot be read."""
 
@@ -25,13 +21,3 @@ class LibraryMismatch(DemoError):
 
 class InvalidQuestion(DemoError):
     """The question is empty or not valid Unicode."""
-
-
-class Unreadable(DemoError):
-    """One file cannot be read; the message says why. Other files are still read."""
-
-
-def one_line(message: object, most: int = 200) -> str:
-    """Shorten a message about a damaged file, which may quote the file, to one line."""
-    text = " ".join(str(message).split())
-    return text if len(text) <= most else f"{text[:most]} …"

@@ -29,11 +29,9 @@ STATEMENTS = {
     "from openai_eddy import create_app": ("fastapi", "serve"),
     "from ray_eddy import EddyEmbed": ("ray", "ray"),
     "from ray_eddy import ingest": ("ray", "chroma,ray"),
-    "from eddy_demo.readers.documents import read_documents": ("bs4", "demo"),
+    "from readers_eddy.documents import read_documents": ("bs4", "readers"),
     "from eddy_demo.web.app import create_app": ("fastapi", "demo"),
 }
-
-
 HELP = """
 from eddy_demo.cli import main
 sys.argv[1:] = ["ask", "--help"]

@@ -22,10 +22,10 @@ from tests.demo.threaded_readers import THREADS
 from chroma_eddy import Document, Index, WriteReport, open_index, writer
 from eddy_demo import cli, handbook
 from eddy_demo.cli import options
-from eddy_demo.readers import process
 from eddy_demo.web.uploads import originals
 from eddy_embed.errors import NotFinite
 from eddy_embed.methods.recommended import Recommendation
+from readers_eddy import process
 
 TIDES = """# Tides
 

@@ -23,9 +23,9 @@ from chroma_eddy.settings import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_demo.ask import ask
 from eddy_demo.library.index import open_library
-from eddy_demo.readers.documents import read_documents
 from eddy_embed import Embedder
 from eddy_embed.model.loading.names import BUNDLED
+from readers_eddy.documents import read_documents
 
 Run = Callable[..., Any]
 QUESTION = "When do boats with a deep keel leave?"

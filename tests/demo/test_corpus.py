@@ -11,7 +11,7 @@ from tests.demo.corpus.markup_files import MARKUP_FILES
 from tests.demo.corpus.office_files import OFFICE_FILES
 from tests.demo.corpus.pdf_files import PDF_FILES
 
-from eddy_demo.readers.documents import read_documents
+from readers_eddy.documents import read_documents
 
 FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
     **{f"pdf: {kind}": (".pdf", make, text) for kind, (make, text) in PDF_FILES.items()},

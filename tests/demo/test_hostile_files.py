@@ -21,14 +21,14 @@ from tests.demo.conftest import handbook_table
 from tests.demo.test_pdf import make
 from tests.demo.word_files import bomb
 
-from eddy_demo.errors import NothingToRead
-from eddy_demo.readers import process
-from eddy_demo.readers.content import MAX_TITLE, Content, Row
-from eddy_demo.readers.documents import ReadResult, read_documents
-from eddy_demo.readers.limits import ReadingLimits
-from eddy_demo.readers.markup import read_html, read_markdown
-from eddy_demo.readers.pdf import read_pdf
-from eddy_demo.readers.process import ReaderProcess
+from readers_eddy import process
+from readers_eddy.content import MAX_TITLE, Content, Row
+from readers_eddy.documents import ReadResult, read_documents
+from readers_eddy.errors import NothingToRead
+from readers_eddy.limits import ReadingLimits
+from readers_eddy.markup import read_html, read_markdown
+from readers_eddy.pdf import read_pdf
+from readers_eddy.process import ReaderProcess
 
 ALIASES = "".join(f"  - &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefgh"))
 

@@ -10,12 +10,12 @@ import pytest
 from docx.oxml import parse_xml
 from tests.demo.word_files import word_file
 
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.documents import read_documents
-from eddy_demo.readers.markup import read_html, read_markdown
-from eddy_demo.readers.office.word import read_docx
-from eddy_demo.readers.scripts import raised
 from eddy_embed import Segmenter
+from readers_eddy.documents import read_documents
+from readers_eddy.errors import Unreadable
+from readers_eddy.markup import read_html, read_markdown
+from readers_eddy.office.word import read_docx
+from readers_eddy.scripts import raised
 
 CODE = "def f(x):\n    # Twice. Not more.\n    return  2 * x\n\n\nprint(f(1))"
 

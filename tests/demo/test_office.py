@@ -14,8 +14,8 @@ import pytest
 from tests.demo.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, with_charts
 from tests.demo.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, formats, merged_sheet, saved, slides
 
-from eddy_demo.readers.documents import SourceDocument, read_documents
-from eddy_demo.readers.limits import ReadingLimits
+from readers_eddy.documents import SourceDocument, read_documents
+from readers_eddy.limits import ReadingLimits
 
 
 def changed(archive: bytes, part: str, find: str, put: str) -> bytes:

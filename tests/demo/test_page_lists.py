@@ -11,7 +11,7 @@ import pytest
 from tests.demo.conftest import FAST
 
 from eddy_demo.library.index import open_stored
-from eddy_demo.readers.page_lists import page_lists
+from readers_eddy.page_lists import page_lists
 
 TIDES = "The moon pulls the water of the sea towards it.\n\n"
 LEADERS = "1 Tides . . . . . . . 1\n1.1 Spring tides. . . . 2\n2 Boats . . . . . 12\n3 Nets . . . . . . 30"

@@ -21,12 +21,12 @@ from tests.demo.conftest import FAST
 
 from chroma_eddy import Document, Highlight
 from eddy_demo.ask import pages_cited
-from eddy_demo.errors import Unreadable
 from eddy_demo.library.index import open_stored
-from eddy_demo.readers.pdf import read_pdf
-from eddy_demo.readers.pdf.page_headers import split_page_headers
-from eddy_demo.readers.pdf.paragraphs import Line, reflow
 from eddy_embed import Embedder
+from readers_eddy.errors import Unreadable
+from readers_eddy.pdf import read_pdf
+from readers_eddy.pdf.page_headers import split_page_headers
+from readers_eddy.pdf.paragraphs import Line, reflow
 
 TOP, PITCH, SIZE = 780.0, 14.0, 11.0
 Drawn = Sequence[str | tuple[str, float]]

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from tests.demo.word_files import docx_of
 
-from eddy_demo.errors import NothingToRead
 from eddy_demo.library.index import to_index_document
-from eddy_demo.readers.documents import read_documents
+from readers_eddy.documents import read_documents
+from readers_eddy.errors import NothingToRead
 
 
 def reasons(path: Path) -> dict[str, str]:

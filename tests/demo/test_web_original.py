@@ -18,12 +18,12 @@ from tests.demo.site import Site
 from tests.demo.test_pdf import make
 
 from eddy_demo.library.index import to_index_document
-from eddy_demo.readers.documents import read_documents
-from eddy_demo.readers.pdf import page_image
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads import originals
 from eddy_demo.web.uploads.originals import draw_original, find_original
+from readers_eddy.documents import read_documents
+from readers_eddy.pdf import page_image
 
 # The second line ends in a hyphen of the typesetter's, which the text does not have.
 FIRST = ["The ferry leaves at noon.", "Ask for a ticket at the har-", "bour, it is ﬁne. The ferry leaves at noon."]

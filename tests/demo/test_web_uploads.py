@@ -16,14 +16,14 @@ from tests.demo.word_files import docx_of
 
 from chroma_eddy import Index, WriterLock
 from eddy_demo.library.settings import original_path
-from eddy_demo.readers import process
-from eddy_demo.readers.process import ReaderProcess
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.uploads import library_writer
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_demo.web.uploads.stored_uploads import StoredUploads, Upload, clean_name
 from eddy_demo.web.uploads.upload_job import UploadJob
+from readers_eddy import process
+from readers_eddy.process import ReaderProcess
 
 
 @pytest.fixture(scope="module")

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from eddy_demo.readers import worker
-from eddy_demo.readers.limits import ReadingLimits
-from eddy_demo.readers.pdf.page_image import draw_page
+from readers_eddy import worker
+from readers_eddy.limits import ReadingLimits
+from readers_eddy.pdf.page_image import draw_page
 
 _LOCK = threading.Lock()
 """PDFium knows one thread at a time."""

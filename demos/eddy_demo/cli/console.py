@@ -22,7 +22,7 @@ from eddy_demo.display_text import duration, printable, unwrapped
 from eddy_demo.evaluate import SearchScores
 from eddy_demo.library.rebuild import RebuildProgress, next_settings
 from eddy_demo.library.settings import LibrarySettings
-from eddy_demo.readers.documents import SkippedFile, SourceDocument, list_other_types, list_skipped
+from readers_eddy.documents import SkippedFile, SourceDocument, list_other_types, list_skipped
 
 _MAX_WIDTH = 100
 _BEST_STYLE = "bold black on yellow"

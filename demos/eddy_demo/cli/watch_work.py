@@ -17,14 +17,15 @@ from eddy_demo.cli.lock import lock_for_command
 from eddy_demo.cli.options import err
 from eddy_demo.cli.work import Choices, ingest_read
 from eddy_demo.display_text import printable
-from eddy_demo.errors import DemoError, NothingToRead
+from eddy_demo.errors import DemoError
 from eddy_demo.library.ingest import Failures
 from eddy_demo.library.watching import WatchedFolder
 from eddy_demo.library.watching import watch as watch_folders
-from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError
 from eddy_embed.utils.interrupts import Interrupted
+from readers_eddy.documents import ReadResult, SourceDocument
+from readers_eddy.errors import NothingToRead
 
 
 class _Watched:

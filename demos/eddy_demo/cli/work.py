@@ -32,9 +32,9 @@ from eddy_demo.library.ingest import Failures, changed_documents, missing_docume
 from eddy_demo.library.ingest import ingest as ingest_documents
 from eddy_demo.library.rebuild import change_plan, finish_rebuild
 from eddy_demo.library.settings import LibrarySettings, delete_library, holds_library, read_settings
-from eddy_demo.readers.documents import ReadResult, SkippedFile, read_documents
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
+from readers_eddy.documents import ReadResult, SkippedFile, read_documents
 
 Choices = tuple[Any, ...]
 """Arguments of `choose_settings`, as the user named them; None where not."""

@@ -14,9 +14,9 @@ from eddy_demo.library.settings import (
     read_next_settings,
     read_settings,
 )
-from eddy_demo.readers.documents import SourceDocument
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
+from readers_eddy.documents import SourceDocument
 
 INDEX_NAME = "library"
 """Name of the index in the database."""

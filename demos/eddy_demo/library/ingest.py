@@ -17,9 +17,9 @@ from eddy_demo.library.settings import (
     read_settings,
     write_settings,
 )
-from eddy_demo.readers.documents import ReadResult, SourceDocument
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidText, NotFinite, TextTooLong, ZeroVector
+from readers_eddy.documents import ReadResult, SourceDocument
 
 _OF_A_TEXT = (InvalidText, NotFinite, TextTooLong, ZeroVector, MemoryError, RuntimeError)
 """Errors of embedding that another text may not have."""

@@ -13,8 +13,8 @@ import watchfiles
 
 from eddy_demo.errors import DemoError
 from eddy_demo.library.ingest import Failures, missing_documents, remove_documents
-from eddy_demo.readers.documents import FileVersion, ReadResult, SkippedFile, SourceDocument, read_changed
-from eddy_demo.readers.limits import ReadingLimits
+from readers_eddy.documents import FileVersion, ReadResult, SkippedFile, SourceDocument, read_changed
+from readers_eddy.limits import ReadingLimits
 
 _TICK_MS = 1000
 """Time after which folders that were added, or are there again, are noticed."""

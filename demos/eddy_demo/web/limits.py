@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eddy_demo.readers.limits import ReadingLimits
+from readers_eddy.limits import ReadingLimits
 
 
 @dataclass(frozen=True)

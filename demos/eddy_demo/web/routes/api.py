@@ -18,7 +18,6 @@ from starlette.responses import Response
 
 from eddy_demo import handbook
 from eddy_demo.display_text import model_label, printable
-from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers import answering
 from eddy_demo.web.answers.follow_up import with_context
 from eddy_demo.web.answers.judging import judged_answer
@@ -31,6 +30,7 @@ from eddy_demo.web.uploads.originals import draw_original, find_original
 from eddy_demo.web.uploads.stored_uploads import Upload, clean_name
 from eddy_embed.integrations.http_guard import LOOPBACK
 from eddy_embed.model.loading import inventory
+from readers_eddy.formats import DOCUMENT_SUFFIXES
 
 api = APIRouter(prefix="/api")
 _BUFFER_BYTES = 2**20

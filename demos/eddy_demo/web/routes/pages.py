@@ -13,12 +13,12 @@ from starlette.responses import HTMLResponse, Response
 
 from eddy_demo.display_text import printable
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.readers.formats import DOCUMENT_SUFFIXES
 from eddy_demo.web.answers.answering import checked_question
 from eddy_demo.web.answers.blocks import document_blocks
 from eddy_demo.web.answers.follow_up import with_context
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.routes.state import checked_key, server_state
+from readers_eddy.formats import DOCUMENT_SUFFIXES
 
 pages = APIRouter()
 templates = Environment(

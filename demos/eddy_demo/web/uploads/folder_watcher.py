@@ -14,16 +14,16 @@ from typing import Any
 
 from chroma_eddy import IndexInUse
 from eddy_demo.display_text import printable
-from eddy_demo.errors import NothingToRead
 from eddy_demo.library.ingest import Failures, changed_documents, ingest
 from eddy_demo.library.settings import FOLDERS_FILE
 from eddy_demo.library.watching import WatchedFolder, watch
-from eddy_demo.readers.documents import ReadResult, SourceDocument, list_other_types, list_skipped
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.job_queue import JobQueue
 from eddy_embed.utils.atomic_files import atomic_write
+from readers_eddy.documents import ReadResult, SourceDocument, list_other_types, list_skipped
+from readers_eddy.errors import NothingToRead
 
 _RETRY_SECONDS = 30.0
 """Time after which a folder is read again that could not be."""

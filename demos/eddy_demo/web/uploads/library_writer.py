@@ -13,13 +13,13 @@ from eddy_demo.library.index import to_index_document
 from eddy_demo.library.ingest import ingest, remove_documents
 from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.rebuild import RebuildProgress, awaits_rebuild, next_settings, read_state, rebuild_library
-from eddy_demo.readers.documents import SourceDocument, read_document
 from eddy_demo.web.errors import error_message
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.folder_watcher import BATCH, FolderWatcher, Interruption
 from eddy_demo.web.uploads.job_queue import JobQueue, known_as
 from eddy_demo.web.uploads.upload_job import UploadJob
+from readers_eddy.documents import SourceDocument, read_document
 
 _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""

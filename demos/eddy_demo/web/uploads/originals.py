@@ -12,11 +12,11 @@ from pathlib import Path
 from chroma_eddy import StoredDocument
 from eddy_demo.display_text import printable
 from eddy_demo.library.settings import original_path
-from eddy_demo.readers.documents import file_digest
-from eddy_demo.readers.process import WORKING_FOLDER, worker_command
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads.stored_uploads import UPLOAD_ORIGIN
+from readers_eddy.documents import file_digest
+from readers_eddy.process import WORKING_FOLDER, worker_command
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ import json
 import sys
 from pathlib import Path
 
-from eddy_demo.readers.pdf.page_image import draw_page
-from eddy_demo.readers.worker import limit_resources
+from readers_eddy.pdf.page_image import draw_page
+from readers_eddy.worker import limit_resources
 
 
 def main() -> None:

@@ -16,8 +16,8 @@ from pathlib import Path, PurePosixPath
 from chroma_eddy import IndexInUse, WriterLock, translated_errors
 from eddy_demo.errors import DemoError
 from eddy_demo.library.settings import UPLOADS_FOLDER, check_available, holds_library, original_path
-from eddy_demo.readers.documents import document_key
 from eddy_embed.utils.atomic_files import atomic_write, sync
+from readers_eddy.documents import document_key
 
 _ID = re.compile(r"[0-9a-f]{64}")
 _MAX_NAME = 150

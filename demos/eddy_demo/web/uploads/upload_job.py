@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from eddy_demo.display_text import printable
-from eddy_demo.readers.documents import SourceDocument
 from eddy_demo.web.uploads.stored_uploads import Upload
+from readers_eddy.documents import SourceDocument
 
 TRANSITIONS = {
     "waiting": ("reading", "embedding"),  # embedding: it was read before something more urgent interrupted the work

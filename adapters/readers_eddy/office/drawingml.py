@@ -12,9 +12,9 @@ from lxml import etree
 from openpyxl.styles.numbers import is_date_format
 from openpyxl.utils.datetime import from_excel
 
-from eddy_demo.readers.office.number_formats import shown_number, shown_time
-from eddy_demo.readers.office.tables import table
-from eddy_demo.readers.scripts import lowered, raised
+from readers_eddy.office.number_formats import shown_number, shown_time
+from readers_eddy.office.tables import table
+from readers_eddy.scripts import lowered, raised
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
 _A14 = "{http://schemas.microsoft.com/office/drawing/2010/main}"

@@ -1,6 +1,6 @@
-"""Readers: files of several formats to titles and texts."""
+"""Readers: files of many formats to titles and texts, for Python, LlamaIndex and LangChain."""
 
 from eddy_embed.utils.extras import check_installed
 
 _NEEDED = "bs4 lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 webencodings yaml"
-check_installed("demo", *_NEEDED.split())
+check_installed("readers", *_NEEDED.split())

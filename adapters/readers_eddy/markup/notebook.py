@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.content import Content
-from eddy_demo.readers.markup import read_html, read_markdown
+from readers_eddy.content import Content
+from readers_eddy.errors import Unreadable
+from readers_eddy.markup import read_html, read_markdown
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 

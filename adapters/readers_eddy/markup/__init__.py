@@ -12,12 +12,12 @@ from bs4.element import NavigableString, PreformattedString, Tag
 from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
 
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.content import MAX_TITLE, Content, choose_title
-from eddy_demo.readers.markup.merged import fill_merged
-from eddy_demo.readers.markup.unseen import HEADINGS, is_title, leave_out_unseen
-from eddy_demo.readers.scripts import lowered, raised
 from eddy_embed.text.sentences import headings
+from readers_eddy.content import MAX_TITLE, Content, choose_title
+from readers_eddy.errors import Unreadable
+from readers_eddy.markup.merged import fill_merged
+from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen
+from readers_eddy.scripts import lowered, raised
 
 _HIDDEN = (
     "script style template noscript head title svg iframe object audio video canvas img input select annotation "

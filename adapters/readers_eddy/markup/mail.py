@@ -9,9 +9,9 @@ from email.policy import default
 
 import webencodings
 
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.content import Content, choose_title
-from eddy_demo.readers.markup import read_html
+from readers_eddy.content import Content, choose_title
+from readers_eddy.errors import Unreadable
+from readers_eddy.markup import read_html
 
 _SHOWN = ("From", "To", "Cc", "Date", "Subject")
 

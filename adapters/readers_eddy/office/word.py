@@ -13,9 +13,9 @@ from typing import Any
 import mammoth
 from lxml import etree
 
-from eddy_demo.readers.content import Content
-from eddy_demo.readers.markup import read_html
-from eddy_demo.readers.office.drawingml import XML_PARSER, Graphic, formula_text, graphic_link, read_graphic
+from readers_eddy.content import Content
+from readers_eddy.markup import read_html
+from readers_eddy.office.drawingml import XML_PARSER, Graphic, formula_text, graphic_link, read_graphic
 
 _NAMESPACE = re.compile(r"\{[^}]*\}")
 _WORD_STYLES = "\n".join(

@@ -8,7 +8,7 @@ import re
 import webencodings
 from bs4.dammit import EncodingDetector
 
-from eddy_demo.errors import Unreadable
+from readers_eddy.errors import Unreadable
 
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 _COMMENT = re.compile(rb"<!--.*?(?:-->|$)", re.DOTALL)

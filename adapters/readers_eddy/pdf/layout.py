@@ -10,9 +10,9 @@ from itertools import pairwise
 
 import numpy as np
 
-from eddy_demo.readers.pdf.glyphs import Glyphs
-from eddy_demo.readers.pdf.paragraphs import Line
-from eddy_demo.readers.scripts import lowered, raised
+from readers_eddy.pdf.glyphs import Glyphs
+from readers_eddy.pdf.paragraphs import Line
+from readers_eddy.scripts import lowered, raised
 
 _GAP = 0.75
 """White space between columns or cells, at least, as a share of the size of type; as `_WORD_GAP` between words."""

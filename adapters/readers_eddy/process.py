@@ -14,13 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import eddy_demo
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.content import Content, Row
-from eddy_demo.readers.limits import ReadingLimits
+import readers_eddy
+from readers_eddy.content import Content, Row
+from readers_eddy.errors import Unreadable
+from readers_eddy.limits import ReadingLimits
 
 _POLL_SECONDS = 0.05
-WORKING_FOLDER = Path(eddy_demo.__file__).parents[1]
+WORKING_FOLDER = Path(readers_eddy.__file__).parents[1]
 """Where child processes start: `python -m` imports from there first, so that it must be the folder of this package."""
 
 
@@ -66,7 +66,7 @@ class ReaderProcess:
     def _start(self) -> subprocess.Popen[bytes]:
         limits = {field.name: getattr(self._limits, field.name) for field in dataclasses.fields(ReadingLimits)}
         self._child = child = subprocess.Popen(
-            worker_command("eddy_demo.readers.worker", json.dumps(limits)),
+            worker_command("readers_eddy.worker", json.dumps(limits)),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from eddy_demo.errors import Unreadable, one_line
+from readers_eddy.errors import Unreadable, one_line
 
 _OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """First bytes of an encrypted .docx, .pptx or .xlsx, and of any .doc, .ppt or .xls."""

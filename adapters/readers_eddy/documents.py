@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from eddy_demo.errors import NothingToRead, Unreadable
-from eddy_demo.readers.content import Content
-from eddy_demo.readers.formats import DOCUMENT_SUFFIXES, READABLE_SUFFIXES, check_unicode, suffix_of
-from eddy_demo.readers.limits import ReadingLimits
-from eddy_demo.readers.process import ReaderProcess
+from readers_eddy.content import Content
+from readers_eddy.errors import NothingToRead, Unreadable
+from readers_eddy.formats import DOCUMENT_SUFFIXES, READABLE_SUFFIXES, check_unicode, suffix_of
+from readers_eddy.limits import ReadingLimits
+from readers_eddy.process import ReaderProcess
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",

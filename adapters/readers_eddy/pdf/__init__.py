@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfDocument, PdfiumError, PdfPage
 
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.content import Content, choose_title
-from eddy_demo.readers.limits import ReadingLimits
-from eddy_demo.readers.pdf.fields import read_fields
-from eddy_demo.readers.pdf.glyphs import read_glyphs
-from eddy_demo.readers.pdf.layout import read_lines
-from eddy_demo.readers.pdf.page_headers import split_page_headers
-from eddy_demo.readers.pdf.paragraphs import SOFT_HYPHEN, Line, reflow
+from readers_eddy.content import Content, choose_title
+from readers_eddy.errors import Unreadable
+from readers_eddy.limits import ReadingLimits
+from readers_eddy.pdf.fields import read_fields
+from readers_eddy.pdf.glyphs import read_glyphs
+from readers_eddy.pdf.layout import read_lines
+from readers_eddy.pdf.page_headers import split_page_headers
+from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, Line, reflow
 
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]|[\ufffe\uffff]")
 _SPACES = re.compile(r"[ \xa0]+")

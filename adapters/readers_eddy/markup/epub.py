@@ -12,10 +12,10 @@ from urllib.parse import unquote
 
 from lxml import etree
 
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.charsets import decode
-from eddy_demo.readers.content import Content, choose_title, join_pages
-from eddy_demo.readers.markup import read_html
+from readers_eddy.charsets import decode
+from readers_eddy.content import Content, choose_title, join_pages
+from readers_eddy.errors import Unreadable
+from readers_eddy.markup import read_html
 
 _HEADING = re.compile(r"#{1,6} (.+)")
 _HTML = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")

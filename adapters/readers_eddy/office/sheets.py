@@ -16,12 +16,12 @@ from openpyxl.cell.rich_text import CellRichText
 from openpyxl.utils import column_index_from_string
 from openpyxl.xml.functions import tostring
 
-from eddy_demo.errors import Unreadable
-from eddy_demo.readers.content import Content, choose_title, join_pages
-from eddy_demo.readers.office.drawingml import read_graphic
-from eddy_demo.readers.office.number_formats import shown_number, shown_time
-from eddy_demo.readers.office.tables import table
-from eddy_demo.readers.scripts import lowered, raised
+from readers_eddy.content import Content, choose_title, join_pages
+from readers_eddy.errors import Unreadable
+from readers_eddy.office.drawingml import read_graphic
+from readers_eddy.office.number_formats import shown_number, shown_time
+from readers_eddy.office.tables import table
+from readers_eddy.scripts import lowered, raised
 
 _UNSTORED = re.compile(rb"<f[^>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v></v>|</c>)")
 _MOST_MERGED = 100_000

@@ -11,11 +11,11 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from eddy_demo.errors import Unreadable, one_line
-from eddy_demo.readers.charsets import decode, rows_mark
-from eddy_demo.readers.content import MAX_TITLE, Content, Row, choose_title
-from eddy_demo.readers.limits import ReadingLimits, reading_archive
-from eddy_demo.readers.page_lists import page_lists
+from readers_eddy.charsets import decode, rows_mark
+from readers_eddy.content import MAX_TITLE, Content, Row, choose_title
+from readers_eddy.errors import Unreadable, one_line
+from readers_eddy.limits import ReadingLimits, reading_archive
+from readers_eddy.page_lists import page_lists
 
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")  # in the ZIP format
 DOCUMENT_SUFFIXES = (
@@ -63,7 +63,7 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits) -> Content:
     if not data:
         raise Unreadable("empty")
     if suffix == ".pdf":
-        from eddy_demo.readers.pdf import read_pdf
+        from readers_eddy.pdf import read_pdf
 
         return read_pdf(data, limits.pages)
     if suffix == ".txt":
@@ -72,7 +72,7 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits) -> Content:
         with reading_archive(data, suffix, limits.unpacked_bytes):
             return _archive(data, suffix)
     if suffix in (".csv", ".tsv"):
-        from eddy_demo.readers.office.sheets import read_csv
+        from readers_eddy.office.sheets import read_csv
 
         return read_csv(decode(data))
     return _markup(data, suffix)
@@ -80,18 +80,18 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits) -> Content:
 
 def _archive(data: bytes, suffix: str) -> Content:
     if suffix == ".docx":
-        from eddy_demo.readers.office.word import read_docx as read
+        from readers_eddy.office.word import read_docx as read
     elif suffix == ".pptx":
-        from eddy_demo.readers.office.slides import read_pptx as read
+        from readers_eddy.office.slides import read_pptx as read
     elif suffix == ".xlsx":
-        from eddy_demo.readers.office.sheets import read_xlsx as read
+        from readers_eddy.office.sheets import read_xlsx as read
     else:
-        from eddy_demo.readers.markup.epub import read_epub as read
+        from readers_eddy.markup.epub import read_epub as read
     return read(data)
 
 
 def _markup(data: bytes, suffix: str) -> Content:
-    from eddy_demo.readers.markup import mail, notebook, read_html, read_markdown
+    from readers_eddy.markup import mail, notebook, read_html, read_markdown
 
     if suffix == ".eml":
         return mail.read_mail(data)

@@ -9,7 +9,7 @@ from typing import Any
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfPage
 
-from eddy_demo.readers.pdf.layout import Piece
+from readers_eddy.pdf.layout import Piece
 
 _MARKS = {True: "☒", False: "☐"}
 _BUTTONS = (pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON)

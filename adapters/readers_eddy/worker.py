@@ -1,6 +1,6 @@
 """Child process that reads files under limits of the operating system.
 
-`process` runs it as `python -m eddy_demo.readers.worker LIMITS`, the limits as JSON. Each line of its input asks for a
+`process` runs it as `python -m readers_eddy.worker LIMITS`, the limits as JSON. Each line of its input asks for a
 file: `["path", "suffix"]`. Each line of its output is a JSON object: a document, a row, or the end of the file.
 """
 
@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from eddy_demo.errors import Unreadable, one_line
-from eddy_demo.readers.content import Content
-from eddy_demo.readers.formats import read_file
-from eddy_demo.readers.limits import ReadingLimits
+from readers_eddy.content import Content
+from readers_eddy.errors import Unreadable, one_line
+from readers_eddy.formats import read_file
+from readers_eddy.limits import ReadingLimits
 
 _SMALL_BYTES = 2**20
 """Size of a file up to which the process reads another one afterwards, whose memory it must not have used up."""
