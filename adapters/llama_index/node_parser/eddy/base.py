@@ -32,6 +32,7 @@ from eddy_embed.integrations.documents import (
     joined_pages,
     pages_by_file,
     passage_id,
+    passage_metadata,
     with_text,
 )
 from eddy_embed.integrations.shared import in_worker
@@ -180,7 +181,7 @@ class LongDocumentNodeParser(NodeParser):
         # The base class searches for each node's text in the document and finds the first of several equal places.
         spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
         parents = {
-            id_: parent.model_copy(update={"metadata": _without_pages(parent.metadata)})
+            id_: parent.model_copy(update={"metadata": passage_metadata(parent.metadata)})
             for id_, parent in parent_doc_map.items()
         }
         for part in self.parts:  # it links neighbours, which must be of the same level
@@ -239,7 +240,7 @@ def _document_nodes(
             node.start_char_idx, node.end_char_idx = offset + span.start, offset + span.end
             node.metadata = _metadata(node.text, part, span, result, fingerprint) | pages.labels(span.start, span.end)
             if pages.starts and node.source_node is not None:
-                bare = {"metadata": _without_pages(node.source_node.metadata)}
+                bare = {"metadata": passage_metadata(node.source_node.metadata)}
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
             hidden = (*KEYS, PART, LAST_LABEL)
             # A language model gets the headings; the embedding model has read them in the text.
@@ -271,11 +272,6 @@ def _join_files(pages: Sequence[Document]) -> list[Document]:
         }
         documents.append(Document(text=text, id_=file, metadata=metadata, **hidden))
     return documents
-
-
-def _without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document's metadata without the list of its pages, which every node would repeat."""
-    return {key: value for key, value in metadata.items() if key != PAGES}
 
 
 def _link_levels(nodes: Sequence[BaseNode]) -> None:
