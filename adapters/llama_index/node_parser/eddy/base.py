@@ -59,6 +59,7 @@ class LongDocumentNodeParser(NodeParser):
         passage_size: As in `Embedder.encode_long`, like `passage_unit` and `late`.
         parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of the
             nodes of the next narrower part inside it, as `AutoMergingRetriever` and `get_leaf_nodes` need.
+        headings: As in `Embedder.encode_long`; False for texts whose lines of code or labels look like headings.
         include_metadata: Whether nodes get the document's metadata.
         include_prev_next_rel: Whether to link neighbouring nodes of the same part.
         callback_manager: LlamaIndex's callbacks.
@@ -76,6 +77,7 @@ class LongDocumentNodeParser(NodeParser):
     passage_unit: PassageUnit = "tokens"
     late: bool | None = None
     parts: tuple[Part, ...] = PASSAGES
+    headings: bool = True
 
     def __init__(
         self,
@@ -85,6 +87,7 @@ class LongDocumentNodeParser(NodeParser):
         passage_unit: PassageUnit = "tokens",
         late: bool | None = None,
         parts: Collection[Part] = PASSAGES,
+        headings: bool = True,
         include_metadata: bool = True,
         include_prev_next_rel: bool = True,
         callback_manager: CallbackManager | None = None,
@@ -99,6 +102,7 @@ class LongDocumentNodeParser(NodeParser):
             "passage_unit": passage_unit,
             "late": late,
             "parts": tuple(part for part in LEVELS if part in parts),
+            "headings": headings,
             "include_metadata": include_metadata,
             "include_prev_next_rel": include_prev_next_rel,
             "callback_manager": callback_manager or CallbackManager([]),
@@ -151,6 +155,7 @@ class LongDocumentNodeParser(NodeParser):
                 passage_unit=self.passage_unit,
                 late=self.late,
                 parts=self.parts,
+                headings=self.headings,
                 show_progress=False,
             )
             for document, result in zip(batch, results, strict=True):
@@ -173,7 +178,8 @@ class LongDocumentNodeParser(NodeParser):
         def own_id(number: int, part: Part, span: Span) -> str:
             if self.id_func is not default_id_func:
                 return str(self.id_func(number, document))
-            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, late, part)
+            named = part if self.headings else f"{part} without headings"
+            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, late, named)
 
         return _document_nodes(document, result, self.parts, fingerprint, own_id)
 
