@@ -16,12 +16,14 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.database import translated_errors
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError, damaged
 from chroma_eddy.keywords import Key, Keywords
 from chroma_eddy.rows import (
     DIGEST,
+    DOCUMENTS,
+    MAIN,
     PAGE_SIZE,
     WRITTEN,
+    IndexSettings,
     RowBatch,
     StoredDocument,
     check_conditions,
@@ -29,11 +31,11 @@ from chroma_eddy.rows import (
     fields,
     in_order,
     join_text,
+    json_settings,
     slices,
 )
-from chroma_eddy.settings import DOCUMENTS, MAIN, IndexSettings, json_settings
 from chroma_eddy.storage import Storage
-from chroma_eddy.types import Row, check_key, check_value
+from chroma_eddy.types import ForeignCollection, NoIndex, Row, StorageError, check_metadata, damaged
 from eddy_embed.encoding.validation import raise_on_surrogates
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
@@ -73,23 +75,16 @@ class Collection:
 
     settings: IndexSettings
 
-    def __init__(
-        self, storage: Storage, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, storage: Storage, embedder: Embedder | None, sizes: Mapping[str, Any]) -> None:
         """Open it, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
-        self.storage, self.name, self._sizes = storage, storage.name, dict(sizes)
+        self.storage, self.name, self._sizes, self._given = storage, storage.name, dict(sizes), embedder
         self._embedder: Embedder | None = None
         self.reranker: Reranker | None = None
         self.keywords = Keywords(storage, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
         self._sample: tuple[str, Doubles] | None = None
         self._identity: Any = None
-        self._set_given(embedder)
         storage.wait_for_swap()
         self.reload()
-
-    def _set_given(self, embedder: Embedder | EddyEmbeddingFunction | None) -> None:
-        self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
-        self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
 
     @property
     def exists(self) -> bool:
@@ -170,7 +165,7 @@ class Collection:
 
     def close(self) -> None:
         """Close the database's files, unless somebody else uses the client."""
-        self.storage.close()
+        self.storage.connection.close()
 
     # --- Reading
 
@@ -237,21 +232,14 @@ class Collection:
         """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids."""
         check_conditions(where, where_document)
         if not self.exists or (ids is not None and not ids):  # of which Chroma would take none
-            columns = ("embeddings", "documents", "uris", "data", "metadatas")
-            return {"ids": [], "included": list(include), **{name: [] if name in include else None for name in columns}}
+            columns = ("embeddings", "documents", "metadatas")
+            return {"ids": [], **{name: [] if name in include else None for name in columns}}
+        options: dict[str, Any] = {"where_document": where_document or None, "limit": limit, "offset": offset}
+        options |= {"ids": None if ids is None else list(dict.fromkeys(ids)), "include": list(include)}
 
         def read() -> dict[str, Any]:
             with translated_errors(self.storage.place):
-                return dict(
-                    self.storage.collection(MAIN).get(
-                        ids=None if ids is None else list(dict.fromkeys(ids)),
-                        where=self._visible(where),
-                        where_document=where_document or None,  # type: ignore[arg-type]
-                        limit=limit,
-                        offset=offset,
-                        include=list(include),  # type: ignore[arg-type]
-                    )
-                )
+                return dict(self.storage.collection().get(where=self._visible(where), **options))
 
         return self.read(read)
 
@@ -273,7 +261,7 @@ class Collection:
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
         """Return what is stored of documents beside their texts, by id; None: of all."""
-        return read_entries(self.storage, ids)
+        return self.storage.documents(ids)
 
     def read_texts(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
         """Read the texts of documents by the metadata of their rows; ForeignCollection if passages are missing."""
@@ -299,7 +287,7 @@ class Collection:
         """Vectors of length 1 of a sample of rows, shape (sample, dimension); read again when rows changed."""
         written = str(self.storage.known_metadata.get("eddy_written"))
         if self._sample is None or self._sample[0] != written:
-            rows = RowBatch.concatenate(self.storage.sample(MAIN, _SAMPLE, metadatas=True))
+            rows = RowBatch.concatenate(self.storage.sample(MAIN, _SAMPLE))
             vectors = self.storage.vectors_of(MAIN, rows) if rows.ids else np.zeros((0, self.dimension))
             self._sample = written, unit(vectors.astype(np.float64))
         return self._sample[1]
@@ -313,29 +301,36 @@ class Collection:
             NoIndex: The index does not exist, and there is no embedder.
             StorageError: The index was closed.
         """
-        self.storage.connection.check_open()
-        self.storage.clear_cache()
-        # The identity first: of an index that is replaced in between, it is one that `read` no longer finds.
-        identity, stored, given = self.storage.identity, self.storage.settings(), self._given
-        if stored is None:  # a swap may be between the two names of the main collection
-            self.storage.wait_for_swap()
-            identity, stored = self.storage.identity, self.storage.settings()
-        vectors = self.storage.vectors
+        storage, given = self.storage, self._given
+        storage.connection.check_open()
+        storage.clear_cache()
+        main = storage.look_up()
+        if main is None:  # a swap may be between the two names of the main collection
+            storage.wait_for_swap()
+            main = storage.look_up()
+        stored = None if main is None else IndexSettings.parse(self.name, main.metadata or {})
+        vectors = storage.vectors
         if given is not None and not given.is_fitted and vectors is not None and vectors.fit.exists():
             fitted = Fitted.load(vectors.fit)
             given = given.with_post(fitted) if fitted.post == given.method.post else given
-        if stored is None:
-            if given is None:
-                raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
-            self.settings = IndexSettings(json_settings(given), **{"late": given.reads_late, **self._sizes})
+        if given is not None:
+            sizes = {"late": given.reads_late} if stored is None else stored.sizes
+            requested = IndexSettings(json_settings(given), **{**sizes, **self._sizes})
+        elif stored is not None:
+            requested = replace(stored, **self._sizes)
         else:
-            settings = dict(stored.embedder) if given is None else json_settings(given)
-            made = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
-            requested = IndexSettings(settings, **{**stored.sizes, **self._sizes})
-            stored.check(self.name, requested, contrast(self.storage.made_by, made))
-            self.settings = stored
-        self._embedder = given
-        self._identity = identity
+            raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
+        if main is not None and stored is not None and (differing := stored.differences(requested)):
+            made = (main.configuration_json.get("embedding_function") or {}).get("config") or {}
+            opened = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
+            same = stored.fingerprint == requested.fingerprint
+            raise FingerprintMismatch(
+                f"Index {self.name!r} was {'made with other sizes' if same else contrast(made, opened)}.\n{differing}\n"
+                "Their vectors cannot be compared. Open it with the embedder and the sizes that it was made with, or "
+                f"embed its documents again: chroma_eddy.reindex(place, {self.name!r}, embedder)."
+            )
+        self.settings = stored or requested
+        self._embedder, self._identity = given, None if main is None else main.id
 
     # --- Writing
 
@@ -423,27 +418,20 @@ class Collection:
         """Create the collections if they do not exist, and keep the embedder's fitted post-processing beside them."""
         if self.exists:
             return
-        post = self.embedder.post if self.embedder.is_fitted else None
-        self.storage.create(
-            self.settings, self.embedder.dimension, unrelated_cosines(self.embedder), self._as_function()
-        )
-        if post is not None and self.storage.vectors is not None:
-            post.save(self.storage.vectors.fit)
-        self._identity = self.storage.identity
+        embedder = self.embedder
+        self.storage.create(self.settings, embedder.dimension, unrelated_cosines(embedder), self._as_function())
+        if embedder.is_fitted and embedder.post is not None and self.storage.vectors is not None:
+            embedder.post.save(self.storage.vectors.fit)
+        self._identity = self.storage.refresh()
         self.keywords.rebuild()
 
-    def switch_embedder(self, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> None:
+    def switch_embedder(self, embedder: Embedder, sizes: Mapping[str, Any]) -> None:
         """Reload after an index of another embedder took this one's place."""
-        self._set_given(embedder)
-        self._sizes = dict(sizes)
+        self._given, self._sizes = embedder, dict(sizes)
         self.reload()
 
     def _as_function(self) -> EddyEmbeddingFunction | None:
-        if self._embedder is None:
-            return None
-        if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
-            return self._function
-        return EddyEmbeddingFunction.from_embedder(self._embedder)
+        return None if self._embedder is None else EddyEmbeddingFunction.from_embedder(self._embedder)
 
     # --- Rows that a framework has cut
 
@@ -516,16 +504,11 @@ class Collection:
 
 def _checked_row(id_: str, text: str, metadata: Mapping[str, Any], document: str) -> dict[str, Any]:
     """Return a framework's metadata as they are stored."""
-    name = f"row {id_!r:.80}"
     for what, part in (("id", id_), ("text", text), ("document", document)):
-        raise_on_surrogates(part, f"the {what} of {name}")
-    for key, value in metadata.items():
-        if key in (*WRITTEN, DOCUMENT):
-            raise InvalidParameter(f"{name}: the index itself needs the metadata's name {key!r}")
-        check_key(name, key)
-        if value is not None:
-            check_value(name, key, value)
-    return {**{key: value for key, value in metadata.items() if value is not None}, DOCUMENT: document, DIGEST: ""}
+        raise_on_surrogates(part, f"the {what} of row {id_!r:.80}")
+    stored = {key: value for key, value in metadata.items() if value is not None}
+    check_metadata(f"row {id_!r:.80}", stored, reserved=(*WRITTEN, DOCUMENT))
+    return {**stored, DOCUMENT: document, DIGEST: ""}
 
 
 def _replacing(known: RowBatch, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
@@ -540,9 +523,3 @@ def _replacing(known: RowBatch, rows: dict[str, dict[str, Any]]) -> list[dict[st
             )
         rows[id_] = {**dict.fromkeys(row), **rows[id_]}
     return list(rows.values())
-
-
-def read_entries(storage: Storage, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
-    """Return what is stored of documents beside their texts, by id; None: of all."""
-    exists = storage.find() is not None
-    return StoredDocument.by_id(storage.get(DOCUMENTS, metadatas=True, ids=ids)) if exists else {}

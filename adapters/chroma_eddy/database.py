@@ -30,16 +30,14 @@ from chromadb.config import Settings, System
 from chromadb.errors import ChromaError, InternalError, InvalidArgumentError, NotFoundError
 from filelock import FileLock, Timeout
 
-from chroma_eddy.errors import IndexInUse, NoIndex, StorageError, Unreachable
+from chroma_eddy.types import IndexInUse, NoIndex, StorageError, Unreachable
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.atomic_files import sync
 
 DATABASE = "chroma.sqlite3"
 """Chroma's database in its folder."""
-LOCK = "eddy.lock"
-"""Lock file of the writing process; the operating system releases it when that process ends."""
-WRITER = "eddy.writer"
-"""File that names the writing process, for error messages of others."""
+LOCK, WRITER = "eddy.lock", "eddy.writer"
+"""Lock file of the writing process, which the operating system releases when that ends, and the file that names it."""
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process changes rows, or reads a collection's vectors for the first time."""
 VECTORS, KEYWORDS = "eddy.vectors", "eddy.words"
@@ -63,11 +61,10 @@ def translated_errors(place: Path | str | None) -> Iterator[None]:
         yield
     except NotFoundError:
         raise
-    except InvalidArgumentError as error:
-        if "regex" not in str(error).lower() and "where clause" not in str(error):
-            raise StorageError(str(_cause(place, error))) from error
-        raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
     except BaseException as error:
+        told = str(error).lower()
+        if isinstance(error, InvalidArgumentError) and ("regex" in told or "where clause" in told):
+            raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
         cause = _cause(place, error)
         if cause is None:
             raise
@@ -80,7 +77,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
 
 def _cause(place: Path | str | None, error: BaseException) -> str | None:
-    """The message of a translated error; None: the error is not the database's."""
+    """Return the message of a translated error; None: the error is not the database's."""
     if _is_unreachable(error):
         return (
             f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
@@ -98,9 +95,7 @@ def _cause(place: Path | str | None, error: BaseException) -> str | None:
 
 
 def _cause_on_disk(folder: Path, error: BaseException, from_database: bool) -> str:
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free < ALMOST_FULL or getattr(error, "errno", None) == errno.ENOSPC:
         return (
@@ -203,6 +198,7 @@ _SELECT_STATE = """
 SELECT segment_id, seq_id FROM max_seq_id
 UNION ALL SELECT collection_id, str_value FROM collection_metadata WHERE key = 'eddy_written' ORDER BY 1, 2
 """
+"""What changes with every write."""
 
 
 def copy_database(folder: Path, target: Path) -> None:
@@ -214,33 +210,25 @@ def copy_database(folder: Path, target: Path) -> None:
         IndexInUse: Another process keeps writing.
         OSError: The folder cannot be read, or the target not be written.
     """
+    source = f"{(folder / DATABASE).absolute().as_uri()}?mode=ro"
     for attempt in range(_ATTEMPTS):
         time.sleep(attempt * _PAUSE)
-        before = _state(folder)
-        shutil.rmtree(target, ignore_errors=True)
-        try:
-            shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"{DATABASE}*", LOCK, WRITER, ROW_LOCK))
-        except shutil.Error:  # a file was replaced meanwhile
-            if attempt == _ATTEMPTS - 1:
-                raise
-            continue
-        for path in (target, *target.rglob("*")):
-            path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
-        with closing(_connect(folder)) as database, closing(sqlite3.connect(target / DATABASE)) as copy:
-            database.backup(copy)
-        if _state(target) == before:
-            return
+        with closing(sqlite3.connect(source, uri=True, timeout=60)) as database:
+            before = database.execute(_SELECT_STATE).fetchall()
+            shutil.rmtree(target, ignore_errors=True)
+            try:
+                shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"{DATABASE}*", LOCK, WRITER, ROW_LOCK))
+            except shutil.Error:  # a file was replaced meanwhile
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            for path in (target, *target.rglob("*")):
+                path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
+            with closing(sqlite3.connect(target / DATABASE)) as copy:
+                database.backup(copy)
+                if copy.execute(_SELECT_STATE).fetchall() == before:
+                    return
     raise IndexInUse(f"another process keeps writing to the database in {folder}; wait until it has finished")
-
-
-def _state(folder: Path) -> list[Any]:
-    """What changes with every write."""
-    with closing(_connect(folder)) as database:
-        return database.execute(_SELECT_STATE).fetchall()
-
-
-def _connect(folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{(folder / DATABASE).absolute().as_uri()}?mode=ro", uri=True, timeout=60)
 
 
 _ERASE = (
@@ -282,19 +270,21 @@ def erase_texts(folder: Path) -> None:
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SELECT_SEGMENTS = "SELECT id FROM segments WHERE scope = 'VECTOR' AND collection = ?"
 _SELECT_KNOWN = "SELECT id FROM segments UNION SELECT str_value FROM collection_metadata WHERE key = 'eddy_id'"
-
 _PATIENCE, _POLL = 60.0, 0.005
 """Seconds to wait for another process that is changing rows, and between two attempts."""
 
 
 @dataclass
 class ClientState:
-    """What Chroma's server object in this process has read; clients of one folder share it."""
+    """What Chroma's server object in this process has read; clients of one folder share it.
+
+    Attributes:
+        tokens: Last known change of each index, by the index's id.
+        loaded: Ids of the collections whose vectors are loaded.
+    """
 
     tokens: dict[str, str] = field(default_factory=dict)
-    """Last known change of each index, by the index's id."""
     loaded: set[Any] = field(default_factory=set)
-    """Ids of the collections whose vectors are loaded."""
 
 
 _STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
@@ -313,13 +303,7 @@ class Connection:
     """
 
     def __init__(
-        self,
-        client: ClientAPI,
-        lock: WriterLock,
-        place: Any,
-        *,
-        owned: bool,
-        copy: TemporaryDirectory[str] | None = None,
+        self, client: ClientAPI, lock: WriterLock, place: Any, *, copy: TemporaryDirectory[str] | None = None
     ) -> None:
         self.client: Any = client  # of a concrete class, with more attributes than ClientAPI
         self.lock, self.generation = lock, 0
@@ -328,7 +312,7 @@ class Connection:
         self.row_lock = None
         if self.folder is not None:
             self.row_lock = FileLock(self.folder / ROW_LOCK, timeout=_PATIENCE, poll_interval=_POLL)
-        self._owned, self._closed, self._copy = owned, False, copy
+        self._owned, self._closed, self._copy = client is not place, False, copy
         self._segments: dict[str, list[str]] = {}
 
     @property
@@ -342,7 +326,7 @@ class Connection:
         return _STATES.setdefault(self.client._server, ClientState())
 
     def segments(self, collection: str) -> list[str]:
-        """Ids of a collection's segments of vectors, which are the names of their folders."""
+        """Return ids of a collection's segments of vectors, which are the names of their folders."""
         if collection not in self._segments:
             self._segments[collection] = self._select(_SELECT_SEGMENTS, collection)
         return self._segments[collection]
@@ -417,15 +401,15 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
     """
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
-        lock = WriterLock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
-        return Connection(place, lock, place, owned=False)
+        folder = Path(settings.persist_directory) if settings.is_persistent else None
+        return Connection(place, WriterLock(folder, timeout), place)
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise InvalidParameter(
             f"place={place!r:.80} must be a folder, a server's URL such as 'http://localhost:8000', or one of "
             "Chroma's clients"
         )
     if isinstance(place, str) and "://" in place:
-        return Connection(_http_client(place), WriterLock(None, timeout), place, owned=True)
+        return Connection(_http_client(place), WriterLock(None, timeout), place)
     folder = Path(place)
     lock = WriterLock(folder, timeout)
     with translated_errors(folder):
@@ -438,20 +422,16 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
             sync(folder.parent)
             with lock:
                 _create_database(folder)
-        if _is_writable(folder):
-            return Connection(_persistent_client(folder), lock, place, owned=True)
+        paths = (folder, folder / DATABASE, folder / ROW_LOCK)
+        if all(os.access(path, os.W_OK) for path in paths if path.exists()):
+            return Connection(_persistent_client(folder), lock, place)
         copy = TemporaryDirectory(prefix="eddy-")
         copy_database(folder, Path(copy.name))
-        return Connection(_persistent_client(Path(copy.name)), lock, place, owned=True, copy=copy)
-
-
-def _is_writable(folder: Path) -> bool:
-    paths = (folder, *(folder / name for name in (DATABASE, ROW_LOCK)))
-    return all(os.access(path, os.W_OK) for path in paths if path.exists())
+        return Connection(_persistent_client(Path(copy.name)), lock, place, copy=copy)
 
 
 def memory_client() -> ClientAPI:
-    """A client of a new database in memory; Chroma shares its default one among all such clients of a process."""
+    """Return a client of a new database in memory; Chroma shares its default one among a process's such clients."""
     name = f"eddy-{uuid.uuid4().hex}"
     settings = Settings(anonymized_telemetry=False, is_persistent=False)
     chromadb.AdminClient(settings).create_database(name)

@@ -18,8 +18,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.processes import Command
 
 from chroma_eddy import Document, Index
-from chroma_eddy.rows import FIELDS, VECTOR
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.rows import DOCUMENTS, FIELDS, MAIN, VECTOR
 
 CHROMA = "import sys; from chromadb.cli.cli import app; sys.argv[0] = 'chroma'; app()"
 SENTENCES = (

@@ -22,9 +22,9 @@ from chroma_eddy import (
     NoIndex,
     open_collection,
     open_index,
-    writer,
 )
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy import index as chroma_index
+from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.types import check_document
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
@@ -172,7 +172,7 @@ def test_removed_documents_leave_no_row(index):
 
 def test_batches_stay_within_what_the_database_takes_and_groups_change_no_row(shelf, monkeypatch, tmp_path, embedder):
     monkeypatch.setattr(type(shelf.storage.client), "get_max_batch_size", lambda _: 7)
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     sizes = []
     upsert = chromadb.Collection.upsert
     monkeypatch.setattr(
@@ -235,8 +235,8 @@ WRONG: list[tuple[Document, str]] = [
     (Document("", "Text."), "has no id"),
     (Document("a", " \n"), "has no text"),
     (Document("a", "half \ud800"), "surrogate"),
-    (Document("a", "Text.", {"eddy_x": 1}), "the index's own"),
-    (Document("a", "Text.", {"page": 1}), "the index's own"),
+    (Document("a", "Text.", {"eddy_x": 1}), "the index itself needs the metadata's name"),
+    (Document("a", "Text.", {"page": 1}), "the index itself needs the metadata's name"),
     (Document("a", "Text.", {"$x": 1}), r"name '\$x'; Chroma takes .* begin with #, \$"),
     (Document("a", "Text.", {"#": 1}), "name '#'; Chroma takes"),
     (Document("a", "Text.", {"": 1}), "name ''; Chroma takes"),

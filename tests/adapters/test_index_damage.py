@@ -9,7 +9,7 @@ from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
 from chroma_eddy import ForeignCollection, Index
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_embed.integrations.documents import DOCUMENT
 

@@ -16,7 +16,7 @@ from tests.adapters.killing import SAVED_OFTEN
 from chroma_eddy import Document, Index, open_index
 from chroma_eddy import storage as chroma_storage
 from chroma_eddy.database import DATABASE, KEYWORDS, VECTORS
-from chroma_eddy.settings import NEXT
+from chroma_eddy.rows import NEXT
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 

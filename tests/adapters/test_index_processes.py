@@ -17,13 +17,13 @@ from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started, stop_at
 from tests.processes import context
 
-from chroma_eddy import Document, Index, open_index, writer
+from chroma_eddy import Document, Index, open_index
+from chroma_eddy import index as chroma_index
 from chroma_eddy import storage as chroma_storage
 from chroma_eddy.database import WRITER
-from chroma_eddy.rows import RowBatch
-from chroma_eddy.settings import DOCUMENTS
+from chroma_eddy.index import Writer
+from chroma_eddy.rows import DOCUMENTS, RowBatch
 from chroma_eddy.storage import Storage
-from chroma_eddy.writer import Writer
 from eddy_embed import Embedder
 
 ASKED = "When do boats with a deep keel leave?"
@@ -156,7 +156,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
 
 
 def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=1")
     with opened(place, embedder) as index:
         index.upsert(documents(8))

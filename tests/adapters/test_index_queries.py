@@ -12,8 +12,8 @@ from langchain_core.vectorstores.utils import maximal_marginal_relevance
 from tests.adapters.indexes import SENTENCES_OF, documents, rows
 
 from chroma_eddy import Hit, Index, open_index
+from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.search import mmr_order
-from chroma_eddy.settings import DOCUMENTS, MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText
 

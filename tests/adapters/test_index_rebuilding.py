@@ -15,10 +15,11 @@ from filelock import FileLock
 from tests.adapters.indexes import SENTENCES_OF, apart, assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import Index, open_index, writer
+from chroma_eddy import Index, open_index
+from chroma_eddy import index as chroma_index
 from chroma_eddy import storage as chroma_storage
 from chroma_eddy.database import LOCK, WriterLock
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
@@ -49,7 +50,7 @@ def names_of(index: Index) -> set[str]:
 
 
 def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, wanted, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     with open_index(folder, "notes", old) as index:
         before = [(hit.id, hit.cosine) for hit in index.query(ASKED)]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -89,7 +90,7 @@ def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monke
 
 
 def test_what_was_begun_can_be_discarded(folder, old, new, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     with open_index(folder, "notes", old) as index:
         held = rows(index)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):

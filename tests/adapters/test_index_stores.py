@@ -12,7 +12,7 @@ from llama_index.core.vector_stores.types import VectorStoreQuery
 from tests.adapters.indexes import SENTENCES, documents, rows
 
 from chroma_eddy import ForeignCollection, Index, collection
-from chroma_eddy.settings import MAIN
+from chroma_eddy.rows import MAIN
 from chroma_eddy.storage import Storage
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings

@@ -15,12 +15,12 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.adapters.indexes import apart, assert_same, documents, rows, served
 from tests.adapters.killing import SAVED_OFTEN, stop_at
 
-from chroma_eddy import Index, StorageError, open_index, reindex, writer
+from chroma_eddy import Index, StorageError, open_index, reindex
+from chroma_eddy import index as chroma_index
 from chroma_eddy import storage as chroma_storage
 from chroma_eddy.database import VECTORS
-from chroma_eddy.settings import DOCUMENTS, MAIN
-from chroma_eddy.storage import Storage
-from chroma_eddy.vectors import StoredVectors, VectorFile
+from chroma_eddy.rows import DOCUMENTS, MAIN
+from chroma_eddy.storage import Storage, StoredVectors, VectorFile
 from eddy_embed import Embedder
 
 
@@ -141,7 +141,7 @@ def test_a_reindexing_that_lost_its_vectors_begins_anew(place, whole, embedder, 
     """What it had done still counts until then: who reads only that leaves the damage alone."""
     new, before = Embedder("eddy-tiny", method="plain:exit=1"), set(place.iterdir())
     vectors = set((place / VECTORS).iterdir())
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     with opened(place, embedder) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             patch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)

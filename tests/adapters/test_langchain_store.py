@@ -31,7 +31,7 @@ from tests.adapters.indexes import SENTENCES, rows
 from tests.adapters.indexes import documents as texts
 
 from chroma_eddy import NoIndex, keywords
-from chroma_eddy.settings import MAIN
+from chroma_eddy.rows import MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings, SentenceTextSplitter

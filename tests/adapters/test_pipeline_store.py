@@ -12,7 +12,7 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from tests.adapters.indexes import assert_same, rows
 from tests.adapters.indexes import documents as texts
 
-from chroma_eddy.settings import MAIN
+from chroma_eddy.rows import MAIN
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
