@@ -26,10 +26,8 @@ from chroma_eddy.storage import vector_numbers
 from eddy_embed.integrations.documents import DOCUMENT
 from eddy_embed.utils.arrays import Floats
 
-_SAMPLE = 100
-"""Rows of each collection whose vectors `check` compares unless it is to compare all."""
-_TOLERANCE = 1e-3
-"""Largest distance of a row from itself, and difference of its length from 1, by rounding."""
+_SAMPLE = 100  # rows of each collection whose vectors `check` compares unless it is to compare all
+_TOLERANCE = 1e-3  # largest distance of a row from itself, and difference of its length from 1, by rounding
 
 
 def check_rows(index: Collection) -> dict[str, str]:

@@ -47,16 +47,12 @@ from eddy_embed.utils.settings import contrast
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
-_SAMPLE = 1000
-"""Most rows whose cosines say what a question's cosines are like."""
+_SAMPLE = 1000  # most rows whose cosines say what a question's cosines are like
 _PENDING = "eddy_pending"
 """Metadata of the main collection: the versions whose rows are being written or removed, by their document's id."""
-_OF_FRAMEWORKS = ""
-"""In place of a document's id: frameworks' rows are being written or removed."""
-_KEYS = {"document": DOCUMENT, "digest": DIGEST}
-"""Metadata of rows by which they are deleted with their keywords."""
-_GROUP_ROWS = 5_000
-"""Frameworks' rows that are looked up and written at a time."""
+_OF_FRAMEWORKS = ""  # in place of a document's id: frameworks' rows are being written or removed
+_KEYS = {"document": DOCUMENT, "digest": DIGEST}  # metadata of rows by which they are deleted with their keywords
+_GROUP_ROWS = 5_000  # frameworks' rows that are looked up and written at a time
 T = TypeVar("T")
 
 
@@ -144,8 +140,9 @@ class Collection:
     @property
     def collection(self) -> chromadb.Collection:
         """Chroma's main collection; Chroma embeds questions to it with the index's embedder."""
+        function: Any = None if self._embedder is None else EddyEmbeddingFunction.from_embedder(self._embedder)
         with translated_errors(self.storage.place):
-            return self.storage.client.get_collection(self.name, embedding_function=self._as_function())  # type: ignore[arg-type]
+            return self.storage.client.get_collection(self.name, embedding_function=function)
 
     def version(self) -> tuple[str, str]:
         """Fingerprint of the stored vectors, and a mark that each write of any process renews; "" if there are none."""
@@ -198,26 +195,24 @@ class Collection:
                 if (None if main is None else main.id) == self._identity:
                     return action()
 
-    def hidden_versions(self) -> set[str]:
-        """Versions whose rows queries leave out: they are being written or removed."""
-        return self._hidden(self._pending())
+    @property
+    def pending(self) -> dict[str, list[str]]:
+        """Versions whose rows are being written or removed, or were when a writer was killed, by document."""
+        return _pending(self.storage.known_metadata)
 
-    def _hidden(self, pending: Mapping[str, Sequence[str]]) -> set[str]:
+    def hidden_versions(self) -> set[str]:
+        """Return versions whose rows queries leave out: they are being written or removed."""
+        return self._hidden(self.storage.known_metadata)
+
+    def _hidden(self, metadata: Mapping[str, Any]) -> set[str]:
+        pending = _pending(metadata)
         digests = {digest for versions in pending.values() for digest in versions if digest}
-        if not digests:
-            return digests
-        rows = self.storage.get(DOCUMENTS, metadatas=True, ids=sorted(pending))
+        rows = self.storage.get(DOCUMENTS, metadatas=True, ids=sorted(pending)) if digests else RowBatch([], [])
         return digests - {row[DIGEST] for row in rows.metadatas}
 
-    def _pending(self, metadata: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
-        known = self.storage.known_metadata if metadata is None else metadata
-        pending: dict[str, list[str]] = json.loads(known.get(_PENDING) or "{}")
-        return pending
-
     def _state(self, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Value that changes whenever a write could have affected a concurrent read."""
-        pending = self._pending(metadata)
-        return metadata.get("eddy_written"), pending, self._hidden(pending)
+        """Return a value that changes whenever a write could have affected a concurrent read."""
+        return metadata.get("eddy_written"), metadata.get(_PENDING), self._hidden(metadata)
 
     def get(
         self,
@@ -344,7 +339,7 @@ class Collection:
         """
         with self.storage.lock:
             self.storage.refresh()
-            if self._pending():  # a writer was killed, and could not say what it had written
+            if self.pending:  # a writer was killed, and could not say what it had written
                 self.storage.connection.reopen()
             self.storage.rebuild_files()
             self.storage.finish_swap(clean=True)
@@ -370,7 +365,7 @@ class Collection:
         In each, Chroma's files of vectors may be torn: `Storage.rebuild_files` has made them anew from the vectors'
         file, which only grows; numbers in there that no row names are left.
         """
-        pending = self._pending()
+        pending = self.pending
         if self.keywords.missing or _OF_FRAMEWORKS in pending:
             self.keywords.rebuild()
         if pending:
@@ -419,19 +414,12 @@ class Collection:
         if self.exists:
             return
         embedder = self.embedder
-        self.storage.create(self.settings, embedder.dimension, unrelated_cosines(embedder), self._as_function())
+        function = EddyEmbeddingFunction.from_embedder(embedder)
+        self.storage.create(self.settings, embedder.dimension, unrelated_cosines(embedder), function)
         if embedder.is_fitted and embedder.post is not None and self.storage.vectors is not None:
             embedder.post.save(self.storage.vectors.fit)
         self._identity = self.storage.refresh()
         self.keywords.rebuild()
-
-    def switch_embedder(self, embedder: Embedder, sizes: Mapping[str, Any]) -> None:
-        """Reload after an index of another embedder took this one's place."""
-        self._given, self._sizes = embedder, dict(sizes)
-        self.reload()
-
-    def _as_function(self) -> EddyEmbeddingFunction | None:
-        return None if self._embedder is None else EddyEmbeddingFunction.from_embedder(self._embedder)
 
     # --- Rows that a framework has cut
 
@@ -446,13 +434,13 @@ class Collection:
     ) -> None:
         """Write rows that a framework has cut and embedded; those of known ids are replaced.
 
-        A second call changes nothing. Changed rows are deleted before they are written again: after an interruption,
-        call this again. The index knows nothing else of their documents, and cannot embed them again.
+        A second call changes nothing; after an interruption, call this again. The index knows nothing else of their
+        documents, and cannot embed them again.
 
         Args:
             ids: Id of each row.
             texts: Text of each row.
-            vectors: Vectors of the embedder that the index is open with, shape (rows, dimension).
+            vectors: Vectors of the index's embedder, shape (rows, dimension).
             metadatas: Metadata of each row for filters; None values are left out.
             documents: Id of the document that each row belongs to and is removed with.
             fingerprint: The embedder's fingerprint when it made the vectors.
@@ -502,6 +490,11 @@ class Collection:
         return len(present)
 
 
+def _pending(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
+    pending: dict[str, list[str]] = json.loads(metadata.get(_PENDING) or "{}")
+    return pending
+
+
 def _checked_row(id_: str, text: str, metadata: Mapping[str, Any], document: str) -> dict[str, Any]:
     """Return a framework's metadata as they are stored."""
     for what, part in (("id", id_), ("text", text), ("document", document)):
@@ -515,11 +508,8 @@ def _replacing(known: RowBatch, rows: dict[str, dict[str, Any]]) -> list[dict[st
     """Return new metadata, in order, with None for names that a row no longer has: Chroma keeps unnamed entries."""
     for id_, row in zip(known.ids, known.metadatas, strict=True):
         if row.get(DIGEST) != "":
-            raise ForeignCollection(
-                f"row {id_!r:.80} is a passage of a document that the index has cut itself: give another id, or remove "
-                "the document"
-                if row.get(DOCUMENT) is not None
-                else f"row {id_!r:.80} was put into the collection by something else; delete it, or choose another id"
-            )
+            cut = "is a passage of a document that the index has cut itself: remove the document"
+            what = cut if row.get(DOCUMENT) is not None else "was put into the collection by something else; delete it"
+            raise ForeignCollection(f"row {id_!r:.80} {what}, or give another id")
         rows[id_] = {**dict.fromkeys(row), **rows[id_]}
     return list(rows.values())

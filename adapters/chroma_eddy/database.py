@@ -34,8 +34,7 @@ from chroma_eddy.types import IndexInUse, NoIndex, StorageError, Unreachable
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.atomic_files import sync
 
-DATABASE = "chroma.sqlite3"
-"""Chroma's database in its folder."""
+DATABASE = "chroma.sqlite3"  # Chroma's database in its folder
 LOCK, WRITER = "eddy.lock", "eddy.writer"
 """Lock file of the writing process, which the operating system releases when that ends, and the file that names it."""
 ROW_LOCK = "eddy.rows"
@@ -46,8 +45,7 @@ VECTORS, KEYWORDS = "eddy.vectors", "eddy.words"
 
 # --- Failures ---------------------------------------------------------------------------------------------------------
 
-ALMOST_FULL = 2**20
-"""Free bytes on a disk below which a failure of the database is reported as a full disk."""
+ALMOST_FULL = 2**20  # free bytes on a disk below which a failure of the database is reported as a full disk
 
 
 @contextmanager
@@ -270,8 +268,7 @@ def erase_texts(folder: Path) -> None:
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SELECT_SEGMENTS = "SELECT id FROM segments WHERE scope = 'VECTOR' AND collection = ?"
 _SELECT_KNOWN = "SELECT id FROM segments UNION SELECT str_value FROM collection_metadata WHERE key = 'eddy_id'"
-_PATIENCE, _POLL = 60.0, 0.005
-"""Seconds to wait for another process that is changing rows, and between two attempts."""
+_PATIENCE, _POLL = 60.0, 0.005  # seconds to wait for another process that is changing rows, and between two attempts
 
 
 @dataclass

@@ -288,9 +288,9 @@ def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> 
             return
         differs = (
             f"filled by {'an unknown' if made_by is None else 'another'} embedder, opened with "
-            f"`{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: {made_by}, here {fingerprint}"
+            f"`{function.settings.method}` on `{function.model_name}`.\nIts fingerprint: {made_by}, here {fingerprint}"
         )
     raise FingerprintMismatch(
-        f"Collection {collection.name!r} was {differs}: their vectors cannot be compared. Give the function it was made "
-        "with, or embed the documents again into another collection."
+        f"Collection {collection.name!r} was {differs}: their vectors cannot be compared. Give the function "
+        "that made it, or embed the documents again into another collection."
     )

@@ -47,12 +47,10 @@ if TYPE_CHECKING:
 GROUP_CHARACTERS, LAYERED_CHARACTERS = 200_000, 50_000
 """Most characters that are embedded and written at a time: enough for full batches, little to embed again after an
 interruption; and where layers run, and the same texts take a hundred times as long."""
-GROUP_DOCUMENTS = 256
-"""Most documents that are embedded and written at a time."""
+GROUP_DOCUMENTS = 256  # most documents that are embedded and written at a time
 _GROUP_ROWS = 5_000
 """Rows of the documents that are read together: each read by digest makes the database look through all rows."""
-Progress = Callable[[float, int], None]
-"""Called with the number of characters embedded and of documents written so far."""
+Progress = Callable[[float, int], None]  # called with the number of characters embedded and of documents written so far
 Encode = Callable[[Sequence[Any]], Sequence[LongDocument]]
 """Called with documents that are new or changed, as they were given."""
 SpanType = TypeVar("SpanType", bound=Span)
@@ -69,27 +67,25 @@ class Index(Collection):
 
     def status(self) -> Status:
         """Count what the index contains."""
-        return self.read(self._status)
 
-    def _status(self) -> Status:
-        documents = [document for document in self.entries().values() if document.digest]
-        following = self.storage.with_suffix(NEXT)
-        return Status(
-            name=self.name,
-            fingerprint=self.settings.fingerprint,
-            settings=self.settings.embedder,
-            dimension=self.dimension,
-            documents=len(documents),
-            passages=self.storage.count(MAIN),
-            sentences=sum(document.sentences for document in documents),
-            incomplete=tuple(self.incomplete()),
-            rebuilt=None if following.find() is None else following.count(DOCUMENTS),
-        )
+        def read() -> Status:
+            documents = [document for document in self.entries().values() if document.digest]
+            following = self.storage.with_suffix(NEXT)
+            return Status(
+                *(self.name, self.settings.fingerprint, self.settings.embedder, self.dimension),
+                documents=len(documents),
+                passages=self.storage.count(MAIN),
+                sentences=sum(document.sentences for document in documents),
+                incomplete=tuple(self.incomplete()),
+                rebuilt=None if following.find() is None else following.count(DOCUMENTS),
+            )
+
+        return self.read(read)
 
     def incomplete(self) -> list[str]:
-        """Ids of the documents that are being written or removed, or were when a writer was killed, or are damaged."""
+        """Return ids of documents that are being written or removed, or were at a kill, or are damaged."""
         damaged_ids = {id_ for id_, document in self.entries().items() if not document.digest}
-        return sorted({*self._pending(), *damaged_ids} - {""})
+        return sorted({*self.pending, *damaged_ids} - {""})
 
     def check(self, *, full: bool = False) -> dict[str, str]:
         """Find documents that something else has changed, and mend damaged vectors; return the documents' problems.
@@ -225,7 +221,6 @@ class Index(Collection):
     def embedded(self, document: str) -> LongDocument | None:
         """Read a document by its id, with its vectors; None if queries do not find it.
 
-        Its sentences' vectors are stored where the method runs layers; elsewhere they are read out of the passages.
         Sentences come without their number of tokens.
 
         Raises:
@@ -379,7 +374,8 @@ class Index(Collection):
                 self.storage.finish_swap(clean=True)
             else:
                 self.storage.drop_all()
-            self.switch_embedder(embedder, sizes)
+            self._given, self._sizes = embedder, sizes
+            self.reload()
             return report
 
     def _build_next(

@@ -26,14 +26,12 @@ from eddy_embed.integrations.documents import DOCUMENT, HEADINGS
 
 # --- Terms ------------------------------------------------------------------------------------------------------------
 
-TERMS_VERSION = 6
-"""Changes with the terms that a passage gives: those that another version stored are read anew."""
+TERMS_VERSION = 6  # changes with the terms that a passage gives: those that another version stored are read anew
 _UNSPACED = r"\p{Han}\p{Hiragana}\p{Katakana}\p{Hangul}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}"
 """Scripts without spaces between words, and Korean, whose words carry their endings."""
 _LETTER = rf"[[\p{{L}}\p{{N}}]--[{_UNSPACED}]]"
 _WORD = rf"{_LETTER}(?:{_LETTER}|[\p{{M}}\p{{Cf}}])*"
-_THIN = "[\u00a0\u2007\u2009\u202f]"
-"""Blanks that separate thousands."""
+_THIN = "[\u00a0\u2007\u2009\u202f]"  # blanks that separate thousands
 _NUMBER = rf"\p{{N}}+(?:(?:[.,'’]|{_THIN}(?=\p{{N}}{{3}}(?!\p{{N}})))\p{{N}}+)+"
 _SIGNS = r"(?<=\p{L})(?:\+\+(?![\p{L}+])|\+(?![\p{L}\p{N}+])|\#(?![\p{L}\p{N}#]))"
 """What belongs to the word before it: C++, A+, C#."""
@@ -62,10 +60,8 @@ _STEMMED = (
     "ar=arabic da=danish de=german el=greek en=english es=spanish fi=finnish fr=french hu=hungarian it=italian "
     "nl=dutch no=norwegian nb=norwegian pt=portuguese ro=romanian ru=russian sv=swedish ta=tamil tr=turkish"
 )
-_STEMMERS = dict(pair.split("=") for pair in _STEMMED.split())
-"""Snowball's stemmers, by the code of their language."""
-_CACHED = 100_000
-"""Words whose terms are remembered."""
+_STEMMERS = dict(pair.split("=") for pair in _STEMMED.split())  # Snowball's stemmers, by the code of their language
+_CACHED = 100_000  # words whose terms are remembered
 
 
 class Term(NamedTuple):
@@ -244,13 +240,11 @@ def _stop_words(language: str) -> set[str]:
 
 # --- Operators of a question ------------------------------------------------------------------------------------------
 
-LONGEST_QUERY = 16
-"""Words of the longest question in which quotation marks and minus signs are operators, not prose."""
+LONGEST_QUERY = 16  # words of the longest question in which quotation marks and minus signs are operators, not prose
 _QUOTED = '"([^"]+)"|“([^”“]+)[”“]|„([^“”]+)[“”]|«([^»]+)»'
 _PHRASE = regex.compile(_QUOTED)
 _MINUS = regex.compile(rf"(?<!\S)-(?:{_QUOTED}|(\p{{L}}[\p{{L}}\p{{M}}\p{{N}}]+))(?=[\s?!.,;]|$)")
-_SPACED = regex.compile(rf"(?V1)[[\p{{L}}\p{{N}}_]--[{_UNSPACED}]]")
-"""Characters beside which a word may end."""
+_SPACED = regex.compile(rf"(?V1)[[\p{{L}}\p{{N}}_]--[{_UNSPACED}]]")  # characters beside which a word may end
 _EITHER = str.maketrans(dict.fromkeys("'’", "['’]"))
 
 
@@ -285,16 +279,12 @@ def _pattern(words: Sequence[str]) -> str:
 
 # --- BM25 -------------------------------------------------------------------------------------------------------------
 
-Key = Literal["id", "document", "digest"]
-"""A row's own id, that of its document, and that of its document's version."""
+Key = Literal["id", "document", "digest"]  # a row's own id, that of its document, and that of its document's version
 IN_MEMORY = 50_000
 """Most rows whose texts are read into memory for keyword search, where the database is on a server or in memory."""
-_WRITER_BYTES = 50_000_000
-"""Memory of a writer, after which it saves a segment."""
-_COMPLETE = "complete"
-"""File that says that all rows of the collection are indexed, and by which version of the terms."""
-_BAR_FROM = 5_000
-"""Fewest rows for whose reading a progress bar is shown."""
+_WRITER_BYTES = 50_000_000  # memory of a writer, after which it saves a segment
+_COMPLETE = "complete"  # file that says that all rows of the collection are indexed, and by which version of the terms
+_BAR_FROM = 5_000  # fewest rows for whose reading a progress bar is shown
 
 
 class Scored(NamedTuple):

@@ -32,18 +32,14 @@ MAIN, DOCUMENTS = "", "-documents"
 """Suffixes of the names of an index's collections; the main one has the name of the index."""
 NEXT, OLD = "-next", "-old"
 """Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
-FORMAT = 4
-"""Version of what is written; an index of another one is refused."""
-PAGE_SIZE = 1000
-"""Rows in a page."""
-VECTOR = "eddy_vector"
-"""Metadata of a row: the number of its vector in the file."""
+FORMAT = 4  # version of what is written; an index of another one is refused
+PAGE_SIZE = 1000  # rows in a page
+VECTOR = "eddy_vector"  # metadata of a row: the number of its vector in the file
 DIGEST = "eddy_digest"
 """Metadata of every row, beside its document: the version of the document; "" for a framework's row."""
 FIELDS = "eddy_row"
 """Metadata of documents and passages that nobody searches by, as JSON: each entry of its own takes a hundred bytes."""
-WRITTEN = (DIGEST, FIELDS, VECTOR)
-"""Metadata that the index writes into a framework's rows, beside their document's id."""
+WRITTEN = (DIGEST, FIELDS, VECTOR)  # metadata that the index writes into a framework's rows, beside their document's id
 _FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of a framework's rows from which LlamaIndex makes its nodes again."""
 _SIZES = ("passage_size", "late", "sentence_vectors")
@@ -51,8 +47,7 @@ _COUNTS = ("passages", "sentences", "tokens", "windows", "truncated", "character
 _ROUNDING = 1e-6
 """Largest difference between entries of two vectors that rounding alone may make, relative to entries above 1."""
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-Filter = dict[str, Any]
-"""A condition of Chroma's on metadata or on texts."""
+Filter = dict[str, Any]  # a condition of Chroma's on metadata or on texts
 
 
 # --- Names and settings -----------------------------------------------------------------------------------------------

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
 Unit = Literal["passage", "sentence", "document"]
-ALPHA = 0.5
-"""Weight of the vectors in hybrid search."""
+ALPHA = 0.5  # weight of the vectors in hybrid search
 KEYWORD_SCALE, TYPED_SCALE, TYPED_POWER = 1.5, 4.0, 8
 """Standard deviations of the cosine that count as much as a BM25, of passage and document (`of_documents`), as high as
 the Euclidean length of the question's weights, and as a question that stands in a passage word for word; and the power
@@ -60,16 +59,12 @@ vectors of token embeddings and of layers; docs/search.md has what they let pass
 """
 _LEAST, _ROUNDING = 1e-3, 1e-6
 """Least deviation of unrelated cosines, and of the library's, that is told from rounding to single precision."""
-RERANK_FROM = 10
-"""Default of how many of the best hits the language model re-ranks."""
-_TYPED_AMONG = 30
-"""Fewest of the best candidates in which the question's words are looked for as they were typed."""
-_SPREAD = 5
-"""Best passages of a document, by BM25 among the candidates, that raise each other's."""
+RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
+_TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
+_SPREAD = 5  # best passages of a document, by BM25 among the candidates, that raise each other's
 _CANDIDATES, _MMR_CANDIDATES = 100, 20
 """Default of how many rows each of vectors and keywords contributes, and of how many MMR chooses from."""
-_PASSAGES_PER_SENTENCE = 4
-"""Passages that are looked through for each sentence that is asked for."""
+_PASSAGES_PER_SENTENCE = 4  # passages that are looked through for each sentence that is asked for
 Numbers = TypeVar("Numbers", float, Doubles)
 Spans = Sequence[tuple[int, int]]
 
@@ -253,18 +248,18 @@ class _Answer:
             hits = self._diversified(hits, self._storage.vectors_of(kind, rows))
         else:
             hits = _never_rising(hits)
-        return (
-            [replace(hit, sentences=tuple(marks)) for hit, marks, _ in self._marks(hits)] if query.sentences else hits
-        )
+        if query.sentences:
+            return [replace(hit, sentences=tuple(marks)) for hit, marks, _ in self._marks(hits)]
+        return hits
 
     def _score(self, share: float | None, cosine: float) -> float:
         mean, deviation = self._unrelated
         return score_of(share, (cosine - mean) / max(deviation, _LEAST))
 
     def _conditions(self, kind: str) -> tuple[list[Restriction], list[Filter]]:
-        """Return what excludes rows that are being written or removed, and the caller's conditions but for the text's.
+        """Return what excludes rows that are being written or removed, and the caller's conditions.
 
-        The keyword index knows documents and versions; other conditions are there by the ids of the rows that meet them.
+        The keyword index knows documents and versions; other conditions are ids of the rows that meet them.
         """
         query, restrictions = self._query, list[Restriction]()
         filters: list[Filter] = [{DIGEST: {"$ne": ""}}] if kind == DOCUMENTS else []
@@ -430,7 +425,7 @@ class _Answer:
         return self._diversified(hits, np.stack([vector for _, vector in nearest])) if query.mmr and hits else hits
 
     def _marks(self, hits: Sequence[Hit]) -> list[tuple[Hit, list[Highlight], Floats]]:
-        """Return each hit with its sentences, scored as passages are, and their vectors, shape (sentences, dimension)."""
+        """Return each hit with its sentences, scored as passages are, and their vectors, (sentences, dimension)."""
         marked = []
         sentences = read_sentences(self._index, [hit.row for hit in hits], [hit.text for hit in hits])
         for hit, (spans, vectors) in zip(hits, sentences, strict=True):

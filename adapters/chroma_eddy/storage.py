@@ -53,12 +53,10 @@ if TYPE_CHECKING:
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400}}
 _UNNUMBERED = "eddy_unnumbered"
 """Metadata of the main collection: whether rows were written through a server, and have no number in a file."""
-_STRETCHES = 10
-"""Number of places from which a sample of a large collection is read."""
+_STRETCHES = 10  # number of places from which a sample of a large collection is read
 _BATCH_BYTES = 8 * 2**20
 """Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
-_SWAP_TIMEOUT, _POLL = 10.0, 0.02
-"""Seconds that a reader waits for another process's swap, and between two looks at it."""
+_SWAP_TIMEOUT, _POLL = 10.0, 0.02  # seconds that a reader waits for another process's swap, and between two looks at it
 _AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library rebuild` for a library"
 
 

@@ -13,10 +13,8 @@ from eddy_embed.encoding.validation import check_kind, raise_on_surrogates
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
 from eddy_embed.integrations.documents import END, HEADINGS, START, Pages
 
-PREFIX = "eddy_"
-"""Prefix of the index's own metadata names."""
-RESERVED = (START, END, "page", "last_page", HEADINGS)
-"""Further metadata names that the index writes itself."""
+PREFIX = "eddy_"  # prefix of the index's own metadata names
+RESERVED = (START, END, "page", "last_page", HEADINGS)  # further metadata names that the index writes itself
 
 
 # --- Errors, of which each message says what failed, where, and what to do next ---------------------------------------

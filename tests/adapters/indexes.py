@@ -81,13 +81,6 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
     return found
 
 
-def words_of(index: Index) -> dict[str, float]:
-    """All passages that a word of every sentence of the test's documents finds, with their BM25."""
-    keywords = index.keywords.current()
-    everything = list({term.text for _, _, text in rows(index)[MAIN].values() for term in keywords.terms(text)})
-    return {id_: row.bm25 for id_, row in keywords.best(everything, 10_000).items()}
-
-
 def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:
     """Row by row: the same ids, metadata and texts, and vectors as near as company lets them be; with atol=0, equal.
 

@@ -278,8 +278,8 @@ def test_filters_that_chroma_cannot_have_are_refused_by_name(full):
 
 def test_questions_that_cannot_be_asked_are_refused_by_name(full):
     for query, kwargs, said in (
-        ({"mode": "semantic_hybrid"}, {}, "which has the modes"),
-        ({"mode": "svm"}, {}, "which has the modes"),
+        ({"mode": "semantic_hybrid"}, {}, "it has default, mmr"),
+        ({"mode": "svm"}, {}, "it has default, mmr"),
         ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
         ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
         ({"query_str": None}, {}, "neither query_str"),

@@ -47,15 +47,13 @@ if TYPE_CHECKING:
 
     from eddy_embed import Embedder  # imports torch
 
-_NODE_TYPE = "_node_type"
-"""LlamaIndex's metadata key of a node's class."""
+_NODE_TYPE = "_node_type"  # LlamaIndex's metadata key of a node's class
 _BY_KEYWORDS = (Mode.SPARSE, Mode.TEXT_SEARCH)
 _MODES = (Mode.DEFAULT, Mode.MMR, Mode.HYBRID, *_BY_KEYWORDS)
 _MMR_OPTIONS = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
 _RERANKING = ("rerank", "rerank_from", "rerank_seconds")
 _OPTIONS = ("where", "where_document", "fingerprint", *_MMR_OPTIONS, *_RERANKING)
-_PREFETCH_FACTOR = 4.0
-"""Candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store."""
+_PREFETCH_FACTOR = 4.0  # candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store
 _MIN_COSINE = 0.99
 """Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
 
