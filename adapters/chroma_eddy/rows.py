@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import regex
 from chromadb.api.models.Collection import Collection
 from chromadb.api.types import validate_where, validate_where_document
 
@@ -221,7 +219,10 @@ def conjunction(filters: Iterable[Filter | None]) -> Filter | None:
 
 
 def check_conditions(where: Any, where_document: Any = None) -> None:
-    """Refuse conditions that Chroma does not take with InvalidParameter, which quotes them; None and {} are none."""
+    """Refuse conditions that Chroma's own check does not take, quoted; None and {} are none.
+
+    What only its database refuses, such as a wrong regular expression, is an InvalidParameter by `translated_errors`.
+    """
     for name, condition, validate, example in (
         ("where", where, validate_where, '{"year": {"$gte": 1921}}'),
         ("where_document", where_document, validate_where_document, '{"$contains": "ferry"}'),
@@ -229,31 +230,10 @@ def check_conditions(where: Any, where_document: Any = None) -> None:
         try:
             if condition not in (None, {}):
                 validate(condition)
-                _check_values(condition, name == "where")
-        except (ValueError, TypeError, regex.error) as error:
+        except (ValueError, TypeError) as error:
             raise InvalidParameter(
                 f"{name}={condition!r:.200} is no condition of Chroma's: {error}; write one such as {example}"
             ) from None
-
-
-def _check_values(condition: Filter, of_metadata: bool) -> None:
-    """Refuse what passes Chroma's validation and then fails, or finds nothing, in the database."""
-    for key, value in condition.items():
-        if key in ("$and", "$or"):
-            for part in value:
-                _check_values(part, of_metadata)
-            continue
-        if of_metadata and key.startswith("$"):
-            raise ValueError(f"{key!r} names no metadata")
-        if not of_metadata and key.endswith("regex"):
-            regex.compile(value)
-        for operator, operand in value.items() if isinstance(value, dict) else [("$eq", value)]:
-            is_list = isinstance(operand, list)
-            if is_list and operator not in ("$in", "$nin"):
-                raise ValueError(f"{operator} compares with one value, not with {operand!r:.60}")
-            for number in operand if is_list else [operand]:
-                if isinstance(number, float) and not math.isfinite(number):
-                    raise ValueError(f"{number} is equal to nothing")
 
 
 # --- Documents and passages -------------------------------------------------------------------------------------------

@@ -173,22 +173,14 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
         assert empty.query(ASKED) == [] and empty.status().documents == 0
 
 
-WRONG_CONDITIONS: list[dict] = [
-    {"where": "n=1"},
-    {"where": {"n": float("nan")}},
-    {"where": {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}},
-    {"where": {"n": {"$foo": 1}}},
-    {"where": {"a": 1, "b": 2}},
-    {"where_document": {"$and": [{"$contains": "a"}, {"$not_regex": "(?<a"}]}},
-]
-
-
-def test_wrong_conditions_are_quoted(shelf) -> None:
-    for condition in WRONG_CONDITIONS:
-        (quoted,) = condition.values()
-        calls = [partial(shelf.query, ASKED), shelf.get]
-        if "where" in condition:
-            calls += [shelf.rows, shelf.remove_rows]
-        for call in calls:
-            with pytest.raises(InvalidParameter, match=re.escape(repr(quoted)[:190])):
+def test_wrong_conditions_are_named(shelf) -> None:
+    """Quoted where Chroma's client refuses them; its database says what is the matter."""
+    for condition in ({"where": "n=1"}, {"where": {"n": {"$foo": 1}}}, {"where": {"a": 1, "b": 2}}):
+        for call in (partial(shelf.query, ASKED), shelf.get, shelf.rows, shelf.remove_rows):
+            with pytest.raises(InvalidParameter, match=re.escape(repr(condition["where"]))):
+                call(**condition)
+    inside = {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}
+    for condition in ({"where": {"n": float("nan")}}, {"where": inside}, {"where_document": {"$not_regex": "(?<a"}}):
+        for call in (partial(shelf.query, ASKED), shelf.get):
+            with pytest.raises(InvalidParameter, match="Chroma does not take the condition: "):
                 call(**condition)

@@ -20,7 +20,7 @@ from chroma_eddy import index as chroma_index
 from chroma_eddy import storage as chroma_storage
 from chroma_eddy.database import VECTORS
 from chroma_eddy.rows import DOCUMENTS, MAIN
-from chroma_eddy.storage import Storage, StoredVectors, VectorFile
+from chroma_eddy.storage import Storage, StoredVectors
 from eddy_embed import Embedder
 
 
@@ -213,19 +213,6 @@ def test_a_row_is_on_the_disk_before_anything_names_it(embedder, tmp_path, monke
             index.upsert(documents(8))
             assert_same(rows(index), expected)
             assert index.check(full=True) == {}
-
-
-def test_a_file_of_vectors_grows_by_whole_rows(tmp_path):
-    file = VectorFile(tmp_path / "rows", 3, np.float32)
-    assert len(file) == 0 and file.read([]).shape == (0, 3)
-    first = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert list(file.append(first)) == [0, 1] and list(file.append(first[:0])) == []
-    with file.path.open("ab") as end:
-        end.write(b"torn")  # of a row that was being written
-    assert len(file) == 2 and list(file.append(first + 10)) == [2, 3]
-    np.testing.assert_array_equal(file.read([3, 0]), [first[1] + 10, first[0]])
-    with pytest.raises(StorageError, match="has 4 rows, and lacks row 4"):
-        file.read([4])
 
 
 def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder, caplog):
