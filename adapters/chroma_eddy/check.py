@@ -57,12 +57,7 @@ def check_rows(index: Collection) -> dict[str, str]:
 
 
 class _Scan:
-    """What all passages of an index say of each version: their number, and whether text and metadata are right.
-
-    Attributes:
-        counts: Number of rows, by digest.
-        strays: Documents of versions that no document's row names, by digest.
-    """
+    """What all passages say of versions: `counts` of rows, `strays` that no document's row names, and what is wrong."""
 
     def __init__(self, index: Collection, documents: Mapping[str, Mapping[str, Any]]) -> None:
         self._name, self._wrong = index.name, dict[str, str]()
@@ -99,12 +94,9 @@ class _Scan:
 
 
 def check_vectors(index: Collection, *, full: bool = False) -> None:
-    """Search for rows by their own vectors; what is damaged, Chroma's files or ours, is made anew from the other.
+    """Search for rows by their own vectors; make what is damaged, Chroma's files or ours, anew from the other.
 
-    On a server there is no other to compare with.
-
-    Raises:
-        StorageError: Both are damaged.
+    On a server there is no other to compare with. StorageError if both are damaged.
     """
     storage, vectors, lost, mended = index.storage, index.storage.vectors, False, False
     if vectors is None:

@@ -94,11 +94,7 @@ class Collection:
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder, with the fitted post-processing that the vectors were made with.
-
-        Raises:
-            NoIndex: The index was opened without an embedder.
-        """
+        """The embedder, with the fitted post-processing that the vectors were made with; NoIndex if none was given."""
         if self._embedder is None:
             raise NoIndex(f"index {self.name!r} was opened without an embedder; give one to open_index to embed texts")
         return self._embedder
@@ -169,9 +165,7 @@ class Collection:
     def read(self, action: Callable[[], T]) -> T:
         """Read the index; if it has changed meanwhile, reload it and read once more, while nobody may write.
 
-        Raises:
-            FingerprintMismatch: Another process has replaced it by one of another embedder.
-            ForeignCollection: Something else has changed its rows.
+        FingerprintMismatch if it is another embedder's now, ForeignCollection if something else has changed its rows.
         """
         try:
             if self.storage.refresh() != self._identity:
@@ -292,9 +286,7 @@ class Collection:
 
         Raises:
             FingerprintMismatch: They differ.
-            ForeignCollection: Another version of this library wrote the index.
             NoIndex: The index does not exist, and there is no embedder.
-            StorageError: The index was closed.
         """
         storage, given = self.storage, self._given
         storage.connection.check_open()
@@ -331,12 +323,7 @@ class Collection:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the writer's lock, and clean up after a writer that was killed.
-
-        Raises:
-            IndexInUse: Another process is writing.
-            StorageError: The folder is not writable.
-        """
+        """Hold the writer's lock, which may be IndexInUse, and clean up after a writer that was killed."""
         with self.storage.lock:
             self.storage.refresh()
             if self.pending:  # a writer was killed, and could not say what it had written

@@ -131,12 +131,7 @@ class WriterLock:
         self._file: FileLock | None = None
 
     def __enter__(self) -> WriterLock:
-        """Acquire the lock.
-
-        Raises:
-            IndexInUse: Another process or thread holds it.
-            StorageError: The folder cannot be written to.
-        """
+        """Acquire the lock; IndexInUse if another process or thread holds it."""
         if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
             raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
         try:
@@ -202,11 +197,8 @@ UNION ALL SELECT collection_id, str_value FROM collection_metadata WHERE key = '
 def copy_database(folder: Path, target: Path) -> None:
     """Copy a database's folder, without its locks, to a new folder that its owner may write to.
 
-    It takes no lock, which needs a writable folder; instead, it copies again if rows or vectors were written meanwhile.
-
-    Raises:
-        IndexInUse: Another process keeps writing.
-        OSError: The folder cannot be read, or the target not be written.
+    It takes no lock, which needs a writable folder; instead, it copies again if rows or vectors were written meanwhile,
+    and raises IndexInUse if that does not end.
     """
     source = f"{(folder / DATABASE).absolute().as_uri()}?mode=ro"
     for attempt in range(_ATTEMPTS):
@@ -273,12 +265,7 @@ _PATIENCE, _POLL = 60.0, 0.005  # seconds to wait for another process that is ch
 
 @dataclass
 class ClientState:
-    """What Chroma's server object in this process has read; clients of one folder share it.
-
-    Attributes:
-        tokens: Last known change of each index, by the index's id.
-        loaded: Ids of the collections whose vectors are loaded.
-    """
+    """What Chroma's server object in this process has read: by index, the last known change, and loaded collections."""
 
     tokens: dict[str, str] = field(default_factory=dict)
     loaded: set[Any] = field(default_factory=set)
@@ -376,11 +363,7 @@ class Connection:
             self._copy.cleanup()
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now.
-
-        Raises:
-            StorageError: The connection was closed.
-        """
+        """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now."""
         if self._closed:
             raise StorageError("the index was closed: open it again")
 

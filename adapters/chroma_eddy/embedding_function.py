@@ -101,11 +101,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder, loaded on first use if Chroma made this object.
-
-        Raises:
-            FingerprintMismatch: The model or the library has changed since the collection was made.
-        """
+        """The embedder, loaded on first use; FingerprintMismatch if the model has changed since it was stored."""
         if self._embedder is None:
             if self._was_live and self._live is None:
                 raise EddyError(

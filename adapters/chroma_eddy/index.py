@@ -219,13 +219,7 @@ class Index(Collection):
         return [documents[id_] for id_ in ids if id_ in documents]
 
     def embedded(self, document: str) -> LongDocument | None:
-        """Read a document by its id, with its vectors; None if queries do not find it.
-
-        Sentences come without their number of tokens.
-
-        Raises:
-            ForeignCollection: Something else has changed its rows.
-        """
+        """Read a document by its id, with all vectors, but no sentence's number of tokens; None if it is not found."""
         return self.read(partial(self._embedded, document)) if self.exists else None
 
     def _embedded(self, id_: str) -> LongDocument | None:
@@ -282,11 +276,7 @@ class Index(Collection):
             return Writer(self, progress, encode).run(documents)
 
     def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
-        """As `upsert`, then remove every document that is not among these, or is blank.
-
-        Raises:
-            InvalidParameter: No document was given: a folder that is not mounted would empty the index.
-        """
+        """As `upsert`, then remove every document that is not among these, or is blank; at least one must be given."""
         with self.writing():
             writer = Writer(self, progress)
             report = writer.run(documents)
@@ -379,11 +369,7 @@ class Index(Collection):
             return report
 
     def _build_next(
-        self,
-        embedder: Embedder,
-        sizes: Mapping[str, Any],
-        progress: Progress | None,
-        restart: bool,
+        self, embedder: Embedder, sizes: Mapping[str, Any], progress: Progress | None, restart: bool
     ) -> WriteReport:
         """Build the index that is to replace this one, or go on with it, and mark it as complete."""
         if restart or _has_lost_vectors(self.storage.with_suffix(NEXT)):
@@ -403,11 +389,7 @@ class Index(Collection):
         return report
 
     def discard_rebuilt(self) -> None:
-        """Delete what an unfinished reindexing has done, if there is one.
-
-        Raises:
-            IndexInUse: Another process is writing.
-        """
+        """Delete what an unfinished reindexing has done, if there is one."""
         with self.writing():
             self.storage.with_suffix(NEXT, texts_only=True).drop_all()
 
@@ -500,12 +482,7 @@ def _has_lost_vectors(storage: Storage) -> bool:
 
 
 class Writer:
-    """Writes documents group by group.
-
-    Attributes:
-        report: What was done.
-        ids: Ids of all documents that were given, without those of blank ones.
-    """
+    """Writes documents group by group; `report` is what was done, `ids` are those of all but blank documents."""
 
     def __init__(self, index: Collection, progress: Progress | None = None, encode: Encode | None = None) -> None:
         """The index has an embedder, and the caller holds the writer's lock; further arguments as in `Index.upsert`."""

@@ -119,8 +119,7 @@ class Query:
     def resolved(self, too_many: bool, asks: bool) -> Query:
         """Return the query with its `alpha`; `asks`: whether the text of the question is known.
 
-        Raises:
-            InvalidParameter: Keywords are asked for, and there are too many rows to read them, or no text.
+        InvalidParameter if keywords are asked for, and there are too many rows to read them, or no text.
         """
         if self.alpha is None:
             return replace(self, alpha=ALPHA if self.unit == "passage" and asks and not too_many else 1.0)
@@ -300,9 +299,7 @@ class _Answer:
     def _fused(self, nearest: Sequence[str], restrictions: Sequence[Restriction]) -> list[Hit]:
         """Return the best of the nearest passages and of those with the highest BM25, by both scores.
 
-        Raises:
-            ForeignCollection: A passage is among the vectors or among the keywords alone: another process is writing
-                it, or something else has changed it.
+        ForeignCollection if a passage is among the vectors or among the keywords alone: somebody is writing it.
         """
         query, keywords = self._query, self._keywords
         assert keywords is not None
@@ -358,8 +355,7 @@ class _Answer:
     def _fetch(self, kind: str, ids: Sequence[str], droppable: Iterable[str] = ()) -> RowBatch:
         """Fetch rows, in the order of their ids, with metadata and, of passages, texts.
 
-        Raises:
-            ForeignCollection: A row is gone that is not `droppable`, or was not written by the index.
+        ForeignCollection if a row is gone that is not `droppable`, or was not written by the index.
         """
         rows = self._storage.get(kind, ids=ids, metadatas=True, documents=kind == MAIN)
         _refuse_foreign(rows)
@@ -373,8 +369,7 @@ class _Answer:
     def _checked(self, kind: str, rows: RowBatch, most: int) -> list[Hit]:
         """Return the first rows, at most so many, as hits with true cosines, of versions that documents' rows name.
 
-        Raises:
-            ForeignCollection: There are fewer, because rows of other versions were left out.
+        ForeignCollection if there are fewer, because rows of other versions were left out.
         """
         index, hits, left_out = self._index, list[Hit](), ""
         for start in range(0, len(rows.ids), most):
@@ -593,9 +588,7 @@ def _word_or_whole(embedder: Embedder, text: str, span: tuple[int, int]) -> Floa
 def reranker_of(index: Collection, requested: Any) -> Reranker | None:
     """Return the reranker of a query: True is the model of the index, which stays loaded as long as that is open.
 
-    Raises:
-        InvalidParameter: It is none, or the index shares a loaded model, which has no name to open it by.
-        UnsupportedModel: The model of the index has no language-model head, such as an encoder.
+    InvalidParameter if it is none, or the index shares a loaded model, which has no name to open it by.
     """
     if requested is False:
         return None

@@ -92,11 +92,7 @@ class VectorFile:
         return range(first, first + len(vectors))
 
     def read(self, numbers: Sequence[int]) -> Floats:
-        """Read rows by their numbers, shape (numbers, width).
-
-        Raises:
-            LostVectors: The file has no such row: something else has cut it.
-        """
+        """Read rows by their numbers, shape (numbers, width); LostVectors if something else has cut the file."""
         if not len(numbers):
             return np.zeros((0, self._width), np.float32)
         rows = np.asarray(numbers, np.int64)
@@ -179,8 +175,7 @@ class StoredVectors:
     def copy_from_chroma(self, collection: Collection, known: int, ids: Sequence[str] | None = None) -> None:
         """Append vectors as Chroma has them, of rows by their ids, or of all without a number below `known`.
 
-        Raises:
-            LostVectors: Chroma cannot read them.
+        LostVectors if Chroma cannot read them.
         """
         try:
             for rows in pages(collection, ids=ids, metadatas=True):
@@ -381,8 +376,7 @@ class Storage:
     def finish_swap(self, *, clean: bool = False) -> None:
         """If the index that is to replace this one is complete, swap them; `clean`, for a writer, deletes the old one.
 
-        Raises:
-            IndexInUse: Another process is writing.
+        IndexInUse if another process is writing.
         """
         if self.with_suffix(NEXT).metadata().get("eddy_ready"):
             with self.lock:
@@ -543,8 +537,7 @@ class Storage:
     def rebuild_files(self, *, force: bool = False) -> bool:
         """Make Chroma's files of vectors anew, if they are not whole, or in any case (`force`); return whether it did.
 
-        Raises:
-            StorageError: Vectors are missing in the file that they are made from.
+        StorageError if vectors are missing in the file that they are made from.
         """
         main = None if self._texts_only else self.look_up()
         if main is None or (vectors := self._vectors(main)) is None:
