@@ -332,10 +332,7 @@ class Collection:
             self.storage.finish_swap(clean=True)
             self.reload()
             self.recover()
-            try:
-                yield
-            finally:
-                self.keywords.close()
+            yield
 
     def recover(self) -> None:
         """Complete or undo what a killed writer has left.

@@ -126,37 +126,33 @@ class WriterLock:
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
-        self.folder, self._timeout, self._depth = folder, timeout, 0
-        self._threads = threading.RLock()
-        self._file: FileLock | None = None
+        self.folder, self._timeout, self._threads = folder, timeout, threading.RLock()
+        self._file = None if folder is None else FileLock(folder / LOCK, thread_local=False)
 
     def __enter__(self) -> WriterLock:
         """Acquire the lock; IndexInUse if another process or thread holds it."""
         if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
             raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
         try:
-            if self._depth == 0 and self.folder is not None:
+            if self.folder is not None and self._file is not None:
                 with translated_errors(self.folder):
-                    self._acquire_file(self.folder)
-            self._depth += 1
+                    self._acquire(self._file, self.folder)
         except BaseException:
             self._threads.release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
         try:
-            if self._depth == 0 and self._file is not None and self.folder is not None:
-                with suppress(OSError):
-                    (self.folder / WRITER).unlink(missing_ok=True)
+            if self.folder is not None and self._file is not None:
+                if self._file.lock_counter == 1:
+                    with suppress(OSError):
+                        (self.folder / WRITER).unlink(missing_ok=True)
                 self._file.release()
-                self._file = None
         finally:
             self._threads.release()
 
-    def _acquire_file(self, folder: Path) -> None:
-        file = FileLock(folder / LOCK)
+    def _acquire(self, file: FileLock, folder: Path) -> None:
         try:
             file.acquire(timeout=self._timeout)
         except Timeout:
@@ -167,12 +163,12 @@ class WriterLock:
                 other,
             ) from None
         try:
-            holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            (folder / WRITER).write_text(json.dumps(holder), encoding="utf-8")
+            if file.lock_counter == 1:
+                holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+                (folder / WRITER).write_text(json.dumps(holder), encoding="utf-8")
         except BaseException:
             file.release()
             raise
-        self._file = file
 
 
 def _holder(folder: Path) -> str:

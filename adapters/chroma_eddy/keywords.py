@@ -307,7 +307,7 @@ class Restriction(NamedTuple):
 class KeywordIndex:
     """BM25 (k1 = 1.2, b = 0.75) over the terms of rows, each text after the path of its headings.
 
-    One process at a time writes, as the index's lock sees to; readers see what was committed before `refresh`.
+    One process at a time writes, as the index's lock sees to; others see it after `refresh`.
     """
 
     def __init__(self, folder: Path | None, language: str) -> None:
@@ -319,7 +319,6 @@ class KeywordIndex:
         builder.add_text_field("terms", tokenizer_name="whitespace", index_option="freq")
         self._schema = builder.build()
         self._folder, self.terms = folder, TermAnalyzer(language)
-        self._writer: tantivy.IndexWriter | None = None
         with _disk_errors():
             if folder is not None:
                 folder.mkdir(parents=True, exist_ok=True)
@@ -330,50 +329,42 @@ class KeywordIndex:
         """Number of rows."""
         return int(self._index.searcher().num_docs)
 
-    def put(self, rows: RowBatch) -> None:
-        """Write rows in place of those of the same ids; readers see them after `commit`."""
-        with _disk_errors():
-            writer = self._open_writer()
-            for id_, row, text in zip(rows.ids, rows.metadatas, rows.texts, strict=True):
-                writer.delete_documents_by_term("id", id_)
-                document, digest, vector = str(row[DOCUMENT]), str(row[DIGEST]), row.get(VECTOR, -1)
-                terms = " ".join(self.terms.texts(under_headings(text, row.get(HEADINGS, ""))))
-                entry = tantivy.Document(id=id_, document=document, digest=digest, vector=vector, terms=terms)
-                writer.add_document(entry)
+    def put(self, pages: Iterable[RowBatch]) -> None:
+        """Write rows in place of those of the same ids."""
+        with self._changing() as writer:
+            for rows in pages:
+                for id_, row, text in zip(rows.ids, rows.metadatas, rows.texts, strict=True):
+                    writer.delete_documents_by_term("id", id_)
+                    terms = " ".join(self.terms.texts(under_headings(text, row.get(HEADINGS, ""))))
+                    about = {"document": str(row[DOCUMENT]), "digest": str(row[DIGEST]), "vector": row.get(VECTOR, -1)}
+                    writer.add_document(tantivy.Document(id=id_, terms=terms, **about))
 
     def delete(self, key: Key, values: Iterable[str]) -> None:
-        """Delete the rows that have one of some values; readers see it after `commit`."""
-        with _disk_errors():
+        """Delete the rows that have one of some values."""
+        with self._changing() as writer:
             for value in values:
-                self._open_writer().delete_documents_by_term(key, value)
-
-    def commit(self) -> None:
-        """Save what was written; a process that is killed before leaves what was saved last."""
-        if self._writer is not None:
-            with _disk_errors():
-                self._writer.commit()
-                self._index.reload()
+                writer.delete_documents_by_term(key, value)
 
     def fill(self, pages: Iterable[RowBatch]) -> None:
-        """Write all rows of a collection, page by page, into an index that is empty."""
-        for rows in pages:
-            self.put(rows)
-        self.commit()
+        """Write all rows of a collection into an index that is empty."""
+        self.put(pages)
         if self._folder is not None:
             (self._folder / _COMPLETE).write_text(str(TERMS_VERSION))
 
-    def close_writer(self) -> None:
-        """Let another process write; what was not committed is lost."""
-        if self._writer is not None:
-            writer, self._writer = self._writer, None
-            with _disk_errors():
+    @contextmanager
+    def _changing(self) -> Iterator[tantivy.IndexWriter]:
+        """Save the changes at the end, or none of them, and let another process write."""
+        with _disk_errors():
+            writer = self._index.writer(_WRITER_BYTES, 1)
+            try:
+                yield writer
+                writer.commit()
+            except BaseException:
                 writer.rollback()
+                raise
+            finally:
                 writer.wait_merging_threads()
-
-    def _open_writer(self) -> tantivy.IndexWriter:
-        if self._writer is None:
-            self._writer = self._index.writer(_WRITER_BYTES, 1)
-        return self._writer
+            self._index.reload()
 
     def refresh(self) -> None:
         """See what another process has committed."""
@@ -466,20 +457,20 @@ class Keywords:
                 return self._in_memory[1]
 
     def put(self, rows: RowBatch) -> None:
-        """Write rows, and save them."""
-        self._change(lambda index: index.put(rows))
+        """Write rows, if their index is there."""
+        if (index := self._writable()) is not None:
+            with translated_errors(self._storage.place):
+                index.put([rows])
 
     def delete(self, key: Key, values: Sequence[str]) -> None:
-        """Delete the rows that have one of some values, and save that."""
-        if values:
-            self._change(lambda index: index.delete(key, values))
+        """Delete the rows that have one of some values, if their index is there."""
+        if values and (index := self._writable()) is not None:
+            with translated_errors(self._storage.place):
+                index.delete(key, values)
 
-    def _change(self, change: Callable[[KeywordIndex], None]) -> None:
+    def _writable(self) -> KeywordIndex | None:
         with translated_errors(self._storage.place):
-            index = self._open() if self.on_disk else self._in_memory[1] if self._in_memory else None
-            if index is not None:
-                change(index)
-                index.commit()
+            return self._open() if self.on_disk else self._in_memory[1] if self._in_memory else None
 
     def mark_written(self, before: str, token: str) -> None:
         """Note that the rows in memory are those of a token if they were those of the one `before` the change."""
@@ -496,22 +487,11 @@ class Keywords:
         folder = self._storage.keywords_folder
         if folder is None:
             return
-        self.close()
         with translated_errors(self._storage.place):
             (folder / _COMPLETE).unlink(missing_ok=True)  # first: nobody takes what is left for complete
             shutil.rmtree(folder, ignore_errors=True)
             self._on_disk = folder, KeywordIndex(folder, self._language())
             self._on_disk[1].fill(self._pages())
-        self.close()
-
-    def close(self) -> None:
-        """Let another process write."""
-        if self._on_disk is not None:
-            with translated_errors(self._storage.place):
-                if self._on_disk[0].exists():
-                    self._on_disk[1].close_writer()
-                else:  # another index took this one's place
-                    self._on_disk = None
 
     def _open(self) -> KeywordIndex:
         folder = self._storage.keywords_folder

@@ -225,7 +225,7 @@ class _Answer:
             self._keywords = QuestionTerms(index.keywords.current(), parsed.text)
             on_text = conjunction([query.where_document, *parsed.conditions])
             self._query = replace(query, where_document=on_text)
-            sample = cosines(vector, index.sample_vectors())
+            sample = index.sample_vectors() @ vector / np.linalg.norm(vector)
             self._mean, self._deviation = (sample.mean(), sample.std()) if len(sample) else (0.0, 0.0)
 
     def hits(self) -> list[Hit]:

@@ -18,8 +18,9 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.processes import Command
 
 from chroma_eddy import Document, Index
-from chroma_eddy.rows import DOCUMENTS, FIELDS, MAIN, VECTOR
 
+MAIN, DOCUMENTS = "", "-documents"
+"""Suffixes of an index's collections, by which `rows` gives what is in them."""
 CHROMA = "import sys; from chromadb.cli.cli import app; sys.argv[0] = 'chroma'; app()"
 SENTENCES = (
     "The ferry to the island leaves at nine in the morning.",
@@ -66,11 +67,11 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
         got = index.storage.collection(kind).get(include=["embeddings", "metadatas", "documents"])
         vectors, texts = np.asarray(got["embeddings"]), got["documents"] or [None] * len(got["ids"])
         own = [dict(row) for row in got["metadatas"]]
-        numbers = [row.pop(VECTOR, None) for row in own]
+        numbers = [row.pop("eddy_vector", None) for row in own]
         if kept is not None and numbers:
             np.testing.assert_allclose(kept.rows.read(numbers), vectors, rtol=1e-6, atol=1e-6)
         for id_, row in zip(got["ids"], own, strict=True):
-            more = json.loads(row.pop(FIELDS, "{}"))
+            more = json.loads(row.pop("eddy_row", "{}"))
             if (first := more.pop("vectors", None)) is not None and kept is not None:
                 lines = kept.sentences.read(range(first, first + len(more["sentences"].split())))
                 lines /= np.linalg.norm(lines, axis=1, keepdims=True)

@@ -12,7 +12,7 @@ import chromadb
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import SENTENCES_OF, assert_same, documents, rows
+from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, assert_same, documents, rows
 from tests.adapters.samples import TINY
 
 from chroma_eddy import (
@@ -25,7 +25,6 @@ from chroma_eddy import (
     open_index,
 )
 from chroma_eddy import index as chroma_index
-from chroma_eddy.rows import DOCUMENTS, MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 

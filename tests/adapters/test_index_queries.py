@@ -9,11 +9,9 @@ from functools import partial
 import numpy as np
 import pytest
 from langchain_core.vectorstores.utils import maximal_marginal_relevance
-from tests.adapters.indexes import SENTENCES_OF, documents, rows
+from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, documents, rows
 
 from chroma_eddy import Hit, Index, open_index
-from chroma_eddy.rows import DOCUMENTS, MAIN
-from chroma_eddy.search import mmr_order
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, InvalidText
 
@@ -131,13 +129,6 @@ def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
 
 @pytest.mark.parametrize("balance", [0.0, 0.3, 1.0])
 def test_mmr_chooses_as_langchain_does(balance, index, query):
-    rng = np.random.default_rng(0)
-    vectors = rng.normal(size=(30, 8))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    asked = rng.normal(size=8)
-    chosen = mmr_order(vectors @ asked / np.linalg.norm(asked), vectors, 9, balance)
-    assert chosen == maximal_marginal_relevance(asked, list(vectors), balance, 9)
-
     held = rows(index)[MAIN]
     near = [id_ for id_, _ in ranked(index, MAIN, query)[:12]]
     chosen = maximal_marginal_relevance(query, [held[id_][0] for id_ in near], balance, 4)

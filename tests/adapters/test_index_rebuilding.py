@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from chromadb import Collection
 from filelock import FileLock
-from tests.adapters.indexes import SENTENCES_OF, apart, assert_same, documents, rows
+from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, apart, assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import Index, open_index
+from chroma_eddy import LOCK, Index, WriterLock, open_index
 from chroma_eddy import index as chroma_index
 from chroma_eddy import storage as chroma_storage
-from chroma_eddy.database import LOCK, WriterLock
-from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch

@@ -7,10 +7,9 @@ from typing import Any
 import chromadb
 import numpy as np
 import pytest
-from tests.adapters.indexes import SENTENCES, documents, rows
+from tests.adapters.indexes import MAIN, SENTENCES, documents, rows
 
 from chroma_eddy import ForeignCollection, Index, open_index
-from chroma_eddy.rows import MAIN
 
 ASKED = "When do boats with a deep keel leave?"
 TEXTS = {f"row/{at}": text for at, text in enumerate(SENTENCES)}

@@ -20,9 +20,9 @@ from llama_index.core.storage.docstore import SimpleDocumentStore
 from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters, VectorStoreQuery
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
-from tests.adapters.indexes import SENTENCES, apart, documents
+from tests.adapters.indexes import SENTENCES, documents
 
-from chroma_eddy import ALPHA, IndexInUse, WriterLock, keywords, open_index, reindex
+from chroma_eddy import ALPHA, IndexInUse, WriterLock, keywords, open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -353,29 +353,6 @@ def test_index_nodes_do_not_hide_the_others(store, model):
     index = VectorStoreIndex(mixed, storage_context=StorageContext.from_defaults(vector_store=store), embed_model=model)
     found = {hit.node.node_id for hit in index.as_retriever(similarity_top_k=10).retrieve("ferry")}
     assert found == {"node/0", "node/1", "node/2", "table"}
-
-
-# --- Post-processing
-
-
-def test_vectors_of_another_fit_are_refused(tmp_path):
-    first, second = (Embedder("eddy-tiny", method="plain:exit=0+centre") for _ in range(2))
-    first.fit(list(SENTENCES[:5]))
-    second.fit(list(SENTENCES))
-    index = open_index(tmp_path, "notes", first, passage_size=24)
-    store = EddyChromaVectorStore.from_index(index)
-    index.upsert(documents(3))
-    old, asked = store.embed_model.get_query_embedding(ASKED), VectorStoreQuery(query_str=ASKED)
-    index.reindex(second)
-    for node_ids in (None, ["node/1"]):  # the second time, also where the rows that are asked for are read first
-        with pytest.raises(FingerprintMismatch, match="embed the questions again"):
-            store.query(VectorStoreQuery(query_embedding=old, node_ids=node_ids))
-    new = EddyChromaVectorStore.from_index(index).embed_model.get_query_embedding(ASKED)
-    assert store.query(VectorStoreQuery(query_embedding=new)).ids == store.query(asked).ids
-    with apart():
-        reindex(tmp_path, "notes", first)
-    with pytest.raises(FingerprintMismatch, match="Index 'notes' was made with"):
-        store.query(asked)
 
 
 # --- Where it is, and how it travels
