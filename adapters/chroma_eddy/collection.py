@@ -73,7 +73,7 @@ class Collection:
 
     def __init__(self, storage: Storage, embedder: Embedder | None, sizes: Mapping[str, Any]) -> None:
         """Open it, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
-        self.storage, self.name, self._sizes, self._given = storage, storage.name, dict(sizes), embedder
+        self.storage, self.name, self._sizes, self._requested = storage, storage.name, dict(sizes), embedder
         self._embedder: Embedder | None = None
         self.reranker: Reranker | None = None
         self.keywords = Keywords(storage, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
@@ -288,7 +288,7 @@ class Collection:
             FingerprintMismatch: They differ.
             NoIndex: The index does not exist, and there is no embedder.
         """
-        storage, given = self.storage, self._given
+        storage, embedder = self.storage, self._requested
         storage.connection.check_open()
         storage.clear_cache()
         main = storage.look_up()
@@ -297,19 +297,19 @@ class Collection:
             main = storage.look_up()
         stored = None if main is None else IndexSettings.parse(self.name, main.metadata or {})
         vectors = storage.vectors
-        if given is not None and not given.is_fitted and vectors is not None and vectors.fit.exists():
+        if embedder is not None and not embedder.is_fitted and vectors is not None and vectors.fit.exists():
             fitted = Fitted.load(vectors.fit)
-            given = given.with_post(fitted) if fitted.post == given.method.post else given
-        if given is not None:
-            sizes = {"late": given.reads_late} if stored is None else stored.sizes
-            requested = IndexSettings(json_settings(given), **{**sizes, **self._sizes})
+            embedder = embedder.with_post(fitted) if fitted.post == embedder.method.post else embedder
+        if embedder is not None:
+            sizes = {"late": embedder.reads_late} if stored is None else stored.sizes
+            requested = IndexSettings(json_settings(embedder), **{**sizes, **self._sizes})
         elif stored is not None:
             requested = replace(stored, **self._sizes)
         else:
             raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
         if main is not None and stored is not None and (differing := stored.differences(requested)):
             made = (main.configuration_json.get("embedding_function") or {}).get("config") or {}
-            opened = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
+            opened = {} if embedder is None else {"model_name": embedder.model_name, "method": str(embedder.method)}
             same = stored.fingerprint == requested.fingerprint
             raise FingerprintMismatch(
                 f"Index {self.name!r} was {'made with other sizes' if same else contrast(made, opened)}.\n{differing}\n"
@@ -317,7 +317,7 @@ class Collection:
                 f"embed its documents again: chroma_eddy.reindex(place, {self.name!r}, embedder)."
             )
         self.settings = stored or requested
-        self._embedder, self._identity = given, None if main is None else main.id
+        self._embedder, self._identity = embedder, None if main is None else main.id
 
     # --- Writing
 

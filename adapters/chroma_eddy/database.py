@@ -60,8 +60,8 @@ def translated_errors(place: Path | str | None) -> Iterator[None]:
     except NotFoundError:
         raise
     except BaseException as error:
-        told = str(error).lower()
-        if isinstance(error, InvalidArgumentError) and ("regex" in told or "where clause" in told):
+        message = str(error).lower()
+        if isinstance(error, InvalidArgumentError) and ("regex" in message or "where clause" in message):
             raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
         cause = _cause(place, error)
         if cause is None:

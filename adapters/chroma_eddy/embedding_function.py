@@ -191,11 +191,11 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             )
 
 
-def _storable_settings(given: Mapping[str, Any]) -> EmbedderSettings:
+def _storable_settings(arguments: Mapping[str, Any]) -> EmbedderSettings:
     """Return the settings, also by the names of Chroma's own functions, as JSON can hold them; None: the default."""
-    values = {name: value for name, value in given.items() if name not in _ALIASES}
-    for alias in _ALIASES.keys() & given.keys():
-        put(values, _ALIASES[alias], given[alias], alias)
+    values = {name: value for name, value in arguments.items() if name not in _ALIASES}
+    for alias in _ALIASES.keys() & arguments.keys():
+        put(values, _ALIASES[alias], arguments[alias], alias)
     settings = EmbedderSettings.of("EddyEmbeddingFunction", values, without=frozenset({"show_progress"}))
     try:
         json.dumps(settings.model_kwargs)

@@ -364,7 +364,7 @@ class Index(Collection):
                 self.storage.finish_swap(clean=True)
             else:
                 self.storage.drop_all()
-            self._given, self._sizes = embedder, sizes
+            self._requested, self._sizes = embedder, sizes
             self.reload()
             return report
 
@@ -513,11 +513,11 @@ class Writer:
 
     def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
         blank, number = list[str](), -1
-        for number, given in enumerate(documents):
-            if isinstance(given, Document) and isinstance(given.text, str) and not given.text.strip():
-                blank.append(repr(given.id))
+        for number, item in enumerate(documents):
+            if isinstance(item, Document) and isinstance(item.text, str) and not item.text.strip():
+                blank.append(repr(item.id))
                 continue
-            document = check_document(given, number)
+            document = check_document(item, number)
             if document.id in self.ids:
                 raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
             self.ids.add(document.id)

@@ -272,9 +272,10 @@ class StoredDocument:
     def parse(cls, id_: str, row: Mapping[str, Any]) -> StoredDocument:
         """Parse a row of the documents' collection."""
         stored = fields(row)
+        counts: dict[str, Any] = {name: int(stored[name]) for name in _COUNTS}
         return cls(
             *(id_, row[DIGEST], stored["text"]),
-            **{name: int(stored[name]) for name in _COUNTS},
+            **counts,
             page_starts=tuple(map(int, str(stored.get("page_starts", "")).split())),
             page_labels=tuple(stored.get("page_labels", ())),
             left_out=tuple((start, end) for start, end in stored.get("left_out", ())),

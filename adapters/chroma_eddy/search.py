@@ -226,7 +226,7 @@ class _Answer:
             on_text = conjunction([query.where_document, *parsed.conditions])
             self._query = replace(query, where_document=on_text)
             sample = index.sample_vectors() @ vector / np.linalg.norm(vector)
-            self._mean, self._deviation = (sample.mean(), sample.std()) if len(sample) else (0.0, 0.0)
+            self._mean, self._deviation = (float(sample.mean()), float(sample.std())) if len(sample) else (0.0, 0.0)
 
     def hits(self) -> list[Hit]:
         """Find the hits, best first, all of versions that their documents' rows name."""
@@ -344,7 +344,8 @@ class _Answer:
 
     def _deviations(self, cosine: Numbers) -> Numbers:
         """Return standard deviations above the mean of a sample of the library's passages; 0 if these are all alike."""
-        return (cosine - self._mean) / (self._deviation if self._deviation > _ROUNDING else math.inf)
+        above: Numbers = cosine - self._mean
+        return above / (self._deviation if self._deviation > _ROUNDING else math.inf)
 
     def _joined(self, deviations: Numbers, bm25: Numbers) -> Numbers:
         """Fuse deviations of the cosine, and BM25 over the length of the question's weights."""
@@ -527,12 +528,15 @@ def _hit(id_: str, row: dict[str, Any], text: str, cosine: float, document: Stor
     """Return a row as a hit; `document` is None for a framework's row."""
     start = row.get(START, 0)
     end = row.get(END, start + len(text))
-    pages = {name: row[name] for name in ("page", "last_page") if name in row}
-    labels: dict[str, Any] = {}
+    pages: dict[str, Any] = {name: row[name] for name in ("page", "last_page") if name in row}
     if document is not None:
-        labels = {"pages": document.pages, **document.pages.labels(start, end)}
-    place = {"fused": cosine, "headings": str(row.get(HEADINGS, "")), "row": row, **pages, **labels}
-    return Hit(id_, row[DOCUMENT], text, start, end, cosine, 0.0, user_metadata(row), **place)
+        pages |= {"pages": document.pages, **document.pages.labels(start, end)}
+    return Hit(
+        *(id_, row[DOCUMENT], text, start, end, cosine, 0.0, user_metadata(row), str(row.get(HEADINGS, ""))),
+        fused=cosine,
+        row=row,
+        **pages,
+    )
 
 
 # --- Vectors of sentences ---------------------------------------------------------------------------------------------

@@ -692,8 +692,8 @@ class Storage:
         stretches = 1 if count <= size else min(_STRETCHES, size)
         for number in range(stretches):
             with translated_errors(self.place):
-                page = {"limit": size // stretches, "offset": number * count // stretches}
-                rows = RowBatch.parse(collection.get(**page, include=["metadatas"]))
+                offset = number * count // stretches
+                rows = RowBatch.parse(collection.get(limit=size // stretches, offset=offset, include=["metadatas"]))
             if rows.ids:
                 yield rows
 

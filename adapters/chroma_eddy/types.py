@@ -98,10 +98,10 @@ class Document:
         return Pages(self.page_starts, self.page_labels)
 
 
-def check_document(given: Any, number: int) -> Document:
+def check_document(item: Any, number: int) -> Document:
     """Refuse what is no document, or one that cannot be stored or embedded."""
-    check_kind(f"documents[{number}]", given, Document, "a chroma_eddy.Document(id=..., text=...)")
-    document: Document = given
+    check_kind(f"documents[{number}]", item, Document, "a chroma_eddy.Document(id=..., text=...)")
+    document: Document = item
     for what, kind, wanted in (("id", str, "a string"), ("text", str, "a string"), ("metadata", Mapping, "a mapping")):
         check_kind(f"documents[{number}].{what}", getattr(document, what), kind, wanted)
     if not document.id:

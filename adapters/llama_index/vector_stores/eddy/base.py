@@ -346,8 +346,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             )
         return np.asarray(vector, np.float64), str(made)
 
-    async_add, adelete, adelete_nodes, aclear = map(_in_thread, (add, delete, delete_nodes, clear))
-    aget_nodes, aquery = (_in_thread(method, asyncio.to_thread) for method in (get_nodes, query))
+    async_add, adelete = _in_thread(add), _in_thread(delete)
+    adelete_nodes, aclear = _in_thread(delete_nodes), _in_thread(clear)
+    aget_nodes, aquery = _in_thread(get_nodes, asyncio.to_thread), _in_thread(query, asyncio.to_thread)
 
     # --- Serialization
 

@@ -59,9 +59,9 @@ def _group(filters: MetadataFilters, *, negated: bool) -> _Condition:
         return True
     condition = FilterCondition(filters.condition or FilterCondition.AND)
     is_not = condition == FilterCondition.NOT  # no filter is met
-    either = negated if is_not else (condition == FilterCondition.OR) != negated
+    inside, either = negated != is_not, negated if is_not else (condition == FilterCondition.OR) != negated
     conditions = [
-        (_group if isinstance(part, MetadataFilters) else _single)(part, negated=negated != is_not)  # type: ignore[operator]
+        _group(part, negated=inside) if isinstance(part, MetadataFilters) else _single(part, negated=inside)
         for part in filters.filters
     ]
     return _joined("$or" if either else "$and", conditions)
