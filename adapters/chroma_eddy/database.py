@@ -273,13 +273,12 @@ _STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
 class Connection:
     """A client, reopened when another process has written; closed at the end if nobody else uses it (`owned`).
 
-    Chroma reads a collection's vectors from its folder once per process and never sees what other processes write
-    later: a search then misses rows or returns deleted ones, and a write on top loses the other process's vectors. So
-    each index detects that another process has written, and continues with a new client that reads everything again.
+    Chroma reads a collection's vectors once per process and never sees what other processes write later: a search then
+    misses rows, and a write on top loses the other process's vectors. So an index that detects another process's write
+    continues with a new client, and `generation` counts these.
 
     `place` is the folder or server URL, for error messages; None where neither is known. `folder` is where the client's
-    files are, which for a folder that cannot be written to is a temporary copy; None on a server. `generation` counts
-    the reopenings: collections of an earlier client do not see new rows.
+    files are, a temporary copy of a folder that cannot be written to; None on a server.
     """
 
     def __init__(
@@ -372,8 +371,7 @@ Place = str | os.PathLike[str] | ClientAPI
 def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
     """Connect to a folder's database, which `create` allows to be made, to a server by its URL, or through a client.
 
-    A writer waits `timeout` seconds for another writer. Chroma writes even to answer, so of a folder
-    that cannot be written to it gets a temporary copy.
+    Chroma writes even to answer, so of a folder that cannot be written to it gets a temporary copy.
     """
     if isinstance(place, ClientAPI):
         settings = place.get_settings()

@@ -234,7 +234,6 @@ def open_collection(
         metadata: Metadata of a new collection.
 
     Raises:
-        InvalidParameter: An argument has the wrong type.
         FingerprintMismatch: The collection was made with another function, or with another configuration of this one.
     """
     check_kind("function", function, EddyEmbeddingFunction, "an EddyEmbeddingFunction")

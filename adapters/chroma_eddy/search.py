@@ -153,10 +153,9 @@ class Query:
 
 
 def score_of(share: float | None, deviations: float) -> float:
-    """Return how likely a text is about a question, from 0 to 1; at 0.5 it is more likely so than not.
+    """Return how likely a text is about a question, from 0 to 1, by the `share` of its information (`Hit.coverage`).
 
-    By the `share` of the question's information that it holds (`Hit.coverage`), None in search by vectors alone, and
-    the cosine's standard `deviations` above the mean of the model's unrelated pairs.
+    None: in search by vectors alone. `deviations` are the cosine's above the mean of the model's unrelated pairs.
     """
     logit = deviations - ALONE_AT if share is None else SHARE_SCALE * (share + deviations / DEVIATIONS - 0.5)
     return 0.5 * (1 + math.tanh(logit / 2))  # the logistic function, which overflows nowhere

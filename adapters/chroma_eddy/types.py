@@ -297,10 +297,8 @@ class WriteReport:
     """What a call has done to an index.
 
     Attributes:
-        written: Number of documents embedded and written.
-        unchanged: Number of documents that the index already had.
+        written, unchanged, removed: Number of documents embedded and written, that the index had already, and removed.
         relabelled: Number of documents whose metadata alone had changed; they were not embedded again.
-        removed: Number of documents removed.
         passages, sentences: Number of passages and of sentences of the documents written.
         tokens: Number of tokens embedded, without prompts and placeholders.
         truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.

@@ -44,9 +44,8 @@ class EddyChroma(Chroma):
     """Stores documents in the main collection of an index that knows its embedder, and finds them by hybrid search.
 
     A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
-    Everything public of LangChain's `Chroma` is there under the same names; but searches by text are by vectors and
-    keywords (BM25), a higher score is better, `hybrid_search` takes a question, and images and Chroma's cloud are
-    refused.
+    Everything public of LangChain's `Chroma` is there, except that searches by text are by vectors and keywords (BM25),
+    a higher score is better, `hybrid_search` takes a question, and images and Chroma's cloud are refused.
 
     Args:
         collection_name: Name of the index.
