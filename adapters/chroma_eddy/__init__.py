@@ -5,19 +5,22 @@ from eddy_embed.utils.extras import importing
 with importing("chroma"):
     from chroma_eddy.database import LOCK, WRITER, WriterLock, copy_database, memory_client, translated_errors
     from chroma_eddy.embedding_function import EddyEmbeddingFunction, open_collection
-    from chroma_eddy.errors import ForeignCollection, IndexInUse, NoIndex, StorageError, Unreachable
     from chroma_eddy.index import Index, open_index, reindex
-    from chroma_eddy.rows import DIGEST, StoredDocument, user_metadata
+    from chroma_eddy.keywords import TermAnalyzer
+    from chroma_eddy.rows import DIGEST, IndexSettings, StoredDocument, user_metadata
     from chroma_eddy.search import ALPHA
-    from chroma_eddy.settings import IndexSettings
-    from chroma_eddy.terms import TermAnalyzer
     from chroma_eddy.types import (
         RESERVED,
         Document,
+        ForeignCollection,
         Highlight,
         Hit,
+        IndexInUse,
+        NoIndex,
         Row,
         Status,
+        StorageError,
+        Unreachable,
         WordMatch,
         WriteReport,
         check_document,

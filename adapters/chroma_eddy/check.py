@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import chromadb
@@ -12,15 +11,23 @@ import numpy as np
 from chromadb.errors import InternalError
 
 from chroma_eddy.collection import Collection
-from chroma_eddy.rows import DIGEST, RowBatch, StoredDocument, fields, in_order, join_text, user_metadata
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.rows import (
+    DIGEST,
+    DOCUMENTS,
+    MAIN,
+    RowBatch,
+    StoredDocument,
+    fields,
+    in_order,
+    join_text,
+    user_metadata,
+)
+from chroma_eddy.storage import vector_numbers
 from eddy_embed.integrations.documents import DOCUMENT
 from eddy_embed.utils.arrays import Floats
 
-_SAMPLE = 100
-"""Rows of each collection whose vectors `check` compares unless it is to compare all."""
-_TOLERANCE = 1e-3
-"""Largest distance of a row from itself, and difference of its length from 1, by rounding."""
+_SAMPLE = 100  # rows of each collection whose vectors `check` compares unless it is to compare all
+_TOLERANCE = 1e-3  # largest distance of a row from itself, and difference of its length from 1, by rounding
 
 
 def check_rows(index: Collection) -> dict[str, str]:
@@ -29,17 +36,19 @@ def check_rows(index: Collection) -> dict[str, str]:
         return {}
     index.keywords.rebuild()
     documents = index.storage.get(DOCUMENTS, metadatas=True)
-    rows = StoredDocument.by_id(documents)
+    stored = StoredDocument.by_id(documents)
     scan = _Scan(index, dict(zip(documents.ids, documents.metadatas, strict=True)))
-    problems = {id_: problem for id_, row in rows.items() if row.digest and (problem := scan.problem(row))}
+    complete = (document for document in stored.values() if document.digest)
+    problems = {document.id: problem for document in complete if (problem := scan.problem(document))}
     # A server has no writer's lock: what another writer has changed during the scan is no damage.
     now = index.entries(sorted({*problems, *scan.strays.values()}))
-    damaged = {id_: rows[id_].digest for id_ in problems if now.get(id_) == rows[id_]}
-    problems = {id_: problems[id_] for id_ in damaged}
+    damaged = {id_: stored[id_].digest for id_ in problems if now.get(id_) == stored[id_]}
     strays = {digest: id_ for digest, id_ in scan.strays.items() if id_ not in now or now[id_].digest != digest}
-    for digest, id_ in strays.items():
-        what = f"{scan.counts[digest]} rows of a version that {index.name + DOCUMENTS} does not name; deleted"
-        problems.setdefault(id_, what)
+    of_none = f"rows of a version that {index.name + DOCUMENTS} does not name; deleted"
+    problems = {
+        **{id_: f"{scan.counts[digest]} {of_none}" for digest, id_ in strays.items()},
+        **{id_: problems[id_] for id_ in damaged},
+    }
     if problems:
         with index.transaction({id_: [digest] for id_, digest in damaged.items()}):
             index.storage.update_documents({id_: {DIGEST: ""} for id_ in damaged})
@@ -48,74 +57,65 @@ def check_rows(index: Collection) -> dict[str, str]:
 
 
 class _Scan:
-    """What all passages of an index say of each version: their number, and whether text and metadata are right.
-
-    Attributes:
-        counts: Number of rows, by digest.
-        strays: Documents of versions that no document's row names, by digest.
-    """
+    """What all passages say of versions: `counts` of rows, `strays` that no document's row names, and what is wrong."""
 
     def __init__(self, index: Collection, documents: Mapping[str, Mapping[str, Any]]) -> None:
         self._name, self._wrong = index.name, dict[str, str]()
         self.counts, self.strays = Counter[str](), dict[str, str]()
-        parts: dict[str, list[RowBatch]] = {}
+        partial_versions: dict[str, list[RowBatch]] = {}
         for page in index.storage.pages(MAIN, metadatas=True, documents=True):
             for at, metadata in enumerate(page.metadatas):
                 digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
                 if not digest:
                     continue
                 self.counts[digest] += 1
-                row = documents.get(id_, {})
-                if row.get(DIGEST) != digest:
+                document = documents.get(id_, {})
+                if document.get(DIGEST) != digest:
                     self.strays[digest] = id_
                     continue
-                own = parts.setdefault(digest, [])
-                own.append(page.take([at]))
-                if len(own) == fields(row)["passages"]:
-                    self._wrong[digest] = self._compared(RowBatch.concatenate(parts.pop(digest)), row)
+                passages = partial_versions.setdefault(digest, [])
+                passages.append(page.take([at]))
+                if len(passages) == fields(document)["passages"]:
+                    self._wrong[digest] = self._compared(RowBatch.concatenate(partial_versions.pop(digest)), document)
 
-    def _compared(self, passages: RowBatch, row: Mapping[str, Any]) -> str:
-        own = StoredDocument.parse(str(row[DOCUMENT]), row)
-        if own.document(join_text(in_order(passages), row)).text_digest != own.text_digest:
+    def _compared(self, passages: RowBatch, document: Mapping[str, Any]) -> str:
+        stored = StoredDocument.parse(str(document[DOCUMENT]), document)
+        if stored.document(join_text(in_order(passages), document)).text_digest != stored.text_digest:
             return f"another text in {self._name} than it was written with"
-        if any(user_metadata(metadata) != user_metadata(row) for metadata in passages.metadatas):
+        if any(user_metadata(metadata) != user_metadata(document) for metadata in passages.metadatas):
             return f"other metadata in {self._name} than it was written with"
         return ""
 
-    def problem(self, row: StoredDocument) -> str:
-        """The problem of a document; "" for none."""
-        if self.counts[row.digest] != row.passages:
-            return f"{self.counts[row.digest]} of {row.passages} rows in {self._name}"
-        return self._wrong[row.digest]
+    def problem(self, document: StoredDocument) -> str:
+        """Return the problem of a document; "" for none."""
+        if self.counts[document.digest] != document.passages:
+            return f"{self.counts[document.digest]} of {document.passages} rows in {self._name}"
+        return self._wrong[document.digest]
 
 
 def check_vectors(index: Collection, *, full: bool = False) -> None:
-    """Search for rows by their own vectors; what is damaged, Chroma's files or ours, is made anew from the other.
+    """Search for rows by their own vectors; make what is damaged, Chroma's files or ours, anew from the other.
 
-    On a server there is no other to compare with.
-
-    Raises:
-        StorageError: Both are damaged.
+    On a server there is no other to compare with. StorageError if both are damaged.
     """
     storage, vectors, lost, mended = index.storage, index.storage.vectors, False, False
     if vectors is None:
         return
     for kind in (MAIN, DOCUMENTS):
-        read = partial(storage.pages, kind) if full else partial(storage.sample, kind, _SAMPLE)
-        for rows in read(metadatas=True):
-            numbers = np.array(vectors.numbers(rows.metadatas))
-            own = np.flatnonzero(numbers >= 0)
-            there = own[numbers[own] < len(vectors.rows)]
-            held = vectors.rows.read(numbers[there].tolist())
-            lengths = np.linalg.norm(held, axis=1)
+        for rows in storage.pages(kind, metadatas=True) if full else storage.sample(kind, _SAMPLE):
+            numbers = np.array(vector_numbers(rows))
+            numbered = np.flatnonzero(numbers >= 0)
+            readable = numbered[numbers[numbered] < len(vectors.rows)]
+            stored = vectors.rows.read(numbers[readable].tolist())
+            lengths = np.linalg.norm(stored, axis=1)
             sound = np.isfinite(lengths) & (lengths > 0)
             if index.settings.embedder["normalize"]:
                 sound &= np.abs(lengths - 1) <= _TOLERANCE
-            if broken := sorted({*own.tolist()} - {*there[sound].tolist()}):
+            if broken := sorted({*numbered.tolist()} - {*readable[sound].tolist()}):
                 with storage.transaction():
                     vectors.copy_from_chroma(storage.collection(kind), 0, [rows.ids[at] for at in broken])
                 mended = True
-            lost = lost or not _are_found(storage.collection(kind), held[sound])
+            lost = lost or not _are_found(storage.collection(kind), stored[sound])
     if mended:
         index.keywords.rebuild()  # they name the vectors by their numbers, too
         storage.mark_written()
@@ -126,7 +126,7 @@ def check_vectors(index: Collection, *, full: bool = False) -> None:
 
 
 def _are_found(collection: chromadb.Collection, vectors: Floats) -> bool:
-    """Whether a search for each of some vectors, shape (vectors, dimension), finds one like it."""
+    """Return whether a search for each of some vectors, shape (vectors, dimension), finds one like it."""
     if not len(vectors):
         return True
     try:

@@ -16,12 +16,14 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.database import translated_errors
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.errors import ForeignCollection, NoIndex, StorageError, damaged
 from chroma_eddy.keywords import Key, Keywords
 from chroma_eddy.rows import (
     DIGEST,
+    DOCUMENTS,
+    MAIN,
     PAGE_SIZE,
     WRITTEN,
+    IndexSettings,
     RowBatch,
     StoredDocument,
     check_conditions,
@@ -29,11 +31,11 @@ from chroma_eddy.rows import (
     fields,
     in_order,
     join_text,
+    json_settings,
     slices,
 )
-from chroma_eddy.settings import DOCUMENTS, MAIN, IndexSettings, json_settings
 from chroma_eddy.storage import Storage
-from chroma_eddy.types import Row, check_key, check_value
+from chroma_eddy.types import ForeignCollection, NoIndex, Row, StorageError, check_metadata, damaged
 from eddy_embed.encoding.validation import raise_on_surrogates
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
@@ -45,16 +47,12 @@ from eddy_embed.utils.settings import contrast
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
-_SAMPLE = 1000
-"""Most rows whose cosines say what a question's cosines are like."""
+_SAMPLE = 1000  # most rows whose cosines say what a question's cosines are like
 _PENDING = "eddy_pending"
 """Metadata of the main collection: the versions whose rows are being written or removed, by their document's id."""
-_OF_FRAMEWORKS = ""
-"""In place of a document's id: frameworks' rows are being written or removed."""
-_KEYS = {"document": DOCUMENT, "digest": DIGEST}
-"""Metadata of rows by which they are deleted with their keywords."""
-_GROUP_ROWS = 5_000
-"""Frameworks' rows that are looked up and written at a time."""
+_OF_FRAMEWORKS = ""  # in place of a document's id: frameworks' rows are being written or removed
+_KEYS = {"document": DOCUMENT, "digest": DIGEST}  # metadata of rows by which they are deleted with their keywords
+_GROUP_ROWS = 5_000  # frameworks' rows that are looked up and written at a time
 T = TypeVar("T")
 
 
@@ -73,23 +71,16 @@ class Collection:
 
     settings: IndexSettings
 
-    def __init__(
-        self, storage: Storage, embedder: Embedder | EddyEmbeddingFunction | None, sizes: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, storage: Storage, embedder: Embedder | None, sizes: Mapping[str, Any]) -> None:
         """Open it, with the chosen of its `sizes`; finish a swap of collections that was interrupted."""
-        self.storage, self.name, self._sizes = storage, storage.name, dict(sizes)
+        self.storage, self.name, self._sizes, self._requested = storage, storage.name, dict(sizes), embedder
         self._embedder: Embedder | None = None
         self.reranker: Reranker | None = None
         self.keywords = Keywords(storage, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
         self._sample: tuple[str, Doubles] | None = None
         self._identity: Any = None
-        self._set_given(embedder)
         storage.wait_for_swap()
         self.reload()
-
-    def _set_given(self, embedder: Embedder | EddyEmbeddingFunction | None) -> None:
-        self._function = embedder if isinstance(embedder, EddyEmbeddingFunction) else None
-        self._given = embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder
 
     @property
     def exists(self) -> bool:
@@ -103,11 +94,7 @@ class Collection:
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder, with the fitted post-processing that the vectors were made with.
-
-        Raises:
-            NoIndex: The index was opened without an embedder.
-        """
+        """The embedder, with the fitted post-processing that the vectors were made with; NoIndex if none was given."""
         if self._embedder is None:
             raise NoIndex(f"index {self.name!r} was opened without an embedder; give one to open_index to embed texts")
         return self._embedder
@@ -149,8 +136,9 @@ class Collection:
     @property
     def collection(self) -> chromadb.Collection:
         """Chroma's main collection; Chroma embeds questions to it with the index's embedder."""
+        function: Any = None if self._embedder is None else EddyEmbeddingFunction.from_embedder(self._embedder)
         with translated_errors(self.storage.place):
-            return self.storage.client.get_collection(self.name, embedding_function=self._as_function())  # type: ignore[arg-type]
+            return self.storage.client.get_collection(self.name, embedding_function=function)
 
     def version(self) -> tuple[str, str]:
         """Fingerprint of the stored vectors, and a mark that each write of any process renews; "" if there are none."""
@@ -170,16 +158,14 @@ class Collection:
 
     def close(self) -> None:
         """Close the database's files, unless somebody else uses the client."""
-        self.storage.close()
+        self.storage.connection.close()
 
     # --- Reading
 
     def read(self, action: Callable[[], T]) -> T:
         """Read the index; if it has changed meanwhile, reload it and read once more, while nobody may write.
 
-        Raises:
-            FingerprintMismatch: Another process has replaced it by one of another embedder.
-            ForeignCollection: Something else has changed its rows.
+        FingerprintMismatch if it is another embedder's now, ForeignCollection if something else has changed its rows.
         """
         try:
             if self.storage.refresh() != self._identity:
@@ -203,26 +189,24 @@ class Collection:
                 if (None if main is None else main.id) == self._identity:
                     return action()
 
-    def hidden_versions(self) -> set[str]:
-        """Versions whose rows queries leave out: they are being written or removed."""
-        return self._hidden(self._pending())
+    @property
+    def pending(self) -> dict[str, list[str]]:
+        """Versions whose rows are being written or removed, or were when a writer was killed, by document."""
+        return _pending(self.storage.known_metadata)
 
-    def _hidden(self, pending: Mapping[str, Sequence[str]]) -> set[str]:
+    def hidden_versions(self) -> set[str]:
+        """Return versions whose rows queries leave out: they are being written or removed."""
+        return self._hidden(self.storage.known_metadata)
+
+    def _hidden(self, metadata: Mapping[str, Any]) -> set[str]:
+        pending = _pending(metadata)
         digests = {digest for versions in pending.values() for digest in versions if digest}
-        if not digests:
-            return digests
-        rows = self.storage.get(DOCUMENTS, metadatas=True, ids=sorted(pending))
+        rows = self.storage.get(DOCUMENTS, metadatas=True, ids=sorted(pending)) if digests else RowBatch([], [])
         return digests - {row[DIGEST] for row in rows.metadatas}
 
-    def _pending(self, metadata: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
-        known = self.storage.known_metadata if metadata is None else metadata
-        pending: dict[str, list[str]] = json.loads(known.get(_PENDING) or "{}")
-        return pending
-
     def _state(self, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Value that changes whenever a write could have affected a concurrent read."""
-        pending = self._pending(metadata)
-        return metadata.get("eddy_written"), pending, self._hidden(pending)
+        """Return a value that changes whenever a write could have affected a concurrent read."""
+        return metadata.get("eddy_written"), metadata.get(_PENDING), self._hidden(metadata)
 
     def get(
         self,
@@ -237,21 +221,14 @@ class Collection:
         """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids."""
         check_conditions(where, where_document)
         if not self.exists or (ids is not None and not ids):  # of which Chroma would take none
-            columns = ("embeddings", "documents", "uris", "data", "metadatas")
-            return {"ids": [], "included": list(include), **{name: [] if name in include else None for name in columns}}
+            columns = ("embeddings", "documents", "metadatas")
+            return {"ids": [], **{name: [] if name in include else None for name in columns}}
+        options: dict[str, Any] = {"where_document": where_document or None, "limit": limit, "offset": offset}
+        options |= {"ids": None if ids is None else list(dict.fromkeys(ids)), "include": list(include)}
 
         def read() -> dict[str, Any]:
             with translated_errors(self.storage.place):
-                return dict(
-                    self.storage.collection(MAIN).get(
-                        ids=None if ids is None else list(dict.fromkeys(ids)),
-                        where=self._visible(where),
-                        where_document=where_document or None,  # type: ignore[arg-type]
-                        limit=limit,
-                        offset=offset,
-                        include=list(include),  # type: ignore[arg-type]
-                    )
-                )
+                return dict(self.storage.collection().get(where=self._visible(where), **options))
 
         return self.read(read)
 
@@ -273,7 +250,7 @@ class Collection:
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
         """Return what is stored of documents beside their texts, by id; None: of all."""
-        return read_entries(self.storage, ids)
+        return self.storage.documents(ids)
 
     def read_texts(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
         """Read the texts of documents by the metadata of their rows; ForeignCollection if passages are missing."""
@@ -299,7 +276,7 @@ class Collection:
         """Vectors of length 1 of a sample of rows, shape (sample, dimension); read again when rows changed."""
         written = str(self.storage.known_metadata.get("eddy_written"))
         if self._sample is None or self._sample[0] != written:
-            rows = RowBatch.concatenate(self.storage.sample(MAIN, _SAMPLE, metadatas=True))
+            rows = RowBatch.concatenate(self.storage.sample(MAIN, _SAMPLE))
             vectors = self.storage.vectors_of(MAIN, rows) if rows.ids else np.zeros((0, self.dimension))
             self._sample = written, unit(vectors.astype(np.float64))
         return self._sample[1]
@@ -309,56 +286,53 @@ class Collection:
 
         Raises:
             FingerprintMismatch: They differ.
-            ForeignCollection: Another version of this library wrote the index.
             NoIndex: The index does not exist, and there is no embedder.
-            StorageError: The index was closed.
         """
-        self.storage.connection.check_open()
-        self.storage.clear_cache()
-        # The identity first: of an index that is replaced in between, it is one that `read` no longer finds.
-        identity, stored, given = self.storage.identity, self.storage.settings(), self._given
-        if stored is None:  # a swap may be between the two names of the main collection
-            self.storage.wait_for_swap()
-            identity, stored = self.storage.identity, self.storage.settings()
-        vectors = self.storage.vectors
-        if given is not None and not given.is_fitted and vectors is not None and vectors.fit.exists():
+        storage, embedder = self.storage, self._requested
+        storage.connection.check_open()
+        storage.clear_cache()
+        main = storage.look_up()
+        if main is None:  # a swap may be between the two names of the main collection
+            storage.wait_for_swap()
+            main = storage.look_up()
+        stored = None if main is None else IndexSettings.parse(self.name, main.metadata or {})
+        vectors = storage.vectors
+        if embedder is not None and not embedder.is_fitted and vectors is not None and vectors.fit.exists():
             fitted = Fitted.load(vectors.fit)
-            given = given.with_post(fitted) if fitted.post == given.method.post else given
-        if stored is None:
-            if given is None:
-                raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
-            self.settings = IndexSettings(json_settings(given), **{"late": given.reads_late, **self._sizes})
+            embedder = embedder.with_post(fitted) if fitted.post == embedder.method.post else embedder
+        if embedder is not None:
+            sizes = {"late": embedder.reads_late} if stored is None else stored.sizes
+            requested = IndexSettings(json_settings(embedder), **{**sizes, **self._sizes})
+        elif stored is not None:
+            requested = replace(stored, **self._sizes)
         else:
-            settings = dict(stored.embedder) if given is None else json_settings(given)
-            made = {} if given is None else {"model_name": given.model_name, "method": str(given.method)}
-            requested = IndexSettings(settings, **{**stored.sizes, **self._sizes})
-            stored.check(self.name, requested, contrast(self.storage.made_by, made))
-            self.settings = stored
-        self._embedder = given
-        self._identity = identity
+            raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
+        if main is not None and stored is not None and (differing := stored.differences(requested)):
+            made = (main.configuration_json.get("embedding_function") or {}).get("config") or {}
+            opened = {} if embedder is None else {"model_name": embedder.model_name, "method": str(embedder.method)}
+            same = stored.fingerprint == requested.fingerprint
+            raise FingerprintMismatch(
+                f"Index {self.name!r} was {'made with other sizes' if same else contrast(made, opened)}.\n{differing}\n"
+                "Their vectors cannot be compared. Open it with the embedder and the sizes that it was made with, or "
+                f"embed its documents again: chroma_eddy.reindex(place, {self.name!r}, embedder)."
+            )
+        self.settings = stored or requested
+        self._embedder, self._identity = embedder, None if main is None else main.id
 
     # --- Writing
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Hold the writer's lock, and clean up after a writer that was killed.
-
-        Raises:
-            IndexInUse: Another process is writing.
-            StorageError: The folder is not writable.
-        """
+        """Hold the writer's lock, which may be IndexInUse, and clean up after a writer that was killed."""
         with self.storage.lock:
             self.storage.refresh()
-            if self._pending():  # a writer was killed, and could not say what it had written
+            if self.pending:  # a writer was killed, and could not say what it had written
                 self.storage.connection.reopen()
             self.storage.rebuild_files()
             self.storage.finish_swap(clean=True)
             self.reload()
             self.recover()
-            try:
-                yield
-            finally:
-                self.keywords.close()
+            yield
 
     def recover(self) -> None:
         """Complete or undo what a killed writer has left.
@@ -375,7 +349,7 @@ class Collection:
         In each, Chroma's files of vectors may be torn: `Storage.rebuild_files` has made them anew from the vectors'
         file, which only grows; numbers in there that no row names are left.
         """
-        pending = self._pending()
+        pending = self.pending
         if self.keywords.missing or _OF_FRAMEWORKS in pending:
             self.keywords.rebuild()
         if pending:
@@ -423,27 +397,13 @@ class Collection:
         """Create the collections if they do not exist, and keep the embedder's fitted post-processing beside them."""
         if self.exists:
             return
-        post = self.embedder.post if self.embedder.is_fitted else None
-        self.storage.create(
-            self.settings, self.embedder.dimension, unrelated_cosines(self.embedder), self._as_function()
-        )
-        if post is not None and self.storage.vectors is not None:
-            post.save(self.storage.vectors.fit)
-        self._identity = self.storage.identity
+        embedder = self.embedder
+        function = EddyEmbeddingFunction.from_embedder(embedder)
+        self.storage.create(self.settings, embedder.dimension, unrelated_cosines(embedder), function)
+        if embedder.is_fitted and embedder.post is not None and self.storage.vectors is not None:
+            embedder.post.save(self.storage.vectors.fit)
+        self._identity = self.storage.refresh()
         self.keywords.rebuild()
-
-    def switch_embedder(self, embedder: Embedder | EddyEmbeddingFunction, sizes: Mapping[str, Any]) -> None:
-        """Reload after an index of another embedder took this one's place."""
-        self._set_given(embedder)
-        self._sizes = dict(sizes)
-        self.reload()
-
-    def _as_function(self) -> EddyEmbeddingFunction | None:
-        if self._embedder is None:
-            return None
-        if self._function is not None and self._function.fingerprint == self._embedder.fingerprint:
-            return self._function
-        return EddyEmbeddingFunction.from_embedder(self._embedder)
 
     # --- Rows that a framework has cut
 
@@ -458,13 +418,13 @@ class Collection:
     ) -> None:
         """Write rows that a framework has cut and embedded; those of known ids are replaced.
 
-        A second call changes nothing. Changed rows are deleted before they are written again: after an interruption,
-        call this again. The index knows nothing else of their documents, and cannot embed them again.
+        A second call changes nothing; after an interruption, call this again. The index knows nothing else of their
+        documents, and cannot embed them again.
 
         Args:
             ids: Id of each row.
             texts: Text of each row.
-            vectors: Vectors of the embedder that the index is open with, shape (rows, dimension).
+            vectors: Vectors of the index's embedder, shape (rows, dimension).
             metadatas: Metadata of each row for filters; None values are left out.
             documents: Id of the document that each row belongs to and is removed with.
             fingerprint: The embedder's fingerprint when it made the vectors.
@@ -514,35 +474,26 @@ class Collection:
         return len(present)
 
 
+def _pending(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
+    pending: dict[str, list[str]] = json.loads(metadata.get(_PENDING) or "{}")
+    return pending
+
+
 def _checked_row(id_: str, text: str, metadata: Mapping[str, Any], document: str) -> dict[str, Any]:
     """Return a framework's metadata as they are stored."""
-    name = f"row {id_!r:.80}"
     for what, part in (("id", id_), ("text", text), ("document", document)):
-        raise_on_surrogates(part, f"the {what} of {name}")
-    for key, value in metadata.items():
-        if key in (*WRITTEN, DOCUMENT):
-            raise InvalidParameter(f"{name}: the index itself needs the metadata's name {key!r}")
-        check_key(name, key)
-        if value is not None:
-            check_value(name, key, value)
-    return {**{key: value for key, value in metadata.items() if value is not None}, DOCUMENT: document, DIGEST: ""}
+        raise_on_surrogates(part, f"the {what} of row {id_!r:.80}")
+    stored = {key: value for key, value in metadata.items() if value is not None}
+    check_metadata(f"row {id_!r:.80}", stored, reserved=(*WRITTEN, DOCUMENT))
+    return {**stored, DOCUMENT: document, DIGEST: ""}
 
 
 def _replacing(known: RowBatch, rows: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
     """Return new metadata, in order, with None for names that a row no longer has: Chroma keeps unnamed entries."""
     for id_, row in zip(known.ids, known.metadatas, strict=True):
         if row.get(DIGEST) != "":
-            raise ForeignCollection(
-                f"row {id_!r:.80} is a passage of a document that the index has cut itself: give another id, or remove "
-                "the document"
-                if row.get(DOCUMENT) is not None
-                else f"row {id_!r:.80} was put into the collection by something else; delete it, or choose another id"
-            )
+            cut = "is a passage of a document that the index has cut itself: remove the document"
+            what = cut if row.get(DOCUMENT) is not None else "was put into the collection by something else; delete it"
+            raise ForeignCollection(f"row {id_!r:.80} {what}, or give another id")
         rows[id_] = {**dict.fromkeys(row), **rows[id_]}
     return list(rows.values())
-
-
-def read_entries(storage: Storage, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
-    """Return what is stored of documents beside their texts, by id; None: of all."""
-    exists = storage.find() is not None
-    return StoredDocument.by_id(storage.get(DOCUMENTS, metadatas=True, ids=ids)) if exists else {}

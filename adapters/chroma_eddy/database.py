@@ -30,16 +30,13 @@ from chromadb.config import Settings, System
 from chromadb.errors import ChromaError, InternalError, InvalidArgumentError, NotFoundError
 from filelock import FileLock, Timeout
 
-from chroma_eddy.errors import IndexInUse, NoIndex, StorageError, Unreachable
+from chroma_eddy.types import IndexInUse, NoIndex, StorageError, Unreachable
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.atomic_files import sync
 
-DATABASE = "chroma.sqlite3"
-"""Chroma's database in its folder."""
-LOCK = "eddy.lock"
-"""Lock file of the writing process; the operating system releases it when that process ends."""
-WRITER = "eddy.writer"
-"""File that names the writing process, for error messages of others."""
+DATABASE = "chroma.sqlite3"  # Chroma's database in its folder
+LOCK, WRITER = "eddy.lock", "eddy.writer"
+"""Lock file of the writing process, which the operating system releases when that ends, and the file that names it."""
 ROW_LOCK = "eddy.rows"
 """Lock file, held while a process changes rows, or reads a collection's vectors for the first time."""
 VECTORS, KEYWORDS = "eddy.vectors", "eddy.words"
@@ -48,8 +45,7 @@ VECTORS, KEYWORDS = "eddy.vectors", "eddy.words"
 
 # --- Failures ---------------------------------------------------------------------------------------------------------
 
-ALMOST_FULL = 2**20
-"""Free bytes on a disk below which a failure of the database is reported as a full disk."""
+ALMOST_FULL = 2**20  # free bytes on a disk below which a failure of the database is reported as a full disk
 
 
 @contextmanager
@@ -63,11 +59,10 @@ def translated_errors(place: Path | str | None) -> Iterator[None]:
         yield
     except NotFoundError:
         raise
-    except InvalidArgumentError as error:
-        if "regex" not in str(error).lower() and "where clause" not in str(error):
-            raise StorageError(str(_cause(place, error))) from error
-        raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
     except BaseException as error:
+        message = str(error).lower()
+        if isinstance(error, InvalidArgumentError) and ("regex" in message or "where clause" in message):
+            raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
         cause = _cause(place, error)
         if cause is None:
             raise
@@ -80,7 +75,7 @@ def _is_unreachable(error: BaseException) -> bool:
 
 
 def _cause(place: Path | str | None, error: BaseException) -> str | None:
-    """The message of a translated error; None: the error is not the database's."""
+    """Return the message of a translated error; None: the error is not the database's."""
     if _is_unreachable(error):
         return (
             f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
@@ -98,9 +93,7 @@ def _cause(place: Path | str | None, error: BaseException) -> str | None:
 
 
 def _cause_on_disk(folder: Path, error: BaseException, from_database: bool) -> str:
-    existing = folder
-    while not existing.exists():
-        existing = existing.parent
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free < ALMOST_FULL or getattr(error, "errno", None) == errno.ENOSPC:
         return (
@@ -133,42 +126,33 @@ class WriterLock:
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:
-        self.folder, self._timeout, self._depth = folder, timeout, 0
-        self._threads = threading.RLock()
-        self._file: FileLock | None = None
+        self.folder, self._timeout, self._threads = folder, timeout, threading.RLock()
+        self._file = None if folder is None else FileLock(folder / LOCK, thread_local=False)
 
     def __enter__(self) -> WriterLock:
-        """Acquire the lock.
-
-        Raises:
-            IndexInUse: Another process or thread holds it.
-            StorageError: The folder cannot be written to.
-        """
+        """Acquire the lock; IndexInUse if another process or thread holds it."""
         if not self._threads.acquire(timeout=max(self._timeout, 0.0)):
             raise IndexInUse("another thread is writing with this index; wait until it has finished, or give a timeout")
         try:
-            if self._depth == 0 and self.folder is not None:
+            if self.folder is not None and self._file is not None:
                 with translated_errors(self.folder):
-                    self._acquire_file(self.folder)
-            self._depth += 1
+                    self._acquire(self._file, self.folder)
         except BaseException:
             self._threads.release()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._depth -= 1
         try:
-            if self._depth == 0 and self._file is not None and self.folder is not None:
-                with suppress(OSError):
-                    (self.folder / WRITER).unlink(missing_ok=True)
+            if self.folder is not None and self._file is not None:
+                if self._file.lock_counter == 1:
+                    with suppress(OSError):
+                        (self.folder / WRITER).unlink(missing_ok=True)
                 self._file.release()
-                self._file = None
         finally:
             self._threads.release()
 
-    def _acquire_file(self, folder: Path) -> None:
-        file = FileLock(folder / LOCK)
+    def _acquire(self, file: FileLock, folder: Path) -> None:
         try:
             file.acquire(timeout=self._timeout)
         except Timeout:
@@ -179,12 +163,12 @@ class WriterLock:
                 other,
             ) from None
         try:
-            holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-            (folder / WRITER).write_text(json.dumps(holder), encoding="utf-8")
+            if file.lock_counter == 1:
+                holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+                (folder / WRITER).write_text(json.dumps(holder), encoding="utf-8")
         except BaseException:
             file.release()
             raise
-        self._file = file
 
 
 def _holder(folder: Path) -> str:
@@ -203,44 +187,34 @@ _SELECT_STATE = """
 SELECT segment_id, seq_id FROM max_seq_id
 UNION ALL SELECT collection_id, str_value FROM collection_metadata WHERE key = 'eddy_written' ORDER BY 1, 2
 """
+"""What changes with every write."""
 
 
 def copy_database(folder: Path, target: Path) -> None:
     """Copy a database's folder, without its locks, to a new folder that its owner may write to.
 
-    It takes no lock, which needs a writable folder; instead, it copies again if rows or vectors were written meanwhile.
-
-    Raises:
-        IndexInUse: Another process keeps writing.
-        OSError: The folder cannot be read, or the target not be written.
+    It takes no lock, which needs a writable folder; instead, it copies again if rows or vectors were written meanwhile,
+    and raises IndexInUse if that does not end.
     """
+    source = f"{(folder / DATABASE).absolute().as_uri()}?mode=ro"
     for attempt in range(_ATTEMPTS):
         time.sleep(attempt * _PAUSE)
-        before = _state(folder)
-        shutil.rmtree(target, ignore_errors=True)
-        try:
-            shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"{DATABASE}*", LOCK, WRITER, ROW_LOCK))
-        except shutil.Error:  # a file was replaced meanwhile
-            if attempt == _ATTEMPTS - 1:
-                raise
-            continue
-        for path in (target, *target.rglob("*")):
-            path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
-        with closing(_connect(folder)) as database, closing(sqlite3.connect(target / DATABASE)) as copy:
-            database.backup(copy)
-        if _state(target) == before:
-            return
+        with closing(sqlite3.connect(source, uri=True, timeout=60)) as database:
+            before = database.execute(_SELECT_STATE).fetchall()
+            shutil.rmtree(target, ignore_errors=True)
+            try:
+                shutil.copytree(folder, target, ignore=shutil.ignore_patterns(f"{DATABASE}*", LOCK, WRITER, ROW_LOCK))
+            except shutil.Error:  # a file was replaced meanwhile
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                continue
+            for path in (target, *target.rglob("*")):
+                path.chmod(path.stat().st_mode | (0o700 if path.is_dir() else 0o600))
+            with closing(sqlite3.connect(target / DATABASE)) as copy:
+                database.backup(copy)
+                if copy.execute(_SELECT_STATE).fetchall() == before:
+                    return
     raise IndexInUse(f"another process keeps writing to the database in {folder}; wait until it has finished")
-
-
-def _state(folder: Path) -> list[Any]:
-    """What changes with every write."""
-    with closing(_connect(folder)) as database:
-        return database.execute(_SELECT_STATE).fetchall()
-
-
-def _connect(folder: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"{(folder / DATABASE).absolute().as_uri()}?mode=ro", uri=True, timeout=60)
 
 
 _ERASE = (
@@ -282,19 +256,15 @@ def erase_texts(folder: Path) -> None:
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _SELECT_SEGMENTS = "SELECT id FROM segments WHERE scope = 'VECTOR' AND collection = ?"
 _SELECT_KNOWN = "SELECT id FROM segments UNION SELECT str_value FROM collection_metadata WHERE key = 'eddy_id'"
-
-_PATIENCE, _POLL = 60.0, 0.005
-"""Seconds to wait for another process that is changing rows, and between two attempts."""
+_PATIENCE, _POLL = 60.0, 0.005  # seconds to wait for another process that is changing rows, and between two attempts
 
 
 @dataclass
 class ClientState:
-    """What Chroma's server object in this process has read; clients of one folder share it."""
+    """What Chroma's server object in this process has read: by index, the last known change, and loaded collections."""
 
     tokens: dict[str, str] = field(default_factory=dict)
-    """Last known change of each index, by the index's id."""
     loaded: set[Any] = field(default_factory=set)
-    """Ids of the collections whose vectors are loaded."""
 
 
 _STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
@@ -303,23 +273,16 @@ _STATES: WeakKeyDictionary[Any, ClientState] = WeakKeyDictionary()
 class Connection:
     """A client, reopened when another process has written; closed at the end if nobody else uses it (`owned`).
 
-    Chroma reads a collection's vectors from its folder once per process and never sees what other processes write
-    later: a search then misses rows or returns deleted ones, and a write on top loses the other process's vectors. So
-    each index detects that another process has written, and continues with a new client that reads everything again.
+    Chroma reads a collection's vectors once per process and never sees what other processes write later: a search then
+    misses rows, and a write on top loses the other process's vectors. So an index that detects another process's write
+    continues with a new client, and `generation` counts these.
 
     `place` is the folder or server URL, for error messages; None where neither is known. `folder` is where the client's
-    files are, which for a folder that cannot be written to is a temporary copy; None on a server. `generation` counts
-    the reopenings: collections of an earlier client do not see new rows.
+    files are, a temporary copy of a folder that cannot be written to; None on a server.
     """
 
     def __init__(
-        self,
-        client: ClientAPI,
-        lock: WriterLock,
-        place: Any,
-        *,
-        owned: bool,
-        copy: TemporaryDirectory[str] | None = None,
+        self, client: ClientAPI, lock: WriterLock, place: Any, *, copy: TemporaryDirectory[str] | None = None
     ) -> None:
         self.client: Any = client  # of a concrete class, with more attributes than ClientAPI
         self.lock, self.generation = lock, 0
@@ -328,7 +291,7 @@ class Connection:
         self.row_lock = None
         if self.folder is not None:
             self.row_lock = FileLock(self.folder / ROW_LOCK, timeout=_PATIENCE, poll_interval=_POLL)
-        self._owned, self._closed, self._copy = owned, False, copy
+        self._owned, self._closed, self._copy = client is not place, False, copy
         self._segments: dict[str, list[str]] = {}
 
     @property
@@ -342,7 +305,7 @@ class Connection:
         return _STATES.setdefault(self.client._server, ClientState())
 
     def segments(self, collection: str) -> list[str]:
-        """Ids of a collection's segments of vectors, which are the names of their folders."""
+        """Return ids of a collection's segments of vectors, which are the names of their folders."""
         if collection not in self._segments:
             self._segments[collection] = self._select(_SELECT_SEGMENTS, collection)
         return self._segments[collection]
@@ -395,11 +358,7 @@ class Connection:
             self._copy.cleanup()
 
     def check_open(self) -> None:
-        """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now.
-
-        Raises:
-            StorageError: The connection was closed.
-        """
+        """Refuse to go on after `close`: a new client would hold the files of a folder that may be deleted by now."""
         if self._closed:
             raise StorageError("the index was closed: open it again")
 
@@ -412,20 +371,19 @@ Place = str | os.PathLike[str] | ClientAPI
 def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
     """Connect to a folder's database, which `create` allows to be made, to a server by its URL, or through a client.
 
-    A writer waits `timeout` seconds for another writer. Chroma writes even to answer, so of a folder
-    that cannot be written to it gets a temporary copy.
+    Chroma writes even to answer, so of a folder that cannot be written to it gets a temporary copy.
     """
     if isinstance(place, ClientAPI):
         settings = place.get_settings()
-        lock = WriterLock(Path(settings.persist_directory) if settings.is_persistent else None, timeout)
-        return Connection(place, lock, place, owned=False)
+        folder = Path(settings.persist_directory) if settings.is_persistent else None
+        return Connection(place, WriterLock(folder, timeout), place)
     if not isinstance(place, str | os.PathLike) or not os.fspath(place):
         raise InvalidParameter(
             f"place={place!r:.80} must be a folder, a server's URL such as 'http://localhost:8000', or one of "
             "Chroma's clients"
         )
     if isinstance(place, str) and "://" in place:
-        return Connection(_http_client(place), WriterLock(None, timeout), place, owned=True)
+        return Connection(_http_client(place), WriterLock(None, timeout), place)
     folder = Path(place)
     lock = WriterLock(folder, timeout)
     with translated_errors(folder):
@@ -438,20 +396,16 @@ def connect(place: Place, *, create: bool, timeout: float = 0.0) -> Connection:
             sync(folder.parent)
             with lock:
                 _create_database(folder)
-        if _is_writable(folder):
-            return Connection(_persistent_client(folder), lock, place, owned=True)
+        paths = (folder, folder / DATABASE, folder / ROW_LOCK)
+        if all(os.access(path, os.W_OK) for path in paths if path.exists()):
+            return Connection(_persistent_client(folder), lock, place)
         copy = TemporaryDirectory(prefix="eddy-")
         copy_database(folder, Path(copy.name))
-        return Connection(_persistent_client(Path(copy.name)), lock, place, owned=True, copy=copy)
-
-
-def _is_writable(folder: Path) -> bool:
-    paths = (folder, *(folder / name for name in (DATABASE, ROW_LOCK)))
-    return all(os.access(path, os.W_OK) for path in paths if path.exists())
+        return Connection(_persistent_client(Path(copy.name)), lock, place, copy=copy)
 
 
 def memory_client() -> ClientAPI:
-    """A client of a new database in memory; Chroma shares its default one among all such clients of a process."""
+    """Return a client of a new database in memory; Chroma shares its default one among a process's such clients."""
     name = f"eddy-{uuid.uuid4().hex}"
     settings = Settings(anonymized_telemetry=False, is_persistent=False)
     chromadb.AdminClient(settings).create_database(name)

@@ -14,7 +14,7 @@ from chromadb.api.types import Documents, EmbeddingFunction, Embeddings, Space
 from chromadb.errors import NotFoundError
 from chromadb.utils.embedding_functions import register_embedding_function
 
-from chroma_eddy.settings import check_collection_name
+from chroma_eddy.rows import check_collection_name
 from eddy_embed.encoding.validation import check_kind, checked_text_list
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import FINGERPRINT, filled
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 _STORED = EmbedderSettings.model_fields.keys() - PROCESS_SETTINGS | {"fingerprint", "live_model"}
 # Names of these parameters in Chroma's SentenceTransformerEmbeddingFunction.
 _ALIASES = {"normalize_embeddings": "normalize", "model": "model_name"}
-
 # Chroma makes a new function for every query to a collection that was opened without one, so the embedders are kept
 # between queries here. Chroma's own functions keep their models in the same way.
 _loaded_embedders: dict[str, Embedder] = {}
@@ -40,20 +39,13 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     """Embeds documents and queries with a causal language model that was never trained to embed.
 
     The constructor loads the model, so a wrong name or method fails there. A function that Chroma makes from a
-    collection's stored configuration loads it on first use, once per process. Functions of equal configuration share
-    one loaded model.
-
-    The stored configuration holds the fingerprint: if the model behind a name has changed since, the first use raises
-    an error. `device`, `trust_remote_code` and `check` are not stored.
+    collection's stored configuration loads it on first use, once per process, and raises an error if the model behind
+    the name has changed since. `device`, `trust_remote_code` and `check` are not stored.
 
     Args:
         model_name: `"eddy-tiny"`, a path, a Hugging Face id, or another name for `Embedder`.
-        method: How a text becomes a vector, such as `"htp"` or `"tp:prompt=prompteol"`; if left out, as is recommended
-            for the model, and then the full text of that.
-        normalize: Whether vectors have length 1; None: True. `normalize_embeddings` is another name for it.
-        fitted: For a method with post-processing, the file that `Embedder.fit(texts).save(path)` wrote.
-        model_kwargs: Further arguments of `from_pretrained`; plain values.
-        **settings: The other parameters of `eddy_embed.Embedder`; a name that is none is refused.
+        **settings: The other parameters of `eddy_embed.Embedder`, as plain values; `normalize_embeddings` is another
+            name for `normalize`.
 
     Raises:
         InvalidParameter: An unknown parameter, or one outside its range.
@@ -65,17 +57,18 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._configure({"model_name": model_name, **settings})
         _ = self.embedder
 
-    def _configure(self, values: Mapping[str, Any]) -> None:
-        """Set the settings without loading anything."""
+    def _configure(
+        self, values: Mapping[str, Any], live: tuple[Any, Any] | None = None, was_live: bool = False
+    ) -> None:
+        """Set the settings without loading anything; `live` is a loaded model and its tokenizer."""
         self.settings = _storable_settings(values)
+        self._live, self._was_live = live, was_live or live is not None
         self._expected: str | None = None
-        self._live: tuple[Any, Any] | None = None
-        self._was_live = False
         self._embedder: Embedder | None = None
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> Self:
-        """Embed with a loaded model; its weights are shared, never copied or changed.
+        """Embed with a loaded model, whose weights are shared, never copied or changed.
 
         Open a collection that was made with it with such a function again: Chroma cannot make one.
 
@@ -86,8 +79,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             **settings: The other parameters of the class; `model_name` defaults to the model's own.
         """
         self = cls.__new__(cls)
-        self._configure({"model_name": name_of(model), **settings, "method": method})
-        self._live, self._was_live = (model, tokenizer), True
+        self._configure({"model_name": name_of(model), **settings, "method": method}, live=(model, tokenizer))
         _ = self.embedder
         return self
 
@@ -95,8 +87,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     def from_embedder(cls, embedder: Embedder) -> Self:
         """Embed with an existing embedder, including its post-processing."""
         self = cls.__new__(cls)
-        self._configure({"model_name": embedder.model_name, "method": str(embedder.method)})
-        self._embedder, self._was_live = embedder, True
+        self._configure({"model_name": embedder.model_name, "method": str(embedder.method)}, was_live=True)
+        self._embedder = embedder
         return self
 
     @property
@@ -109,11 +101,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     @property
     def embedder(self) -> Embedder:
-        """The embedder, loaded on first use if Chroma made this object.
-
-        Raises:
-            FingerprintMismatch: The model or the library has changed since the collection was made.
-        """
+        """The embedder, loaded on first use; FingerprintMismatch if the model has changed since it was stored."""
         if self._embedder is None:
             if self._was_live and self._live is None:
                 raise EddyError(
@@ -149,73 +137,53 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     # --- Chroma's interface
 
     def __call__(self, input: Documents) -> Embeddings:
-        """Embed documents, a blank one as a full stop.
-
-        Raises:
-            InvalidText: A document is no string, or not valid Unicode.
-        """
+        """Embed documents, a blank one as a full stop; InvalidText if one is no string, or not valid Unicode."""
         texts = filled(checked_text_list(input, blank=True))
         return cast("Embeddings", list(self.embedder.encode_document(texts, show_progress=False)))
 
     def embed_query(self, input: Documents) -> Embeddings:
-        """Embed queries, with the method's query wording and the query instruction.
-
-        Raises:
-            InvalidText: A query is blank, or not valid Unicode.
-        """
+        """Embed queries, with the method's query wording and the query instruction; InvalidText if one is blank."""
         return cast("Embeddings", list(self.embedder.encode_query(checked_text_list(input), show_progress=False)))
 
     @staticmethod
     def name() -> str:
-        """Name under which Chroma registers the function."""
+        """Return the name under which Chroma registers the function."""
         return "eddy"
 
     def default_space(self) -> Space:
-        """Distance of collections that name none."""
+        """Return the distance of collections that name none."""
         return "cosine"
 
     def get_config(self) -> dict[str, Any]:
-        """What a collection stores: the fingerprint, and the settings without those of the process."""
+        """Return what a collection stores: the fingerprint, and the settings without those of the process."""
         live = {"live_model": True} if self._was_live else {}
         return {**self.settings.stored(), **live, "fingerprint": self.fingerprint}
 
     @staticmethod
     def build_from_config(config: dict[str, Any]) -> EddyEmbeddingFunction:
-        """Make the function of a stored configuration, from `get_config`; it loads its model on first use.
-
-        Raises:
-            InvalidParameter: The configuration is not this function's.
-        """
+        """Make the function of a stored configuration, from `get_config`; it loads its model on first use."""
         EddyEmbeddingFunction.validate_config(config)
         self = EddyEmbeddingFunction.__new__(EddyEmbeddingFunction)
-        self._configure({k: v for k, v in config.items() if k not in ("fingerprint", "live_model")})
-        self._expected, self._was_live = config["fingerprint"], config.get("live_model", False)
+        settings = {name: value for name, value in config.items() if name not in ("fingerprint", "live_model")}
+        self._configure(settings, was_live=config.get("live_model", False))
+        self._expected = config["fingerprint"]
         return self
 
     @staticmethod
     def validate_config(config: dict[str, Any]) -> None:
-        """Refuse a configuration that `get_config` cannot have written.
-
-        Raises:
-            InvalidParameter: An entry is missing or unknown.
-        """
+        """Refuse a configuration that `get_config` cannot have written, with InvalidParameter."""
         check_kind("config", config, Mapping, "a dictionary that get_config made")
         missing = {"model_name", "method", "fingerprint"} - set(config)
-        unknown = set(config) - _STORED
-        inside = PROCESS_SETTINGS & set(config.get("model_kwargs") or {})
-        if missing or unknown or inside:
+        unknown = set(config) - _STORED | PROCESS_SETTINGS & set(config.get("model_kwargs") or {})
+        if missing or unknown:
             raise InvalidParameter(
                 f"A stored configuration of the embedding function 'eddy' lacks {sorted(missing)} and has "
-                f"{sorted(unknown | inside)} too much: {config!r}. It was written by another version or by hand; give "
-                "the function when opening the collection."
+                f"{sorted(unknown)} too much: {config!r}. It was written by another version or by hand; give the "
+                "function when opening the collection."
             )
 
     def validate_config_update(self, old_config: dict[str, Any], new_config: dict[str, Any]) -> None:
-        """Refuse a configuration with another fingerprint than the stored vectors'.
-
-        Raises:
-            FingerprintMismatch: The fingerprints differ.
-        """
+        """Refuse a configuration with another fingerprint than the stored vectors', with FingerprintMismatch."""
         if old_config.get("fingerprint") != new_config.get("fingerprint"):
             raise FingerprintMismatch(
                 f"The collection was {contrast(old_config, new_config)}.\nStored {old_config!r}, given "
@@ -223,11 +191,11 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             )
 
 
-def _storable_settings(given: Mapping[str, Any]) -> EmbedderSettings:
-    """The given settings, also by the names of Chroma's own functions, as JSON can hold them; None: the default."""
-    values = {name: value for name, value in given.items() if name not in _ALIASES}
-    for alias in _ALIASES.keys() & given.keys():
-        put(values, _ALIASES[alias], given[alias], alias)
+def _storable_settings(arguments: Mapping[str, Any]) -> EmbedderSettings:
+    """Return the settings, also by the names of Chroma's own functions, as JSON can hold them; None: the default."""
+    values = {name: value for name, value in arguments.items() if name not in _ALIASES}
+    for alias in _ALIASES.keys() & arguments.keys():
+        put(values, _ALIASES[alias], arguments[alias], alias)
     settings = EmbedderSettings.of("EddyEmbeddingFunction", values, without=frozenset({"show_progress"}))
     try:
         json.dumps(settings.model_kwargs)
@@ -266,14 +234,11 @@ def open_collection(
         metadata: Metadata of a new collection.
 
     Raises:
-        InvalidParameter: An argument has the wrong type.
         FingerprintMismatch: The collection was made with another function, or with another configuration of this one.
     """
     check_kind("function", function, EddyEmbeddingFunction, "an EddyEmbeddingFunction")
     check_kind("client", client, ClientAPI, "one of Chroma's clients, such as chromadb.PersistentClient(path)")
     check_collection_name(name)
-    check_kind("configuration", configuration, Mapping | None, "a dictionary, or None")
-    check_kind("metadata", metadata, Mapping | None, "a dictionary, or None")
     try:
         collection = client.get_collection(name, embedding_function=None)
     except NotFoundError:
@@ -286,45 +251,41 @@ def open_collection(
             metadata={**(metadata or {}), FINGERPRINT: function.fingerprint},
         )
     _check_embedder(collection, function)
-    _check_space(collection)
+    configured = collection.configuration_json
+    space = next((index.get("space") for kind in ("hnsw", "spann") if (index := configured.get(kind))), None)
+    if space != "cosine":
+        warnings.warn(
+            f"Collection {name!r} is in {space!r} space: distances are not 1 minus the cosine. A collection that "
+            "open_collection creates is in cosine space.",
+            stacklevel=2,
+        )
     return client.get_collection(name, embedding_function=function)  # type: ignore[arg-type]
 
 
 def _check_embedder(collection: Collection, function: EddyEmbeddingFunction) -> None:
+    """Refuse a collection of another function, or with rows of which nobody knows that this one made them."""
     stored = collection.configuration_json.get("embedding_function") or {}
-    kind, config = stored.get("name"), stored.get("config") or {}
+    kind, config, fingerprint = stored.get("name"), stored.get("config") or {}, function.fingerprint
     if kind == function.name():
         recorded = (collection.metadata or {}).get(FINGERPRINT)
-        if {config.get("fingerprint"), recorded or function.fingerprint} != {function.fingerprint}:
-            differs = recorded not in (None, config.get("fingerprint"))
-            replaced = f", put in place of fingerprint {recorded}" if differs else ""
-            raise FingerprintMismatch(
-                f"Collection {collection.name!r} was {contrast(config, function.get_config())}.\nStored "
-                f"{config!r}{replaced}, given {function.get_config()!r}: their vectors cannot be compared. Give the "
-                "function it was made with, or embed the documents again into another collection."
-            )
-        return
-    if kind is not None:
-        raise FingerprintMismatch(
-            f"Collection {collection.name!r} was made with Chroma's embedding function {kind!r}, opened with "
-            f"`{function.model_name}`.\nTheir vectors cannot be compared; use another collection."
+        if {config.get("fingerprint"), recorded or fingerprint} == {fingerprint}:
+            return
+        replaced = "" if recorded in (None, config.get("fingerprint")) else f", put in place of fingerprint {recorded}"
+        differs = (
+            f"{contrast(config, function.get_config())}.\nStored {config!r}{replaced}, given {function.get_config()!r}"
         )
-    rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
-    made_by = (rows[0] or {}).get(FINGERPRINT) if rows else None
-    if rows and made_by != function.fingerprint:
-        raise FingerprintMismatch(
-            f"Collection {collection.name!r} holds vectors of {'an unknown' if made_by is None else 'another'} "
-            f"embedder, opened with `{function.settings.method}` on `{function.model_name}`.\nTheir fingerprint: "
-            f"{made_by}, here {function.fingerprint}; use another collection."
+    elif kind is not None:
+        differs = f"made with Chroma's embedding function {kind!r}, opened with `{function.model_name}`"
+    else:
+        rows: Any = collection.get(limit=1, include=["metadatas"])["metadatas"]
+        made_by = (rows[0] or {}).get(FINGERPRINT) if rows else fingerprint
+        if made_by == fingerprint:
+            return
+        differs = (
+            f"filled by {'an unknown' if made_by is None else 'another'} embedder, opened with "
+            f"`{function.settings.method}` on `{function.model_name}`.\nIts fingerprint: {made_by}, here {fingerprint}"
         )
-
-
-def _check_space(collection: Collection) -> None:
-    configuration = collection.configuration_json
-    space = next((c.get("space") for kind in ("hnsw", "spann") if (c := configuration.get(kind))), None)
-    if space != "cosine":
-        warnings.warn(
-            f"Collection {collection.name!r} is in {space!r} space: distances are not 1 minus the cosine. A collection "
-            "that open_collection creates is in cosine space.",
-            stacklevel=3,
-        )
+    raise FingerprintMismatch(
+        f"Collection {collection.name!r} was {differs}: their vectors cannot be compared. Give the function "
+        "that made it, or embed the documents again into another collection."
+    )

@@ -3,41 +3,57 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate, chain, islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from chroma_eddy.check import check_rows, check_vectors
-from chroma_eddy.collection import Collection, read_entries
+from chroma_eddy.collection import Collection
 from chroma_eddy.database import Place, connect
-from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.errors import IndexInUse, LostVectors, damaged
 from chroma_eddy.rows import (
     DIGEST,
+    DOCUMENTS,
+    MAIN,
+    NEXT,
+    VECTOR,
+    RowBatch,
     StoredDocument,
+    check_index_name,
+    document_metadata,
     fields,
     join_text,
+    passage_rows,
+    relabelled,
+    relabelled_metadata,
     sentence_spans,
+    share_vectors,
 )
 from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
-from chroma_eddy.settings import DOCUMENTS, MAIN, NEXT, check_index_name
 from chroma_eddy.storage import Storage
-from chroma_eddy.types import Document, Hit, Status, WriteReport
-from chroma_eddy.writer import Encode, Progress, Writer
+from chroma_eddy.types import Document, Hit, IndexInUse, LostVectors, Status, WriteReport, check_document, damaged
 from eddy_embed.encoding.document import LongDocument, Passage, Span
 from eddy_embed.encoding.validation import check_count, check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.documents import END, HEADINGS, START, grouped_by_size
+from eddy_embed.integrations.documents import END, HEADINGS, START, grouped_by_size, warn_of_blank
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
+GROUP_CHARACTERS, LAYERED_CHARACTERS = 200_000, 50_000
+"""Most characters that are embedded and written at a time: enough for full batches, little to embed again after an
+interruption; and where layers run, and the same texts take a hundred times as long."""
+GROUP_DOCUMENTS = 256  # most documents that are embedded and written at a time
 _GROUP_ROWS = 5_000
 """Rows of the documents that are read together: each read by digest makes the database look through all rows."""
+Progress = Callable[[float, int], None]  # called with the number of characters embedded and of documents written so far
+Encode = Callable[[Sequence[Any]], Sequence[LongDocument]]
+"""Called with documents that are new or changed, as they were given."""
+SpanType = TypeVar("SpanType", bound=Span)
 
 
 class Index(Collection):
@@ -51,43 +67,34 @@ class Index(Collection):
 
     def status(self) -> Status:
         """Count what the index contains."""
-        return self.read(self._status)
 
-    def _status(self) -> Status:
-        documents = [document for document in self.entries().values() if document.digest]
-        following = self.storage.with_suffix(NEXT)
-        return Status(
-            name=self.name,
-            fingerprint=self.settings.fingerprint,
-            settings=self.settings.embedder,
-            dimension=self.dimension,
-            documents=len(documents),
-            passages=self.storage.count(MAIN),
-            sentences=sum(document.sentences for document in documents),
-            incomplete=tuple(self.incomplete()),
-            rebuilt=None if following.find() is None else following.count(DOCUMENTS),
-        )
+        def read() -> Status:
+            documents = [document for document in self.entries().values() if document.digest]
+            following = self.storage.with_suffix(NEXT)
+            return Status(
+                *(self.name, self.settings.fingerprint, self.settings.embedder, self.dimension),
+                documents=len(documents),
+                passages=self.storage.count(MAIN),
+                sentences=sum(document.sentences for document in documents),
+                incomplete=tuple(self.incomplete()),
+                rebuilt=None if following.find() is None else following.count(DOCUMENTS),
+            )
+
+        return self.read(read)
 
     def incomplete(self) -> list[str]:
-        """Ids of the documents that are being written or removed, or were when a writer was killed, or are damaged."""
+        """Return ids of documents that are being written or removed, or were at a kill, or are damaged."""
         damaged_ids = {id_ for id_, document in self.entries().items() if not document.digest}
-        return sorted({*self._pending(), *damaged_ids} - {""})
+        return sorted({*self.pending, *damaged_ids} - {""})
 
     def check(self, *, full: bool = False) -> dict[str, str]:
-        """Find documents with damaged rows, and mend damaged vectors.
+        """Find documents that something else has changed, and mend damaged vectors; return the documents' problems.
 
-        Rows: all are read. Something else has changed documents with missing rows, another text or other metadata than
-        were written. Queries leave them out from now on, and the next `upsert` or `sync` with them writes them again.
-        Rows of versions that no document has are deleted, and the keywords are read anew.
-
-        Vectors: rows are searched for by their own vectors. If one is not found so, Chroma's files are made anew from
-        the vectors beside them, or those from Chroma's, whichever is sound; no model runs.
-
-        Args:
-            full: Search for all rows, not for a sample of 100 from each collection.
-
-        Returns:
-            The problem of each document with damaged rows, by id.
+        All rows are read. Queries leave out documents with missing rows, another text or other metadata than were
+        written, until `upsert` or `sync` writes them again. Rows of versions that no document has are deleted, and the
+        keywords are read anew. A sample of 100 rows of each collection, or all if `full`, is searched for by their own
+        vectors. If one is not found so, Chroma's files are made anew from the vectors beside them, or those from
+        Chroma's, whichever is sound; no model runs.
 
         Raises:
             StorageError: Vectors are damaged in both places: `reindex` embeds the texts again.
@@ -120,9 +127,8 @@ class Index(Collection):
     ) -> list[Hit]:
         """Find what answers a question by vectors and keywords (BM25) together, best first, with exact cosines.
 
-        Passages are sorted by their cosine, in standard deviations over the library's passages, and their BM25 over
-        the length of the weights of the question's terms. The keyword index of an index in a folder is on disk. On a
-        server and in memory, all texts are read at the first question; above 50,000 rows, search is by vectors alone.
+        On a server and in memory, all texts are read at the first question; above 50,000 rows, search is by vectors
+        alone. docs/search.md has how the two are fused.
 
         Args:
             question: The question's text; search by keywords honours an "exact phrase", and -words that must be absent.
@@ -192,7 +198,7 @@ class Index(Collection):
 
     def rebuilt(self) -> dict[str, StoredDocument]:
         """Return the documents that an unfinished reindexing has done, by id; none without one."""
-        return read_entries(self.storage.with_suffix(NEXT, texts_only=True))
+        return self.storage.with_suffix(NEXT, texts_only=True).documents()
 
     def documents(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
         """Read documents that queries find, as they were given, by ids; None: all."""
@@ -213,14 +219,7 @@ class Index(Collection):
         return [documents[id_] for id_ in ids if id_ in documents]
 
     def embedded(self, document: str) -> LongDocument | None:
-        """Read a document by its id, with its vectors; None if queries do not find it.
-
-        Its sentences' vectors are stored where the method runs layers; elsewhere they are read out of the passages.
-        Sentences come without their number of tokens.
-
-        Raises:
-            ForeignCollection: Something else has changed its rows.
-        """
+        """Read a document by its id, with all vectors, but no sentence's number of tokens; None if it is not found."""
         return self.read(partial(self._embedded, document)) if self.exists else None
 
     def _embedded(self, id_: str) -> LongDocument | None:
@@ -255,11 +254,7 @@ class Index(Collection):
     # --- Changes
 
     def upsert(
-        self,
-        documents: Iterable[Document],
-        progress: Progress | None = None,
-        *,
-        encode: Encode | None = None,
+        self, documents: Iterable[Document], progress: Progress | None = None, *, encode: Encode | None = None
     ) -> WriteReport:
         """Embed and write new and changed documents; a second call changes nothing.
 
@@ -281,11 +276,7 @@ class Index(Collection):
             return Writer(self, progress, encode).run(documents)
 
     def sync(self, documents: Iterable[Document], progress: Progress | None = None) -> WriteReport:
-        """As `upsert`, then remove every document that is not among these, or is blank.
-
-        Raises:
-            InvalidParameter: No document was given: a folder that is not mounted would empty the index.
-        """
+        """As `upsert`, then remove every document that is not among these, or is blank; at least one must be given."""
         with self.writing():
             writer = Writer(self, progress)
             report = writer.run(documents)
@@ -301,9 +292,8 @@ class Index(Collection):
 
         Args:
             ids: The documents' ids.
-            erase: Erase the texts of these and of all documents that were removed or replaced before from the files,
-                which Chroma only marks as deleted. It rewrites the database, which needs time and as much room again.
-                The files of vectors keep ids and vectors, without texts, until `reindex`.
+            erase: Erase the texts of these, and of all that were removed or replaced before, from the files, which
+                takes time and as much room again. The files keep ids and vectors until `reindex`.
 
         Raises:
             InvalidParameter: `erase` is asked of a server, or while a reindexing is unfinished.
@@ -333,7 +323,7 @@ class Index(Collection):
 
     def reindex(
         self,
-        embedder: Embedder | EddyEmbeddingFunction,
+        embedder: Embedder,
         *,
         passage_size: int | None = None,
         late: bool | None = None,
@@ -348,11 +338,11 @@ class Index(Collection):
 
         Args:
             embedder: The new embedder.
-            passage_size: Most tokens in a passage; None: as before.
-            late: Whether to pool passages from the pass over their document; None: where no layer runs.
-            sentence_vectors: Whether sentences' vectors are stored; None: as before.
+            passage_size: As for `open_index`; None: as before.
+            late: As for `open_index`; None: where no layer runs.
+            sentence_vectors: As for `open_index`; None: as before.
             restart: Discard an unfinished reindexing and start again.
-            progress: Called with the number of characters embedded and of documents written so far.
+            progress: As for `upsert`.
 
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
@@ -360,9 +350,9 @@ class Index(Collection):
         """
         from eddy_embed import Embedder  # import torch
 
-        check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction, "an Embedder")
-        reads_late = (embedder.embedder if isinstance(embedder, EddyEmbeddingFunction) else embedder).reads_late
-        sizes = {**self.settings.sizes, "late": reads_late, **_chosen(passage_size, late, sentence_vectors)}
+        check_kind("embedder", embedder, Embedder, "an Embedder")
+        chosen = _chosen(passage_size, late, sentence_vectors)
+        sizes = {**self.settings.sizes, "late": embedder.reads_late, **chosen}
         with self.writing():
             if self.holds_framework_rows:
                 raise InvalidParameter(
@@ -374,15 +364,12 @@ class Index(Collection):
                 self.storage.finish_swap(clean=True)
             else:
                 self.storage.drop_all()
-            self.switch_embedder(embedder, sizes)
+            self._requested, self._sizes = embedder, sizes
+            self.reload()
             return report
 
     def _build_next(
-        self,
-        embedder: Embedder | EddyEmbeddingFunction,
-        sizes: Mapping[str, Any],
-        progress: Progress | None,
-        restart: bool,
+        self, embedder: Embedder, sizes: Mapping[str, Any], progress: Progress | None, restart: bool
     ) -> WriteReport:
         """Build the index that is to replace this one, or go on with it, and mark it as complete."""
         if restart or _has_lost_vectors(self.storage.with_suffix(NEXT)):
@@ -402,11 +389,7 @@ class Index(Collection):
         return report
 
     def discard_rebuilt(self) -> None:
-        """Delete what an unfinished reindexing has done, if there is one.
-
-        Raises:
-            IndexInUse: Another process is writing.
-        """
+        """Delete what an unfinished reindexing has done, if there is one."""
         with self.writing():
             self.storage.with_suffix(NEXT, texts_only=True).drop_all()
 
@@ -420,7 +403,7 @@ class Index(Collection):
 def open_index(
     place: Place,
     name: str,
-    embedder: Embedder | EddyEmbeddingFunction | None = None,
+    embedder: Embedder | None = None,
     *,
     passage_size: int | None = None,
     late: bool | None = None,
@@ -452,30 +435,19 @@ def open_index(
     """
     from eddy_embed import Embedder  # import torch
 
-    check_kind("embedder", embedder, Embedder | EddyEmbeddingFunction | None, "an Embedder, or None")
-    check_kind("late", late, bool | None, "True or False")
-    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
+    check_kind("embedder", embedder, Embedder | None, "an Embedder, or None")
     check_kind("timeout", timeout, int | float, "a number of seconds")
-    if passage_size is not None:
-        check_count("passage_size", passage_size)
     check_index_name(name)
+    sizes = _chosen(passage_size, late, sentence_vectors)
     connection = connect(place, create=embedder is not None, timeout=timeout)
     try:
-        sizes = _chosen(passage_size, late, sentence_vectors)
         return Index(Storage(connection, name, texts_only=texts_only), embedder, sizes)
     except BaseException:
         connection.close()
         raise
 
 
-def reindex(
-    place: Place,
-    name: str,
-    embedder: Embedder | EddyEmbeddingFunction,
-    *,
-    timeout: float = 0.0,
-    **options: Any,
-) -> WriteReport:
+def reindex(place: Place, name: str, embedder: Embedder, *, timeout: float = 0.0, **options: Any) -> WriteReport:
     """As `Index.reindex` with its `options`, also of an index whose vectors are lost: it reads texts and metadata.
 
     `place`, `name` and `timeout` are as for `open_index`.
@@ -489,6 +461,9 @@ def reindex(
 
 
 def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool | None) -> dict[str, Any]:
+    check_count("passage_size", passage_size)
+    check_kind("late", late, bool | None, "True or False")
+    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
     return {size: value for size, value in sizes.items() if value is not None}
 
@@ -501,3 +476,175 @@ def _has_lost_vectors(storage: Storage) -> bool:
     except LostVectors:
         return True
     return False
+
+
+# --- Writing documents -----------------------------------------------------------------------------------------------
+
+
+class Writer:
+    """Writes documents group by group; `report` is what was done, `ids` are those of all but blank documents."""
+
+    def __init__(self, index: Collection, progress: Progress | None = None, encode: Encode | None = None) -> None:
+        """The index has an embedder, and the caller holds the writer's lock; further arguments as in `Index.upsert`."""
+        self._index, self._progress, self._encode = index, progress or (lambda *_: None), encode
+        self._characters = 0
+        self.report = WriteReport()
+        self.ids: set[str] = set()
+
+    def run(self, documents: Iterable[Document]) -> WriteReport:
+        """Write new and changed documents, as `Index.upsert` says."""
+        check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
+        checked = self._checked([documents] if isinstance(documents, Document) else documents)
+        size = LAYERED_CHARACTERS if self._index.runs_layers else GROUP_CHARACTERS
+        for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, size):
+            known = self._index.entries([document.id for document in group])
+            relabel, embed = list[Document](), list[Document]()
+            for document in group:
+                stored = known.get(document.id)
+                if stored is None or not stored.digest or stored.text_digest != document.text_digest:
+                    embed.append(document)
+                elif stored.digest != document.digest:
+                    relabel.append(document)
+            self.report.unchanged += len(group) - len(relabel) - len(embed)
+            self._relabel(relabel, known)
+            self._embed(embed, known)
+            self._progress(self._characters, self.report.written)
+        return self.report
+
+    def _checked(self, documents: Iterable[Document]) -> Iterator[Document]:
+        blank, number = list[str](), -1
+        for number, item in enumerate(documents):
+            if isinstance(item, Document) and isinstance(item.text, str) and not item.text.strip():
+                blank.append(repr(item.id))
+                continue
+            document = check_document(item, number)
+            if document.id in self.ids:
+                raise InvalidParameter(f"two documents have the id {document.id!r:.80}; give each its own")
+            self.ids.add(document.id)
+            yield document
+        warn_of_blank(blank, number + 1, "passage")
+
+    def _relabel(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
+        """Write documents under other metadata, with the vectors that they have."""
+        if not group:
+            return
+        storage, ids = self._index.storage, [document.id for document in group]
+        old = storage.get(DOCUMENTS, ids=ids, metadatas=True)
+        old_metadata = dict(zip(old.ids, old.metadatas, strict=True))
+        old_vectors = dict(zip(old.ids, storage.vectors_of(DOCUMENTS, old), strict=True))
+        old_passages = self._index.rows_by_digest([known[id_].digest for id_ in ids])
+        parts = []
+        for document in group:
+            passages = old_passages[known[document.id].digest]
+            if len(passages.ids) != known[document.id].passages:
+                raise damaged(document.id, f"passages in {storage.name}")
+            passages = replace(passages, vectors=storage.vectors_of(MAIN, passages))
+            parts.append(relabelled(passages, known[document.id], document, self._index.settings))
+        metadatas = [relabelled_metadata(old_metadata[document.id], document) for document in group]
+        rows = RowBatch(ids, metadatas, [], np.stack([old_vectors[id_] for id_ in ids]))
+        self._write(RowBatch.concatenate(parts), rows, group, known)
+        self.report.relabelled += len(group)
+
+    def _embed(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
+        if not group:
+            return
+        index, results = self._index, self._encoded(group)
+        self._characters += sum(len(document.text) for document in group)
+        index.create()
+        sentences = self._append_sentences(results)
+        parts = [
+            passage_rows(document, result, index.settings, numbers)
+            for document, result, numbers in zip(group, results, sentences, strict=True)
+        ]
+        metadatas = [document_metadata(document, result) for document, result in zip(group, results, strict=True)]
+        vectors = np.stack([result.vector for result in results]).astype(np.float32)
+        rows = RowBatch([document.id for document in group], metadatas, [], vectors)
+        self._write(RowBatch.concatenate(parts), rows, group, known)
+        report = self.report
+        report.written += len(results)
+        report.passages += sum(len(result.passages) for result in results)
+        report.sentences += sum(result.passages[-1].last_sentence + 1 for result in results)
+        report.tokens += sum(result.n_tokens for result in results)
+        report.truncated += sum(result.n_truncated > 0 for result in results)
+
+    def _encoded(self, group: Sequence[Document]) -> Sequence[LongDocument]:
+        """Embed documents, or get their vectors from elsewhere."""
+        if self._encode is not None:
+            return self._encode(group)
+        index, size = self._index, sum(len(document.text) for document in group)
+        parts = [_embedded_spans(document) for document in group]
+        results = index.embedder.encode_long(
+            [document.text[slice(*span)] for document, spans in zip(group, parts, strict=True) for span in spans],
+            **index.encoding,
+            progress=lambda done, total, stage: self._progress(
+                self._characters + size * done / max(total, 1), self.report.written
+            ),
+        )
+        rest = iter(results)
+        pairs = zip(group, parts, strict=True)
+        return [_join_spans(document, spans, [*islice(rest, len(spans))]) for document, spans in pairs]
+
+    def _append_sentences(self, results: Sequence[LongDocument]) -> list[Sequence[int]]:
+        """Store the vectors of sentences, where they are kept; return their numbers, for each document."""
+        vectors = self._index.storage.vectors
+        if vectors is None or not self._index.stores_sentences:
+            return [() for _ in results]
+        numbers = vectors.sentences.append(np.stack([line.vector for result in results for line in result.sentences]))
+        ends = accumulate(len(result.sentences) for result in results)
+        return [numbers[end - len(result.sentences) : end] for result, end in zip(results, ends, strict=True)]
+
+    def _write(
+        self, passages: RowBatch, rows: RowBatch, group: Sequence[Document], known: Mapping[str, StoredDocument]
+    ) -> None:
+        """Write documents' rows; queries find either the old or the new version of a document, always complete.
+
+        The new version's passages are written beside the old ones. One write to the document's row exchanges the
+        versions; then the old passages are deleted. After an interruption one version is complete, and the next writer
+        deletes the rest.
+        """
+        index = self._index
+        versions = {document.id: [document.digest] for document in group}
+        for id_, metadata in zip(rows.ids, rows.metadatas, strict=True):
+            if id_ in known:
+                versions[id_].append(known[id_].digest)
+                # Chroma keeps entries that an update does not name, so those that are gone are named with None.
+                metadata.update(dict.fromkeys({*known[id_].metadata, VECTOR} - set(metadata)))
+        with index.transaction(versions):
+            share_vectors(rows, index.put_rows(passages))
+            index.storage.upsert(DOCUMENTS, rows)
+            index.delete_rows("digest", [known[id_].digest for id_ in rows.ids if id_ in known and known[id_].digest])
+
+
+def _embedded_spans(document: Document) -> list[tuple[int, int]]:
+    """Return the spans of a document that are embedded; the whole text if all of it is left out."""
+    borders = [0, *chain.from_iterable(document.left_out), len(document.text)]
+    spans = zip(borders[::2], borders[1::2], strict=True)
+    return [span for span in spans if document.text[slice(*span)].strip()] or [(0, len(document.text))]
+
+
+def _join_spans(document: Document, spans: Sequence[tuple[int, int]], results: Sequence[LongDocument]) -> LongDocument:
+    """Join the results of a document's parts; its vector is that of the longest."""
+    if len(results) == 1 and spans[0] == (0, len(document.text)):
+        return results[0]
+    passages, sentences, sentence_spans = list[Passage](), list[Span](), list[tuple[int, int]]()
+    for (start, _), result in zip(spans, results, strict=True):
+        before = len(sentence_spans)
+        for passage in result.passages:
+            sentences_of = {name: getattr(passage, name) + before for name in ("first_sentence", "last_sentence")}
+            passages.append(replace(_moved(passage, start), **sentences_of))
+        sentences += [_moved(sentence, start) for sentence in result.sentences]
+        sentence_spans += [(left + start, right + start) for left, right in result.sentence_spans]
+    return LongDocument(
+        document.text,
+        max(results, key=lambda result: result.n_tokens).vector,
+        passages,
+        sentences,
+        n_tokens=sum(result.n_tokens for result in results),
+        n_windows=sum(result.n_windows for result in results),
+        n_truncated=sum(result.n_truncated for result in results),
+        sentence_spans=sentence_spans,
+    )
+
+
+def _moved(span: SpanType, by: int) -> SpanType:
+    return replace(span, start=span.start + by, end=span.end + by)

@@ -1,44 +1,147 @@
-"""Rows of Chroma's collections: read in pages, checked, and what their metadata say of documents and passages."""
+"""What an index stores in Chroma: names of collections, settings, and the rows of documents and passages."""
 
 from __future__ import annotations
 
 import json
-import math
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import regex
 from chromadb.api.models.Collection import Collection
 from chromadb.api.types import validate_where, validate_where_document
-from numpy.typing import NDArray
 
-from chroma_eddy.settings import IndexSettings
-from chroma_eddy.types import PREFIX, RESERVED, Document
+from chroma_eddy.types import PREFIX, RESERVED, Document, ForeignCollection
 from eddy_embed.encoding.document import LongDocument, heading_path
+from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, Pages, passage_id
+from eddy_embed.integrations.documents import DOCUMENT, END, FINGERPRINT, HEADINGS, START, Pages, passage_id
 from eddy_embed.text.sentences import Segmenter
+from eddy_embed.utils.arrays import Floats
+from eddy_embed.utils.settings import differences, digest
 
-PAGE_SIZE = 1000
-"""Rows in a page."""
-VECTOR = "eddy_vector"
-"""Metadata of a row: the number of its vector in the file."""
+if TYPE_CHECKING:
+    from eddy_embed import Embedder  # imports torch
+
+MAIN, DOCUMENTS = "", "-documents"
+"""Suffixes of the names of an index's collections; the main one has the name of the index."""
+NEXT, OLD = "-next", "-old"
+"""Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
+FORMAT = 4  # version of what is written; an index of another one is refused
+PAGE_SIZE = 1000  # rows in a page
+VECTOR = "eddy_vector"  # metadata of a row: the number of its vector in the file
 DIGEST = "eddy_digest"
 """Metadata of every row, beside its document: the version of the document; "" for a framework's row."""
 FIELDS = "eddy_row"
 """Metadata of documents and passages that nobody searches by, as JSON: each entry of its own takes a hundred bytes."""
-FRAMEWORKS = ("_node_content", "_node_type")
+WRITTEN = (DIGEST, FIELDS, VECTOR)  # metadata that the index writes into a framework's rows, beside their document's id
+_FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of a framework's rows from which LlamaIndex makes its nodes again."""
-WRITTEN = (DIGEST, FIELDS, VECTOR)
-"""Metadata that the index writes into a framework's rows, beside their document's id."""
+_SIZES = ("passage_size", "late", "sentence_vectors")
+_COUNTS = ("passages", "sentences", "tokens", "windows", "truncated", "characters")
 _ROUNDING = 1e-6
 """Largest difference between entries of two vectors that rounding alone may make, relative to entries above 1."""
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-Filter = dict[str, Any]
-"""A condition of Chroma's on metadata or on texts."""
+Filter = dict[str, Any]  # a condition of Chroma's on metadata or on texts
+
+
+# --- Names and settings -----------------------------------------------------------------------------------------------
+
+
+def check_collection_name(name: Any) -> None:
+    """Refuse a name that Chroma takes for no collection, as "p2", which is too short."""
+    if not isinstance(name, str) or not re.fullmatch(r"[a-zA-Z0-9][a-zA-Z0-9._-]{1,510}[a-zA-Z0-9]", name):
+        raise InvalidParameter(
+            f"name={name!r:.80} is no collection's name: it must have 3 to 512 characters, of a-z, A-Z, 0-9 and . _ -, "
+            "and begin and end with a letter or digit"
+        )
+
+
+def check_index_name(name: Any) -> None:
+    """Refuse a name that no collection can have, or that ends like a collection of another index."""
+    check_collection_name(name)
+    if suffix := next((suffix for suffix in (DOCUMENTS, NEXT, OLD) if name.endswith(suffix)), None):
+        raise InvalidParameter(
+            f"name={name!r:.80} ends with {suffix!r}, which is the name of a collection of another index"
+        )
+
+
+@dataclass(frozen=True)
+class IndexSettings:
+    """What makes an index's vectors; opening the index with others is refused.
+
+    Attributes:
+        embedder: `Embedder.settings`, including its fitted post-processing, by its digest.
+        passage_size: Most tokens in a passage of several sentences.
+        late: Whether passages are pooled from the pass over their document (True) or embedded one by one.
+        sentence_vectors: Whether the vectors of sentences are stored, if the method runs layers.
+    """
+
+    embedder: Mapping[str, Any]
+    passage_size: int = PASSAGE_SIZE
+    late: bool = True
+    sentence_vectors: bool = True
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The embedder's fingerprint."""
+        return digest(dict(self.embedder))
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """The options of `open_index` beside the embedder."""
+        return {name: getattr(self, name) for name in _SIZES}
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """The settings as the main collection stores them."""
+        settings = json.dumps(self.embedder, sort_keys=True)
+        sizes = {f"eddy_{name}": value for name, value in self.sizes.items()}
+        return {"eddy_format": FORMAT, FINGERPRINT: self.fingerprint, "eddy_settings": settings, **sizes}
+
+    @classmethod
+    def parse(cls, name: str, metadata: Mapping[str, Any]) -> IndexSettings:
+        """Parse the settings in the metadata of an index's main collection.
+
+        Raises:
+            ForeignCollection: The collection is no index's, or another version of this library wrote it.
+        """
+        if metadata.get("eddy_format", FORMAT) != FORMAT:
+            raise ForeignCollection(
+                f"index {name!r} was made by another version of Eddy: ingest its files again into a new folder"
+            )
+        try:
+            sizes = {size: metadata[f"eddy_{size}"] for size in _SIZES}
+            settings = cls(json.loads(metadata["eddy_settings"]), **sizes)
+        except (KeyError, ValueError, TypeError):
+            settings = None
+        if settings is None or "eddy_format" not in metadata or settings.fingerprint != metadata.get(FINGERPRINT):
+            by = "open_collection" if FINGERPRINT in metadata else "something else"
+            raise ForeignCollection(
+                f"collection {name!r} was made by {by}, not as an index: choose another name; it is left as it is"
+            )
+        return settings
+
+    def differences(self, other: IndexSettings) -> str:
+        """Return a line for each field in which the settings of a caller differ, with both values; "" if none does."""
+        fields = ({"fingerprint": of.fingerprint, **of.sizes, **of.embedder} for of in (self, other))
+        differing = [(name, *(_shortened(value) for value in values)) for name, *values in differences(*fields)]
+        width = max((len(name) for name, _, _ in differing), default=0)
+        return "\n".join(f"  {name:{width}}  {stored}, here {here}" for name, stored, here in differing)
+
+
+def json_settings(embedder: Embedder) -> dict[str, Any]:
+    """Return the embedder's settings as JSON gives them back: with lists in place of tuples."""
+    settings: dict[str, Any] = json.loads(json.dumps(embedder.settings))
+    return settings
+
+
+def _shortened(value: Any, most: int = 80) -> str:
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
+    return text if len(text) <= most else f"{text[:most]} …"
 
 
 # --- Batches ----------------------------------------------------------------------------------------------------------
@@ -51,49 +154,43 @@ class RowBatch:
     ids: list[str]
     metadatas: list[dict[str, Any]]
     texts: list[str] = field(default_factory=list)
-    vectors: NDArray[np.float32] = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    vectors: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
 
     @classmethod
     def parse(cls, got: Any) -> RowBatch:
-        """The rows that Chroma's `get` returned."""
-        return cls(
-            got["ids"],
-            [dict(row or {}) for row in got["metadatas"] or []],
-            list(got["documents"] or []),
-            np.zeros((0, 0), np.float32) if got["embeddings"] is None else np.asarray(got["embeddings"], np.float32),
-        )
+        """Parse what Chroma's `get` returned."""
+        vectors = np.zeros((0, 0)) if got["embeddings"] is None else got["embeddings"]
+        metadatas = [dict(row or {}) for row in got["metadatas"] or []]
+        return cls(got["ids"], metadatas, list(got["documents"] or []), np.asarray(vectors, np.float32))
 
     def take(self, numbers: Sequence[int]) -> RowBatch:
-        """Some of the rows, by their numbers."""
-        return RowBatch(
-            [self.ids[at] for at in numbers],
-            [self.metadatas[at] for at in numbers],
-            [self.texts[at] for at in numbers] if self.texts else [],
-            self.vectors[list(numbers)] if len(self.vectors) else self.vectors,
-        )
+        """Return some of the rows, by their numbers."""
+        ids, metadatas = [self.ids[at] for at in numbers], [self.metadatas[at] for at in numbers]
+        texts = [self.texts[at] for at in numbers] if self.texts else []
+        return RowBatch(ids, metadatas, texts, self.vectors[list(numbers)] if len(self.vectors) else self.vectors)
 
     @classmethod
     def concatenate(cls, pages: Iterable[RowBatch]) -> RowBatch:
-        """The rows of all pages."""
-        pages = list(pages)
-        vectors = [page.vectors for page in pages if len(page.vectors)]
-        return cls(
-            [id_ for page in pages for id_ in page.ids],
-            [row for page in pages for row in page.metadatas],
-            [text for page in pages for text in page.texts],
-            np.concatenate(vectors) if vectors else np.zeros((0, 0), np.float32),
-        )
+        """Join the rows of all pages."""
+        batch = cls([], [])
+        vectors = []
+        for page in pages:
+            batch.ids.extend(page.ids)
+            batch.metadatas.extend(page.metadatas)
+            batch.texts.extend(page.texts)
+            vectors += [page.vectors] * bool(len(page.vectors))
+        return cls(batch.ids, batch.metadatas, batch.texts, np.concatenate(vectors)) if vectors else batch
 
 
 def slices(count: int, limit: int) -> Iterator[slice]:
-    """Slices of at most `limit` out of `count` rows."""
+    """Return slices of at most `limit` out of `count` rows."""
     return (slice(start, start + limit) for start in range(0, count, limit))
 
 
 def pages(
     collection: Collection, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
 ) -> Iterator[RowBatch]:
-    """Rows by id or condition, or all rows, page by page, with `fields` of `metadatas`, `documents`, `embeddings`."""
+    """Yield pages of rows, by id or condition, or all, with `fields` of `metadatas`, `documents`, `embeddings`."""
     include: Any = [name for name, wanted in fields.items() if wanted]
     ids = None if ids is None else list(dict.fromkeys(ids))  # Chroma refuses repeated ones
     for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
@@ -107,8 +204,8 @@ def pages(
             return
 
 
-def are_alike(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
-    """Whether two vectors, shape (width,), differ by rounding alone."""
+def are_alike(one: Floats, other: Floats) -> bool:
+    """Return whether two vectors, shape (width,), differ by rounding alone."""
     return bool(np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING))
 
 
@@ -116,50 +213,27 @@ def are_alike(one: NDArray[np.float32], other: NDArray[np.float32]) -> bool:
 
 
 def conjunction(filters: Iterable[Filter | None]) -> Filter | None:
-    """The condition that all of some conditions are met, of which None and {} are none; None without any."""
+    """Return the condition that all of some conditions are met, of which None and {} are none; None without any."""
     conditions = [condition for condition in filters if condition]
     return {"$and": conditions} if len(conditions) > 1 else next(iter(conditions), None)
 
 
 def check_conditions(where: Any, where_document: Any = None) -> None:
-    """Refuse conditions that Chroma does not take with InvalidParameter, which quotes them; None and {} are none."""
-    for name, condition, validate in (
-        ("where", where, validate_where),
-        ("where_document", where_document, validate_where_document),
+    """Refuse conditions that Chroma's own check does not take, quoted; None and {} are none.
+
+    What only its database refuses, such as a wrong regular expression, is an InvalidParameter by `translated_errors`.
+    """
+    for name, condition, validate, example in (
+        ("where", where, validate_where, '{"year": {"$gte": 1921}}'),
+        ("where_document", where_document, validate_where_document, '{"$contains": "ferry"}'),
     ):
-        if condition is None or condition == {}:
-            continue
         try:
-            validate(condition)
-            _check_values(condition, name == "where")
-        except (ValueError, TypeError, regex.error) as error:
+            if condition not in (None, {}):
+                validate(condition)
+        except (ValueError, TypeError) as error:
             raise InvalidParameter(
-                f"{name}={condition!r:.200} is no condition of Chroma's: {error}; write one such as "
-                + ('{"year": {"$gte": 1921}}' if name == "where" else '{"$contains": "ferry"}')
+                f"{name}={condition!r:.200} is no condition of Chroma's: {error}; write one such as {example}"
             ) from None
-
-
-def _check_values(condition: Any, of_metadata: bool) -> None:
-    for key, value in condition.items():
-        if key in ("$and", "$or"):
-            for part in value:
-                _check_values(part, of_metadata)
-        elif of_metadata and key.startswith("$"):
-            raise ValueError(f"{key!r} names no metadata")
-        for operator, operand in value.items() if isinstance(value, dict) else ():
-            if isinstance(operand, list) and operator not in ("$in", "$nin"):
-                raise ValueError(f"{operator} compares with one value, not with {operand!r:.60}")
-        for number in _leaves(value):
-            if isinstance(number, float) and not math.isfinite(number):
-                raise ValueError(f"{number} is equal to nothing")
-        if not of_metadata and key.endswith("regex"):
-            regex.compile(value)
-
-
-def _leaves(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return [leaf for part in value.values() for leaf in _leaves(part)]
-    return [leaf for part in value for leaf in _leaves(part)] if isinstance(value, list) else [value]
 
 
 # --- Documents and passages -------------------------------------------------------------------------------------------
@@ -173,16 +247,11 @@ class StoredDocument:
         id: Id of the document.
         digest: Digest of the version that queries find; "" for a damaged document, which they do not find.
         text_digest: Digest of the text.
-        passages: Number of rows in the main collection.
-        sentences: Number of sentences.
-        tokens: Number of tokens of the text.
-        windows: Number of passes over the text.
+        passages, sentences: Number of rows in the main collection, and of sentences.
+        tokens, windows: Number of tokens of the text, and of passes over it.
         truncated: Number of tokens at the end that were not read.
         characters: Length of the text.
-        page_starts: Offset at which each page begins.
-        page_labels: What each page is called; empty where not otherwise than by its number.
-        left_out: Parts that are no passages.
-        metadata: The document's metadata, as given.
+        page_starts, page_labels, left_out, metadata: As the document has them.
     """
 
     id: str
@@ -203,12 +272,10 @@ class StoredDocument:
     def parse(cls, id_: str, row: Mapping[str, Any]) -> StoredDocument:
         """Parse a row of the documents' collection."""
         stored = fields(row)
-        counts = ("passages", "sentences", "tokens", "windows", "truncated", "characters")
+        counts: dict[str, Any] = {name: int(stored[name]) for name in _COUNTS}
         return cls(
-            id_,
-            row[DIGEST],
-            stored["text"],
-            **{name: int(stored[name]) for name in counts},
+            *(id_, row[DIGEST], stored["text"]),
+            **counts,
             page_starts=tuple(map(int, str(stored.get("page_starts", "")).split())),
             page_labels=tuple(stored.get("page_labels", ())),
             left_out=tuple((start, end) for start, end in stored.get("left_out", ())),
@@ -221,7 +288,7 @@ class StoredDocument:
         return {id_: cls.parse(id_, row) for id_, row in zip(rows.ids, rows.metadatas, strict=True)}
 
     def document(self, text: str) -> Document:
-        """The document as it was given."""
+        """Return the document as it was given."""
         return Document(self.id, text, self.metadata, self.page_starts, self.page_labels, self.left_out)
 
     @property
@@ -238,7 +305,7 @@ class StoredDocument:
 def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a row's metadata that the user gave, or a framework."""
     if not row.get(DIGEST):
-        return {key: value for key, value in row.items() if key not in (*FRAMEWORKS, *WRITTEN, DOCUMENT)}
+        return {key: value for key, value in row.items() if key not in (*_FRAMEWORKS, *WRITTEN, DOCUMENT)}
     return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in RESERVED}
 
 
@@ -256,111 +323,97 @@ def fields(row: Mapping[str, Any]) -> dict[str, Any]:
 def document_metadata(document: Document, embedded: LongDocument) -> dict[str, Any]:
     """Return the metadata of a document's row."""
     passages = embedded.passages
+    counts = (len(passages), passages[-1].last_sentence + 1)
+    sizes = (embedded.n_tokens, embedded.n_windows, embedded.n_truncated, len(document.text))
     stored = {
         "text": document.text_digest,
-        "passages": len(passages),
-        "sentences": passages[-1].last_sentence + 1,
-        "tokens": embedded.n_tokens,
-        "windows": embedded.n_windows,
-        "truncated": embedded.n_truncated,
-        "characters": len(document.text),
+        **dict(zip(_COUNTS, (*counts, *sizes), strict=True)),
         "after": document.text[passages[-1].end :],
-        **_pages(document),
         **({"left_out": document.left_out} if document.left_out else {}),
     }
+    return _with_pages(stored, document)
+
+
+def relabelled_metadata(row: Mapping[str, Any], document: Document) -> dict[str, Any]:
+    """Return the metadata of a document's row for another version, of the same text with other metadata or pages."""
+    return _with_pages({key: value for key, value in fields(row).items() if key != "page_labels"}, document)
+
+
+def _with_pages(stored: dict[str, Any], document: Document) -> dict[str, Any]:
+    stored["page_starts"] = " ".join(map(str, document.page_starts))
+    if document.page_labels:
+        stored["page_labels"] = document.page_labels
     return {**document.metadata, DOCUMENT: document.id, DIGEST: document.digest, FIELDS: _as_json(stored)}
 
 
 def passage_rows(
     document: Document, embedded: LongDocument, settings: IndexSettings, sentence_vectors: Sequence[int] = ()
 ) -> RowBatch:
-    """A document's rows in the main collection; `sentence_vectors`: the numbers of sentences' vectors, if stored."""
-    digest, text, passages = document.digest, document.text, embedded.passages
+    """Return a document's rows in the main collection; `sentence_vectors`: numbers of sentences' vectors, if stored."""
+    text, passages = document.text, embedded.passages
     spans = embedded.sentence_spans or split_sentences(text, settings)
-    before = [0, *(passage.end for passage in passages)]
-    rows = []
+    rows, before = [], 0
     for index, passage in enumerate(passages):
         inside = spans[passage.first_sentence : passage.last_sentence + 1]
-        gap = text[before[index] : passage.start]
         stored = {
             "index": index,
             "rows": len(passages),
             "n_tokens": passage.n_tokens,
             "sentences": " ".join(f"{start - passage.start}-{end - passage.start}" for start, end in inside),
-            **({"before": gap} if gap else {}),
+            **({"before": text[before : passage.start]} if before < passage.start else {}),
             **({"vectors": sentence_vectors[passage.first_sentence]} if sentence_vectors else {}),
         }
-        rows.append(
-            {
-                **document.metadata,
-                **document.pages.numbers(passage.start, passage.end),
-                DOCUMENT: document.id,
-                DIGEST: digest,
-                START: passage.start,
-                END: passage.end,
-                FIELDS: _as_json(stored),
-                **({HEADINGS: heading_path(passage.headings)} if passage.headings else {}),
-            }
-        )
-    ids = [_row_id(document.id, digest, passage.start, passage.end, settings) for passage in passages]
+        headings = {HEADINGS: heading_path(passage.headings)} if passage.headings else {}
+        place = {START: passage.start, END: passage.end, FIELDS: _as_json(stored), **headings}
+        rows.append(_passage_metadata(place, document))
+        before = passage.end
     texts = [text[passage.start : passage.end] for passage in passages]
-    return RowBatch(ids, rows, texts, np.stack([np.asarray(passage.vector, np.float32) for passage in passages]))
+    vectors = np.stack([np.asarray(passage.vector, np.float32) for passage in passages])
+    return RowBatch(_passage_ids(rows, settings), rows, texts, vectors)
 
 
-def with_pages(stored: str, document: Document) -> str:
-    """Return `FIELDS` of a document's row, with the pages of another version of it."""
-    others = {key: value for key, value in json.loads(stored).items() if key != "page_labels"}
-    return _as_json({**others, **_pages(document)})
+def relabelled(rows: RowBatch, old: StoredDocument, document: Document, settings: IndexSettings) -> RowBatch:
+    """Return the passages of a version for another one, of the same text with other metadata or pages."""
+    gone = {*old.metadata, "page", "last_page"}
+    metadatas = [
+        _passage_metadata({key: value for key, value in row.items() if key not in gone}, document)
+        for row in rows.metadatas
+    ]
+    return RowBatch(_passage_ids(metadatas, settings), metadatas, rows.texts, rows.vectors)
 
 
-def _pages(document: Document) -> dict[str, Any]:
-    labels = {"page_labels": document.page_labels} if document.page_labels else {}
-    return {"page_starts": " ".join(map(str, document.page_starts)), **labels}
+def _passage_metadata(row: Mapping[str, Any], document: Document) -> dict[str, Any]:
+    pages = document.pages.numbers(row[START], row[END])
+    return {**row, **document.metadata, **pages, DOCUMENT: document.id, DIGEST: document.digest}
+
+
+def _passage_ids(rows: Sequence[Mapping[str, Any]], settings: IndexSettings) -> list[str]:
+    """Return hashes of document, version, span and what makes the vectors."""
+    made = (settings.fingerprint, settings.late)
+    return [passage_id(row[DOCUMENT], row[DIGEST], 0, row[START], row[END], *made) for row in rows]
 
 
 def share_vectors(documents: RowBatch, passages: RowBatch) -> None:
     """Let a document of one passage have the passage's stored vector, from which its own differs by rounding."""
-    by_document: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for at, row in enumerate(passages.metadatas):
-        by_document.setdefault(row[DOCUMENT], []).append(at)
+        numbers.setdefault(row[DOCUMENT], []).append(at)
     for at, id_ in enumerate(documents.ids):
-        first, *others = by_document[id_]
+        first, *others = numbers[id_]
         stored = passages.metadatas[first].get(VECTOR)
-        near = are_alike(documents.vectors[at], passages.vectors[first])
-        if stored is not None and not others and near:
+        if stored is not None and not others and are_alike(documents.vectors[at], passages.vectors[first]):
             documents.metadatas[at][VECTOR] = stored
             documents.vectors[at] = passages.vectors[first]
 
 
-def relabelled(rows: RowBatch, old: StoredDocument, document: Document, settings: IndexSettings) -> RowBatch:
-    """The passages of a version for another one, of the same text with other metadata; without vectors."""
-    digest = document.digest
-    metadatas = [
-        {
-            **{key: value for key, value in row.items() if key not in {*old.metadata, "page", "last_page"}},
-            **document.metadata,
-            **document.pages.numbers(row[START], row[END]),
-            DIGEST: digest,
-        }
-        for row in rows.metadatas
-    ]
-    ids = [_row_id(document.id, digest, row[START], row[END], settings) for row in rows.metadatas]
-    return RowBatch(ids, metadatas, rows.texts, rows.vectors)
-
-
-def _row_id(document: str, digest: str, start: int, end: int, settings: IndexSettings) -> str:
-    """Id of a passage's row: a hash of document, version, span and what makes the vectors."""
-    return passage_id(document, digest, 0, start, end, settings.fingerprint, settings.late)
-
-
 def sentence_spans(row: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Offsets of a passage's sentences, relative to its start."""
+    """Return the offsets of a passage's sentences, relative to its start."""
     pairs = (span.split("-") for span in str(fields(row)["sentences"]).split())
     return [(int(start), int(end)) for start, end in pairs]
 
 
 def split_sentences(text: str, settings: IndexSettings) -> list[tuple[int, int]]:
-    """Offsets of a text's sentences, by the index's segmenter."""
+    """Return the offsets of a text's sentences, by the index's segmenter."""
     _, language, most = str(settings.embedder["segmenter"]).rsplit(":", 2)
     return [(sentence.start, sentence.end) for sentence in Segmenter(language, int(most)).sentences(text)]
 
@@ -373,6 +426,6 @@ def join_text(passages: RowBatch, document: Mapping[str, Any]) -> str:
 
 
 def in_order(passages: RowBatch) -> RowBatch:
-    """The passages of one version as they follow each other in the document."""
+    """Return the passages of one version as they follow each other in the document."""
     places = [fields(metadata)["index"] for metadata in passages.metadatas]
     return passages.take(sorted(range(len(places)), key=places.__getitem__))

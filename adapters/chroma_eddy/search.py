@@ -13,10 +13,11 @@ import numpy as np
 
 from chroma_eddy.collection import Collection
 from chroma_eddy.database import translated_errors
-from chroma_eddy.errors import ForeignCollection, damaged
-from chroma_eddy.keywords import KeywordIndex, Restriction, Scored
+from chroma_eddy.keywords import KeywordIndex, ParsedQuestion, Restriction, Scored
 from chroma_eddy.rows import (
     DIGEST,
+    DOCUMENTS,
+    MAIN,
     VECTOR,
     Filter,
     RowBatch,
@@ -29,9 +30,7 @@ from chroma_eddy.rows import (
     under_headings,
     user_metadata,
 )
-from chroma_eddy.settings import DOCUMENTS, MAIN
-from chroma_eddy.terms import ParsedQuestion
-from chroma_eddy.types import Highlight, Hit, WordMatch
+from chroma_eddy.types import ForeignCollection, Highlight, Hit, WordMatch, damaged
 from eddy_embed.encoding.validation import check_count, check_kind, check_seconds
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, passage_id
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
 Unit = Literal["passage", "sentence", "document"]
-ALPHA = 0.5
-"""Weight of the vectors in hybrid search."""
+ALPHA = 0.5  # weight of the vectors in hybrid search
 KEYWORD_SCALE, TYPED_SCALE, TYPED_POWER = 1.5, 4.0, 8
 """Standard deviations of the cosine that count as much as a BM25, of passage and document (`of_documents`), as high as
 the Euclidean length of the question's weights, and as a question that stands in a passage word for word; and the power
@@ -59,20 +57,14 @@ question's information; and, of vectors alone, the deviations of an even chance.
 Rounded from fits on every second question to manuals and abstracts, and on questions that they do not answer, with
 vectors of token embeddings and of layers; docs/search.md has what they let pass of the other questions.
 """
-_LEAST = 1e-3
-"""Least deviation of unrelated cosines that is told from rounding."""
-RERANK_FROM = 10
-"""Default of how many of the best hits the language model re-ranks."""
-_TYPED_AMONG = 30
-"""Fewest of the best candidates in which the question's words are looked for as they were typed."""
-_SPREAD = 5
-"""Best passages of a document, by BM25 among the candidates, that raise each other's."""
+_LEAST, _ROUNDING = 1e-3, 1e-6
+"""Least deviation of unrelated cosines, and of the library's, that is told from rounding to single precision."""
+RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
+_TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
+_SPREAD = 5  # best passages of a document, by BM25 among the candidates, that raise each other's
 _CANDIDATES, _MMR_CANDIDATES = 100, 20
 """Default of how many rows each of vectors and keywords contributes, and of how many MMR chooses from."""
-_PASSAGES_PER_SENTENCE = 4
-"""Passages that are looked through for each sentence that is asked for."""
-_ROUNDING = 1e-6
-"""Deviation of cosines that rounding alone may make: vectors are stored in single precision."""
+_PASSAGES_PER_SENTENCE = 4  # passages that are looked through for each sentence that is asked for
 Numbers = TypeVar("Numbers", float, Doubles)
 Spans = Sequence[tuple[int, int]]
 
@@ -99,11 +91,10 @@ class Query:
 
     def check(self) -> None:
         """Refuse options out of range and combinations that do not exist."""
-        check_count("k", self.k)
+        for name in ("k", "fetch_k", "rerank_from"):
+            check_count(name, getattr(self, name))
+        check_seconds("rerank_seconds", self.rerank_seconds)
         check_conditions(self.where, self.where_document)
-        check_count("fetch_k", self.fetch_k)
-        if self.unit not in get_args(Unit):
-            raise InvalidParameter(f"unit={self.unit!r:.80} is unknown; choose one of {', '.join(get_args(Unit))}")
         for name, share in (("lambda_mult", self.lambda_mult), ("alpha", self.alpha)):
             if share is not None and not 0 <= share <= 1:
                 meaning = "keywords alone, and 1, vectors alone" if name == "alpha" else "and 1"
@@ -112,49 +103,43 @@ class Query:
         is_list = isinstance(documents, abc.Collection) and not isinstance(documents, str)
         if not is_list or not all(isinstance(id_, str) for id_ in documents):
             raise InvalidParameter(f"documents={documents!r:.80} must be a list of ids, which are strings")
-        if self.sentences and self.unit != "passage":
-            raise InvalidParameter(f"sentences are marked in a passage, not in a {self.unit}; leave one of them out")
-        if self.unit != "passage" and (self.alpha not in (None, 1) or self.where_document is not None):
-            raise InvalidParameter(f"keywords are searched in a passage, not in a {self.unit}; leave unit out")
-        self._check_rerank()
-
-    def _check_rerank(self) -> None:
-        check_count("rerank_from", self.rerank_from)
-        check_seconds("rerank_seconds", self.rerank_seconds)
+        if self.unit not in get_args(Unit):
+            raise InvalidParameter(f"unit={self.unit!r:.80} is unknown; choose one of {', '.join(get_args(Unit))}")
+        of_passages = self.sentences or self.rerank is not None or self.where_document is not None
+        if self.unit != "passage" and (of_passages or self.alpha not in (None, 1)):
+            raise InvalidParameter(
+                f"sentences=, rerank=, alpha= and where_document= are of passages, not of unit={self.unit!r}: leave "
+                "unit out, or these"
+            )
+        if self.rerank is not None and self.mmr:
+            raise InvalidParameter("rerank=True sorts passages anew, and mmr=True chooses other ones: leave one out")
         if self.rerank is None and (self.rerank_from, self.rerank_seconds, self.progress) != (None, None, None):
             raise InvalidParameter("rerank_from=, rerank_seconds= and progress= belong to rerank=True; leave them out")
-        if self.rerank is not None and (self.unit != "passage" or self.mmr):
-            raise InvalidParameter(
-                f"rerank=True sorts passages anew; unit={self.unit!r} and mmr={self.mmr} do not go with it"
-            )
 
     def resolved(self, too_many: bool, asks: bool) -> Query:
         """Return the query with its `alpha`; `asks`: whether the text of the question is known.
 
-        Raises:
-            InvalidParameter: Keywords are asked for, and there are too many rows to read them, or no text.
+        InvalidParameter if keywords are asked for, and there are too many rows to read them, or no text.
         """
-        if self.alpha is not None and self.alpha < 1:
-            if not asks:
-                raise InvalidParameter(f"alpha={self.alpha} searches by keywords too, and needs the question's text")
-            if too_many:
-                raise InvalidParameter(
-                    f"alpha={self.alpha} searches by keywords too, and there are none: the index is in no folder, and "
-                    "has too many rows to read them into memory; leave alpha out, or keep the index in a folder"
+        if self.alpha is None:
+            return replace(self, alpha=ALPHA if self.unit == "passage" and asks and not too_many else 1.0)
+        if self.alpha < 1 and (too_many or not asks):
+            raise InvalidParameter(
+                f"alpha={self.alpha} searches by keywords too, and "
+                + (
+                    "there are none: the index is in no folder, and has too many rows to read them into memory; leave "
+                    "alpha out, or keep the index in a folder"
+                    if asks
+                    else "needs the question's text"
                 )
-        by_keywords = self.unit == "passage" and asks and not too_many
-        return self if self.alpha is not None else replace(self, alpha=ALPHA if by_keywords else 1.0)
+            )
+        return self
 
     @property
     def weight(self) -> float:
         """Weight of the vectors of a resolved query, from 0 to 1."""
         assert self.alpha is not None
         return self.alpha
-
-    @property
-    def first_stage(self) -> Query:
-        """The query for what is re-ranked: more hits, without their sentences."""
-        return replace(self, k=max(self.k, self.rerank_from or RERANK_FROM), sentences=False)
 
     @property
     def candidates(self) -> int:
@@ -168,10 +153,9 @@ class Query:
 
 
 def score_of(share: float | None, deviations: float) -> float:
-    """Return how likely a text is about a question, from 0 to 1; at 0.5 it is more likely so than not.
+    """Return how likely a text is about a question, from 0 to 1, by the `share` of its information (`Hit.coverage`).
 
-    By the `share` of the question's information that it holds (`Hit.coverage`), None in search by vectors alone, and
-    the cosine's standard `deviations` above the mean of the model's unrelated pairs.
+    None: in search by vectors alone. `deviations` are the cosine's above the mean of the model's unrelated pairs.
     """
     logit = deviations - ALONE_AT if share is None else SHARE_SCALE * (share + deviations / DEVIATIONS - 0.5)
     return 0.5 * (1 + math.tanh(logit / 2))  # the logistic function, which overflows nowhere
@@ -204,9 +188,6 @@ def search(
         )
     texts = questions or [""] * len(vectors)
 
-    def resolved() -> Query:
-        return query.resolved(index.keywords.too_many, questions is not None)
-
     def answer() -> list[list[Hit]]:
         if fingerprint not in (None, index.settings.fingerprint):
             raise FingerprintMismatch(
@@ -221,30 +202,21 @@ def search(
                 f"index {index.name!r} holds rows that a framework has cut, of which there are no whole documents: "
                 "search passages"
             )
-        stage = resolved() if query.rerank is None else resolved().first_stage
+        stage = query.resolved(index.keywords.too_many, questions is not None)
+        if query.rerank is not None:
+            stage = replace(stage, k=max(query.k, query.rerank_from or RERANK_FROM))
         return [_Answer(index, vector, text, stage).hits() for vector, text in zip(vectors, texts, strict=True)]
 
     answers = index.read(answer)
-    if query.rerank is None:
-        return answers
     # Not within `read`, which may keep writers waiting.
-    answers = [_reranked(text, hits, query) for text, hits in zip(texts, answers, strict=True)]
-    if not query.sentences:
-        return answers
-
-    def mark() -> list[list[Hit]]:
-        stage = resolved()
-        asked = zip(vectors, texts, answers, strict=True)
-        return [_Answer(index, vector, text, stage).marked(hits) for vector, text, hits in asked]
-
-    return index.read(mark)
+    return [_reranked(text, hits, query) for text, hits in zip(texts, answers, strict=True)]
 
 
 class _Answer:
     """One question's search; the question's vector has the shape (dimension,)."""
 
     def __init__(self, index: Collection, vector: Doubles, question: str, query: Query) -> None:
-        self._index, self._vector, self._query = index, vector, query
+        self._index, self._storage, self._vector, self._query = index, index.storage, vector, query
         self._unrelated = index.unrelated
         self._keywords: QuestionTerms | None = None
         if query.weight < 1:
@@ -252,7 +224,8 @@ class _Answer:
             self._keywords = QuestionTerms(index.keywords.current(), parsed.text)
             on_text = conjunction([query.where_document, *parsed.conditions])
             self._query = replace(query, where_document=on_text)
-            self._deviations = Standardiser.of(index.sample_vectors() @ vector / np.linalg.norm(vector))
+            sample = index.sample_vectors() @ vector / np.linalg.norm(vector)
+            self._mean, self._deviation = (float(sample.mean()), float(sample.std())) if len(sample) else (0.0, 0.0)
 
     def hits(self) -> list[Hit]:
         """Find the hits, best first, all of versions that their documents' rows name."""
@@ -260,50 +233,59 @@ class _Answer:
         if query.unit == "sentence":
             return self._sentence_hits()
         kind = DOCUMENTS if query.unit == "document" else MAIN
-        filters = self._filters()
         if query.ids is not None:  # Chroma refuses ids that nothing has
-            query = self._query = replace(query, ids=self._index.storage.get(kind, ids=query.ids).ids)
-        if query.ids == [] or any(condition.get(DOCUMENT) == {"$in": []} for condition in filters):
+            query = self._query = replace(query, ids=self._storage.get(kind, ids=query.ids).ids)
+        if query.ids == [] or (query.documents is not None and not query.documents):
             return []  # no row can meet the conditions, which Chroma would not take
+        restrictions, filters = self._conditions(kind)
         nearest = self._nearest(kind, filters) if query.weight > 0 else []
-        hits = self._fused(nearest, filters) if self._keywords else self._by_cosine(kind, nearest)
-        hits = [self._scored(hit) for hit in hits]
+        hits = self._fused(nearest, restrictions) if self._keywords else self._by_cosine(kind, nearest)
+        hits = [replace(hit, score=self._score(hit.coverage, hit.cosine)) for hit in hits]
         if query.mmr and hits:
             rows = RowBatch([hit.id for hit in hits], [dict(hit.row) for hit in hits])
-            hits = self._diversified(hits, self._index.storage.vectors_of(kind, rows))
+            hits = self._diversified(hits, self._storage.vectors_of(kind, rows))
         else:
             hits = _never_rising(hits)
-        return self.marked(hits) if query.sentences else hits
+        if query.sentences:
+            return [replace(hit, sentences=tuple(marks)) for hit, marks, _ in self._marks(hits)]
+        return hits
 
-    def _scored(self, hit: Hit) -> Hit:
-        return replace(hit, score=score_of(hit.coverage, self._above_unrelated(hit.cosine)))
-
-    def _above_unrelated(self, cosine: float) -> float:
-        """Return standard deviations of a cosine above the mean of the model's unrelated pairs."""
+    def _score(self, share: float | None, cosine: float) -> float:
         mean, deviation = self._unrelated
-        return (cosine - mean) / max(deviation, _LEAST)
+        return score_of(share, (cosine - mean) / max(deviation, _LEAST))
 
-    def _filters(self) -> list[Filter]:
-        """Return conditions that exclude rows that are being written or removed, and those of the caller."""
-        query, filters = self._query, list[Filter]()
-        if query.unit == "document":
-            filters.append({DIGEST: {"$ne": ""}})
-        elif hidden := self._index.hidden_versions():
-            filters.append({DIGEST: {"$nin": sorted(hidden)}})
+    def _conditions(self, kind: str) -> tuple[list[Restriction], list[Filter]]:
+        """Return what excludes rows that are being written or removed, and the caller's conditions.
+
+        The keyword index knows documents and versions; other conditions are ids of the rows that meet them.
+        """
+        query, restrictions = self._query, list[Restriction]()
+        filters: list[Filter] = [{DIGEST: {"$ne": ""}}] if kind == DOCUMENTS else []
+        if kind == MAIN and (hidden := sorted(self._index.hidden_versions())):
+            restrictions.append(Restriction("digest", hidden, excluded=True))
+            filters.append({DIGEST: {"$nin": hidden}})
         if query.documents is not None:
+            restrictions.append(Restriction("document", list(query.documents)))
             filters.append({DOCUMENT: {"$in": list(query.documents)}})
-        return [*filters, query.where] if query.where else filters
+        if self._keywords and (query.where or query.where_document or query.ids is not None):
+            with translated_errors(self._storage.place):
+                got = self._storage.collection().get(where=query.where or None, include=[], **self._more_conditions())
+            restrictions.append(Restriction("id", got["ids"]))
+        return restrictions, [*filters, query.where] if query.where else filters
+
+    def _more_conditions(self) -> dict[str, Any]:
+        ids = None if self._query.ids is None else list(self._query.ids)
+        return {"ids": ids, "where_document": self._query.where_document}
 
     def _nearest(self, kind: str, filters: Sequence[Filter]) -> list[str]:
         """Return the ids of the nearest rows."""
-        with translated_errors(self._index.storage.place):
-            got = self._index.storage.collection(kind).query(
+        with translated_errors(self._storage.place):
+            got = self._storage.collection(kind).query(
                 query_embeddings=np.asarray(self._vector, np.float32)[None],
                 n_results=int(self._query.candidates),
-                ids=None if self._query.ids is None else list(self._query.ids),
                 where=conjunction(filters),
-                where_document=self._query.where_document,  # type: ignore[arg-type]
                 include=[],
+                **self._more_conditions(),
             )
         return got["ids"][0]
 
@@ -313,29 +295,26 @@ class _Answer:
         hits = self._checked(kind, self._fetch(kind, ids), self._query.chosen_from)
         return sorted(hits, key=lambda hit: -hit.cosine)
 
-    def _fused(self, nearest: Sequence[str], filters: Sequence[Filter]) -> list[Hit]:
+    def _fused(self, nearest: Sequence[str], restrictions: Sequence[Restriction]) -> list[Hit]:
         """Return the best of the nearest passages and of those with the highest BM25, by both scores.
 
-        Raises:
-            ForeignCollection: A passage is among the vectors or among the keywords alone: another process is writing
-                it, or something else has changed it.
+        ForeignCollection if a passage is among the vectors or among the keywords alone: somebody is writing it.
         """
         query, keywords = self._query, self._keywords
         assert keywords is not None
-        scored = keywords.index.best(keywords.terms, query.candidates, self._restrictions(filters))
+        scored = keywords.index.best(keywords.terms, query.candidates, restrictions)
         others = [id_ for id_ in nearest if id_ not in scored]
         scored |= keywords.index.scores(keywords.terms, others)
         scored |= self._without_keywords([id_ for id_ in others if id_ not in scored])
         droppable = {id_ for id_, score in scored.items() if not score.digest}
-        if droppable and self._index.storage.vectors is None:  # others delete rows of a server without a word
-            gone = droppable - set(self._index.storage.get(MAIN, ids=list(droppable)).ids)
+        if droppable and self._storage.vectors is None:  # others delete rows of a server without a word
+            gone = droppable - set(self._storage.get(MAIN, ids=list(droppable)).ids)
             scored = {id_: score for id_, score in scored.items() if id_ not in gone}
         if not scored:
             return []
         ids, bm25 = list(scored), np.array([score.bm25 for score in scored.values()])
         rows = RowBatch(ids, [{VECTOR: score.vector} for score in scored.values()])
-        vectors = self._index.storage.vectors_of(MAIN, rows).astype(np.float64)
-        deviations = self._deviations(cosines(self._vector, vectors))
+        deviations = self._deviations(cosines(self._vector, self._storage.vectors_of(MAIN, rows)))
         joined = self._joined(deviations, bm25 + of_documents(scored.values()))
         first = np.argsort(-joined, kind="stable")[: max(_TYPED_AMONG, query.chosen_from)].tolist()
         fetched = self._fetch(MAIN, [ids[at] for at in first], droppable)
@@ -351,7 +330,7 @@ class _Answer:
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
         """Return a BM25 of 0 for framework's rows whose keywords are yet to be written; refuse other rows."""
-        rows = self._index.storage.get(MAIN, ids=ids, metadatas=True)
+        rows = self._storage.get(MAIN, ids=ids, metadatas=True)
         _refuse_foreign(rows)
         for id_, row in zip(rows.ids, rows.metadatas, strict=True):
             if row[DIGEST]:
@@ -362,42 +341,23 @@ class _Answer:
         columns = zip(rows.ids, rows.metadatas, strict=True)
         return {id_: Scored(0.0, str(row[DOCUMENT]), "", row.get(VECTOR, -1)) for id_, row in columns}
 
+    def _deviations(self, cosine: Numbers) -> Numbers:
+        """Return standard deviations above the mean of a sample of the library's passages; 0 if these are all alike."""
+        above: Numbers = cosine - self._mean
+        return above / (self._deviation if self._deviation > _ROUNDING else math.inf)
+
     def _joined(self, deviations: Numbers, bm25: Numbers) -> Numbers:
         """Fuse deviations of the cosine, and BM25 over the length of the question's weights."""
         assert self._keywords is not None
         weight = self._query.weight
         return weight * deviations + (1 - weight) * KEYWORD_SCALE * bm25 / self._keywords.length
 
-    def _restrictions(self, filters: Sequence[Filter]) -> list[Restriction]:
-        """Return conditions for the keyword index: on documents and versions as they are, others by ids of rows."""
-        query = self._query
-        restrictions: list[Restriction] = []
-        others: list[Filter] = []
-        for condition in filters:
-            if (among := _values(condition, DOCUMENT, "$in")) is not None:
-                restrictions.append(Restriction("document", among))
-            elif (hidden := _values(condition, DIGEST, "$nin")) is not None:
-                restrictions.append(Restriction("digest", hidden, excluded=True))
-            else:
-                others.append(condition)
-        if others or query.where_document or query.ids is not None:
-            with translated_errors(self._index.storage.place):
-                got = self._index.storage.collection(MAIN).get(
-                    ids=None if query.ids is None else list(query.ids),
-                    where=conjunction(others),
-                    where_document=query.where_document,  # type: ignore[arg-type]
-                    include=[],
-                )
-            restrictions.append(Restriction("id", got["ids"]))
-        return restrictions
-
     def _fetch(self, kind: str, ids: Sequence[str], droppable: Iterable[str] = ()) -> RowBatch:
         """Fetch rows, in the order of their ids, with metadata and, of passages, texts.
 
-        Raises:
-            ForeignCollection: A row is gone that is not `droppable`, or was not written by the index.
+        ForeignCollection if a row is gone that is not `droppable`, or was not written by the index.
         """
-        rows = self._index.storage.get(kind, ids=ids, metadatas=True, documents=kind == MAIN)
+        rows = self._storage.get(kind, ids=ids, metadatas=True, documents=kind == MAIN)
         _refuse_foreign(rows)
         if gone := set(ids) - set(rows.ids) - set(droppable):
             raise ForeignCollection(
@@ -409,8 +369,7 @@ class _Answer:
     def _checked(self, kind: str, rows: RowBatch, most: int) -> list[Hit]:
         """Return the first rows, at most so many, as hits with true cosines, of versions that documents' rows name.
 
-        Raises:
-            ForeignCollection: There are fewer, because rows of other versions were left out.
+        ForeignCollection if there are fewer, because rows of other versions were left out.
         """
         index, hits, left_out = self._index, list[Hit](), ""
         for start in range(0, len(rows.ids), most):
@@ -420,7 +379,7 @@ class _Answer:
                 part = replace(part, texts=index.read_texts(part.metadatas))
             else:
                 documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
-            near = cosines(self._vector, index.storage.vectors_of(kind, part).astype(np.float64)).tolist()
+            near = cosines(self._vector, self._storage.vectors_of(kind, part)).tolist()
             for id_, row, text, cosine in zip(part.ids, part.metadatas, part.texts, near, strict=True):
                 document = documents.get(row[DOCUMENT])
                 if not row[DIGEST] or (document is not None and document.digest == row[DIGEST]):
@@ -446,30 +405,26 @@ class _Answer:
 
     # --- Sentences
 
-    def marked(self, hits: Sequence[Hit]) -> list[Hit]:
-        """Add the sentences of each hit, scored as passages are: by their cosine and the question's terms in them."""
-        return [replace(hit, sentences=tuple(marks)) for hit, marks, _ in self._marks(hits)]
-
     def _sentence_hits(self) -> list[Hit]:
         """Find the nearest sentences of the nearest passages."""
-        query, settings = self._query, self._index.settings
+        query, made = self._query, self._index.settings
         stage = replace(query, unit="passage", k=_PASSAGES_PER_SENTENCE * query.chosen_from, mmr=False)
-        passages = _Answer(self._index, self._vector, "", stage).hits()
-        pairs = [
-            (replace(hit, id=_sentence_id(hit, mark, settings.fingerprint, settings.late), **vars(mark)), vector)
-            for hit, marks, vectors in self._marks(passages)
-            for mark, vector in zip(marks, vectors, strict=True)
-        ]
+        pairs = []
+        for hit, marks, vectors in self._marks(_Answer(self._index, self._vector, "", stage).hits()):
+            for mark, vector in zip(marks, vectors, strict=True):
+                span = (hit.document, hit.row[DIGEST], 0, mark.start, mark.end)
+                id_ = passage_id(*span, made.fingerprint, made.late)
+                pairs.append((replace(hit, **{**vars(mark), "id": id_}), vector))
         nearest = sorted(pairs, key=lambda pair: -pair[0].cosine)[: query.chosen_from]
-        hits = [self._scored(hit) for hit, _ in nearest]
+        hits = [hit for hit, _ in nearest]
         return self._diversified(hits, np.stack([vector for _, vector in nearest])) if query.mmr and hits else hits
 
     def _marks(self, hits: Sequence[Hit]) -> list[tuple[Hit, list[Highlight], Floats]]:
-        """Return each hit with its sentences and their vectors, shape (sentences, dimension)."""
+        """Return each hit with its sentences, scored as passages are, and their vectors, (sentences, dimension)."""
         marked = []
         sentences = read_sentences(self._index, [hit.row for hit in hits], [hit.text for hit in hits])
         for hit, (spans, vectors) in zip(hits, sentences, strict=True):
-            near = cosines(self._vector, np.asarray(vectors, np.float64)).tolist()
+            near = cosines(self._vector, vectors).tolist()
             marks = [self._mark(hit, *span, cosine) for span, cosine in zip(spans, near, strict=True)]
             marked.append((hit, marks, vectors))
         return marked
@@ -480,10 +435,9 @@ class _Answer:
         fused, share = cosine, None
         if self._keywords:
             terms = [match.term for match in hit.matches if first <= match.start < last]
-            deviation, information = float(self._deviations(np.array([cosine]))[0]), self._keywords.information(terms)
-            fused, share = self._joined(deviation, information), self._keywords.share(terms)
-        score = score_of(share, self._above_unrelated(cosine))
-        return Highlight(first, last, hit.text[start:end], cosine, score, fused, **pages)
+            share = self._keywords.share(terms)
+            fused = float(self._joined(self._deviations(cosine), self._keywords.information(terms)))
+        return Highlight(first, last, hit.text[start:end], cosine, self._score(share, cosine), fused, **pages)
 
 
 def of_documents(scored: Iterable[Scored]) -> Doubles:
@@ -525,8 +479,8 @@ class QuestionTerms:
             for term in self.index.terms(hit.text)
             if term.text in self._idf
         )
-        headings = (term.text for term in self.index.terms(hit.headings))
-        return replace(hit, matches=matches, coverage=self.share([*headings, *(match.term for match in matches)]))
+        terms = [*self.index.terms.texts(hit.headings), *(match.term for match in matches)]
+        return replace(hit, matches=matches, coverage=self.share(terms))
 
     def share_typed(self, text: str) -> float:
         """Return the share of the question's words that stand in a text as they were typed.
@@ -537,25 +491,9 @@ class QuestionTerms:
         return float(np.mean([word in text for word in self._typed])) if self._typed else 0.0
 
 
-@dataclass(frozen=True)
-class Standardiser:
-    """Expresses scores as standard deviations above the mean of a sample of the library; 0 if all of that is alike."""
-
-    mean: float
-    deviation: float
-
-    @classmethod
-    def of(cls, sample: Doubles) -> Standardiser:
-        """Measure a sample of scores, shape (sample,)."""
-        return cls(float(sample.mean()), float(sample.std())) if len(sample) else cls(0.0, 0.0)
-
-    def __call__(self, scores: Doubles) -> Doubles:
-        """Standardise scores, of any shape."""
-        return (scores - self.mean) / self.deviation if self.deviation > _ROUNDING else np.zeros_like(scores)
-
-
-def cosines(question: Doubles, vectors: Doubles) -> Doubles:
+def cosines(question: Doubles, vectors: Doubles | Floats) -> Doubles:
     """Return the cosines of a question's vector, shape (dimension,), with vectors of any length, (..., dimension)."""
+    vectors = np.asarray(vectors, np.float64)
     lengths = np.linalg.norm(vectors, axis=-1) * np.linalg.norm(question)
     return np.asarray(vectors @ question / np.maximum(lengths, np.finfo(np.float64).tiny))
 
@@ -576,12 +514,6 @@ def mmr_order(similarity: Doubles, vectors: Doubles, k: int, balance: float) -> 
     return chosen
 
 
-def _values(condition: Filter, name: str, operator: str) -> Sequence[str] | None:
-    """Return the values of a condition that says nothing but `{name: {operator: values}}`; None for another."""
-    values: Sequence[str] | None = condition[name].get(operator) if isinstance(condition.get(name), dict) else None
-    return values if condition == {name: {operator: values}} else None
-
-
 def _refuse_foreign(rows: RowBatch) -> None:
     for id_, row in zip(rows.ids, rows.metadatas, strict=True):
         if DOCUMENT not in row:
@@ -595,25 +527,18 @@ def _hit(id_: str, row: dict[str, Any], text: str, cosine: float, document: Stor
     """Return a row as a hit; `document` is None for a framework's row."""
     start = row.get(START, 0)
     end = row.get(END, start + len(text))
-    labels: dict[str, Any] = {}
+    pages: dict[str, Any] = {name: row[name] for name in ("page", "last_page") if name in row}
     if document is not None:
-        labels = {"pages": document.pages, **document.pages.labels(start, end)}
+        pages |= {"pages": document.pages, **document.pages.labels(start, end)}
     return Hit(
-        *(id_, row[DOCUMENT], text, start, end, cosine, 0.0, user_metadata(row)),
+        *(id_, row[DOCUMENT], text, start, end, cosine, 0.0, user_metadata(row), str(row.get(HEADINGS, ""))),
         fused=cosine,
-        headings=str(row.get(HEADINGS, "")),
-        page=row.get("page"),
-        last_page=row.get("last_page"),
         row=row,
-        **labels,
+        **pages,
     )
 
 
 # --- Vectors of sentences ---------------------------------------------------------------------------------------------
-
-
-def _sentence_id(hit: Hit, mark: Highlight, fingerprint: str, late: bool) -> str:
-    return passage_id(hit.document, hit.row[DIGEST], 0, mark.start, mark.end, fingerprint, late)
 
 
 def read_sentences(
@@ -643,17 +568,14 @@ def read_sentences(
 
 def _read_out(embedder: Embedder, passages: Sequence[tuple[str, Spans]]) -> list[Floats]:
     """Return vectors of sentences out of a pass over each text, or each by itself for a method that reads one token."""
-    texts, spans = [text for text, _ in passages], [of_text for _, of_text in passages]
     if not embedder.can_embed_words:
-        lines = [text[start:end] for text, of_text in passages for start, end in of_text]
+        lines = [text[start:end] for text, spans in passages for start, end in spans]
         vectors = embedder.encode_document(lines, show_progress=False)
-        return np.split(vectors, np.cumsum([len(of_text) for of_text in spans])[:-1])
+        return np.split(vectors, np.cumsum([len(spans) for _, spans in passages])[:-1])
     try:
-        return embedder.encode_words(texts, spans)
+        return embedder.encode_words([text for text, _ in passages], [spans for _, spans in passages])
     except InvalidParameter:  # the tokenizer drops all characters of a sentence: its vector is the passage's
-        return [
-            np.concatenate([_word_or_whole(embedder, text, span) for span in of_text]) for text, of_text in passages
-        ]
+        return [np.concatenate([_word_or_whole(embedder, text, span) for span in spans]) for text, spans in passages]
 
 
 def _word_or_whole(embedder: Embedder, text: str, span: tuple[int, int]) -> Floats:
@@ -669,9 +591,7 @@ def _word_or_whole(embedder: Embedder, text: str, span: tuple[int, int]) -> Floa
 def reranker_of(index: Collection, requested: Any) -> Reranker | None:
     """Return the reranker of a query: True is the model of the index, which stays loaded as long as that is open.
 
-    Raises:
-        InvalidParameter: It is none, or the index shares a loaded model, which has no name to open it by.
-        UnsupportedModel: The model of the index has no language-model head, such as an encoder.
+    InvalidParameter if it is none, or the index shares a loaded model, which has no name to open it by.
     """
     if requested is False:
         return None
@@ -690,13 +610,13 @@ def reranker_of(index: Collection, requested: Any) -> Reranker | None:
     return index.reranker
 
 
-def _reranked(question: str, hits: Sequence[Hit], query: Query) -> list[Hit]:
+def _reranked(question: str, hits: list[Hit], query: Query) -> list[Hit]:
     """Sort the best hits by score and likelihood together; that of a passage that is not read counts as the mean.
 
     The first `rerank_from` are read, or those of them that `rerank_seconds` leaves time for.
     """
     if query.rerank is None or not hits:
-        return list(hits)
+        return hits
     texts = [under_headings(hit.text, hit.headings) for hit in hits[: query.rerank_from or RERANK_FROM]]
     likelihoods = query.rerank.scores(
         question, texts, seconds=query.rerank_seconds, show_progress=False, progress=query.progress

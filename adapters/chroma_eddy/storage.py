@@ -1,8 +1,16 @@
-"""`Storage`: the two Chroma collections of an index, created, opened, exchanged, and with vectors that are whole."""
+"""`Storage`: an index's two Chroma collections and, in a folder, its vectors, of which Chroma's files can be made anew.
+
+Chroma overwrites the files of a collection's HNSW graph in place, and never waits until they have reached the disk. A
+process that is killed meanwhile, or a power failure, leaves files that cannot be read. So each vector is also in a file
+that only grows, at the row that the metadata name, and a record says which of Chroma's files are whole. Texts and
+metadata are in SQLite, in transactions, and need nothing of this.
+"""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
 import shutil
 import time
 import uuid
@@ -16,14 +24,27 @@ import numpy as np
 from chromadb.api import ClientAPI
 from chromadb.api.models.Collection import Collection
 from chromadb.errors import ChromaError, InternalError, NotFoundError
-from numpy.typing import NDArray
+from filelock import FileLock
 
-from chroma_eddy.database import KEYWORDS, Connection, erase_texts, translated_errors
-from chroma_eddy.errors import ForeignCollection, IndexInUse, StorageError
-from chroma_eddy.rows import VECTOR, RowBatch, are_alike, pages, slices
-from chroma_eddy.settings import DOCUMENTS, FORMAT, MAIN, NEXT, OLD, IndexSettings
-from chroma_eddy.vectors import StoredVectors
+from chroma_eddy.database import KEYWORDS, VECTORS, Connection, erase_texts, translated_errors
+from chroma_eddy.rows import (
+    DOCUMENTS,
+    FORMAT,
+    MAIN,
+    NEXT,
+    OLD,
+    VECTOR,
+    IndexSettings,
+    RowBatch,
+    StoredDocument,
+    are_alike,
+    pages,
+    slices,
+)
+from chroma_eddy.types import ForeignCollection, IndexInUse, LostVectors, StorageError
 from eddy_embed.integrations.documents import grouped_by_size
+from eddy_embed.utils.arrays import Floats
+from eddy_embed.utils.atomic_files import atomic_write, sync
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -32,12 +53,196 @@ if TYPE_CHECKING:
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400}}
 _UNNUMBERED = "eddy_unnumbered"
 """Metadata of the main collection: whether rows were written through a server, and have no number in a file."""
-_STRETCHES = 10
-"""Number of places from which a sample of a large collection is read."""
+_STRETCHES = 10  # number of places from which a sample of a large collection is read
 _BATCH_BYTES = 8 * 2**20
 """Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
-_SWAP_TIMEOUT, _POLL = 10.0, 0.02
-"""Seconds that a reader waits for another process's swap, and between two looks at it."""
+_SWAP_TIMEOUT, _POLL = 10.0, 0.02  # seconds that a reader waits for another process's swap, and between two looks at it
+_AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library rebuild` for a library"
+
+
+# --- Vectors in files of their own ------------------------------------------------------------------------------------
+
+
+class VectorFile:
+    """Vectors of one width, row after row; one process at a time appends.
+
+    A process that is killed meanwhile leaves rows that nothing names.
+    """
+
+    def __init__(self, path: Path, width: int, dtype: type[np.floating[Any]]) -> None:
+        self.path, self._width, self._dtype = path, width, dtype
+        self._row_bytes = width * np.dtype(dtype).itemsize
+
+    def __len__(self) -> int:
+        """Number of whole rows."""
+        return self.path.stat().st_size // self._row_bytes if self.path.exists() else 0
+
+    def append(self, vectors: Floats) -> range:
+        """Append rows, shape (rows, width), wait until they are on the disk, and return their numbers."""
+        first, is_new = len(self), not self.path.exists()
+        if len(vectors):
+            with self.path.open("wb" if is_new else "r+b") as file:
+                file.truncate(first * self._row_bytes)
+                file.seek(0, os.SEEK_END)
+                file.write(np.ascontiguousarray(vectors, self._dtype).tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+            if is_new:
+                sync(self.path.parent)
+        return range(first, first + len(vectors))
+
+    def read(self, numbers: Sequence[int]) -> Floats:
+        """Read rows by their numbers, shape (numbers, width); LostVectors if something else has cut the file."""
+        if not len(numbers):
+            return np.zeros((0, self._width), np.float32)
+        rows = np.asarray(numbers, np.int64)
+        if rows.min() < 0 or rows.max() >= len(self):
+            raise LostVectors(
+                f"{self.path} has {len(self)} rows, and lacks row {rows.max()}: something else has cut it. Put it back "
+                f"from a backup, or {_AGAIN}"
+            )
+        return np.asarray(np.memmap(self.path, self._dtype, "r", shape=(len(self), self._width))[rows], np.float32)
+
+
+class StoredVectors:
+    """The vectors of one index in a folder, by the rows' numbers, and the record of Chroma's files.
+
+    Attributes:
+        folder: Where they are.
+        rows: Vectors of rows.
+        sentences: Vectors of sentences, in half precision, of methods that run layers.
+        fit: File of the embedder's fitted post-processing, if it has any.
+    """
+
+    def __init__(self, database: Path, identity: str, width: int, lock: FileLock) -> None:
+        """`lock` is the row lock of the database's folder; `identity` the id of the index."""
+        self.folder = database / VECTORS / identity
+        self.rows = VectorFile(self.folder / "rows.f32", width, np.float32)
+        self.sentences = VectorFile(self.folder / "sentences.f16", width, np.float16)
+        self.fit, self._record = self.folder / "fit.npz", self.folder / "hnsw.json"
+        self._database, self._lock = database, lock
+
+    def create(self) -> None:
+        """Create the folder, for collections that have no rows yet."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        sync(self.folder.parent)
+        self.record((), {})
+
+    @contextmanager
+    def transaction(self, segments: Sequence[str]) -> Iterator[None]:
+        """Hold the row lock, and take the record away while Chroma may change the files of these segments.
+
+        Raises:
+            StorageError: Another process was killed in here; the next call that opens the collection mends it.
+        """
+        with self._lock:
+            if self._recorded() is None:
+                if self._lock.lock_counter == 1:
+                    raise StorageError(
+                        f"another process was killed while it wrote to {self._database}; do the same again"
+                    )
+                yield  # an outer call has taken the record away, and writes the next
+                return
+            before = self._files(segments)
+            self.mark_incomplete()
+            try:
+                yield
+            except KeyboardInterrupt:  # it comes between two calls of Chroma's
+                self.record(segments, before)
+                raise
+            self.record(segments, before)
+
+    def files_intact(self, segments: Sequence[str]) -> bool:
+        """Return whether Chroma's files are those of the record, by their sizes; not while they may change."""
+        return self._recorded() == {path: size for path, (size, _) in self._files(segments).items()}
+
+    def record(self, segments: Sequence[str], known: Mapping[str, tuple[int, int]]) -> None:
+        """Record Chroma's files as they are, once those that are not as they were `known` are on the disk."""
+        for segment in segments:
+            _clear_unsaved(self._database / segment)
+        files = self._files(segments)
+        changed = {self._database / path for path, state in files.items() if known.get(path) != state}
+        for path in (*changed, *{path.parent for path in changed}):
+            sync(path)
+        with atomic_write(self._record) as file:
+            file.write(json.dumps({path: size for path, (size, _) in files.items()}).encode())
+
+    def mark_incomplete(self) -> None:
+        """Take the record away: Chroma's files are not whole until the next one."""
+        self._record.unlink(missing_ok=True)
+        sync(self.folder)
+
+    def copy_from_chroma(self, collection: Collection, known: int, ids: Sequence[str] | None = None) -> None:
+        """Append vectors as Chroma has them, of rows by their ids, or of all without a number below `known`.
+
+        LostVectors if Chroma cannot read them.
+        """
+        try:
+            for rows in pages(collection, ids=ids, metadatas=True):
+                numbers = vector_numbers(rows)
+                unnumbered = [at for at, number in enumerate(numbers) if ids or not 0 <= number < known]
+                if unnumbered:
+                    chosen = [rows.ids[at] for at in unnumbered]
+                    got = RowBatch.parse(collection.get(ids=chosen, include=["embeddings"]))
+                    appended = self.rows.append(got.vectors)
+                    collection.update(ids=got.ids, metadatas=[{VECTOR: number} for number in appended])
+        except ChromaError as error:
+            raise LostVectors(
+                f"vectors of {collection.name!r} are lost: {self.rows.path} lacks them, and Chroma cannot read its own "
+                f"({error}). The texts are there: put the folder back from a backup, or {_AGAIN}"
+            ) from error
+
+    def restore_into_chroma(self, collection: Collection) -> None:
+        """Give Chroma every vector again, into files that it begins anew.
+
+        It reads the last rows from its log by itself, and a vector that is replaced in the graph hides others.
+        """
+        there: set[str] | None = None
+        for rows in pages(collection, metadatas=True):
+            numbers = vector_numbers(rows)
+            if there is None and max(numbers) >= 0:
+                last = self.rows.read([max(numbers)])
+                there = set(collection.query(query_embeddings=last, n_results=collection.count(), include=[])["ids"][0])
+            absent = [at for at, number in enumerate(numbers) if number >= 0 and rows.ids[at] not in (there or ())]
+            if absent:
+                vectors = self.rows.read([numbers[at] for at in absent])
+                collection.upsert(ids=[rows.ids[at] for at in absent], embeddings=vectors)
+
+    def _recorded(self) -> dict[str, Any] | None:
+        try:
+            recorded: dict[str, Any] = json.loads(self._record.read_text(encoding="utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        return recorded
+
+    def _files(self, segments: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return size and time of change of each file of segments, by its path in the database's folder."""
+        states = {}
+        for path in sorted(path for segment in segments for path in self._database.glob(f"{segment}/*")):
+            with suppress(FileNotFoundError):  # another process makes them anew
+                state = path.stat()
+                states[path.relative_to(self._database).as_posix()] = state.st_size, state.st_mtime_ns
+        return states
+
+
+def vector_numbers(rows: RowBatch) -> list[int]:
+    """Return the rows' numbers in the file of vectors; -1 for a row without, as others write."""
+    return [int(row.get(VECTOR, -1)) for row in rows.metadatas]
+
+
+def _clear_unsaved(segment: Path) -> None:
+    """Overwrite the files that Chroma has made and not saved to yet, and does not read.
+
+    They are memory that hnswlib has not initialised, in which texts may be left.
+    """
+    if (segment / "index_metadata.pickle").exists():
+        return
+    for path in (segment / "data_level0.bin", segment / "length.bin"):
+        if path.exists() and path.read_bytes().strip(b"\0"):
+            path.write_bytes(bytes(path.stat().st_size))  # in place: Chroma has the files open
+
+
+# --- Collections ------------------------------------------------------------------------------------------------------
 
 
 class Storage:
@@ -58,15 +263,8 @@ class Storage:
         client: ClientAPI = self.connection.client
         return client
 
-    def close(self) -> None:
-        """Close the client unless somebody else uses it."""
-        self._collections.clear()
-        self.connection.close()
-
-    # --- Collections
-
     def find(self, kind: str = MAIN) -> Collection | None:
-        """Return a collection; None if it does not exist."""
+        """Return a collection, with its vectors loaded; None if it does not exist."""
         if self._generation != self.connection.generation:
             self.clear_cache()
         if kind not in self._collections:
@@ -104,41 +302,39 @@ class Storage:
 
     def look_up(self, kind: str = MAIN) -> Collection | None:
         """Return a collection as the database has it now; the main one's metadata name the documents' by id."""
-        name: Any = self.name + kind
-        get: Any = self.client.get_collection
-        if kind == DOCUMENTS:
-            main = self.find()
-            identity = None if main is None else (main.metadata or {}).get("eddy_documents")
-            if identity is not None:
-                name, get = uuid.UUID(identity), self.client.get_collection_by_id
+        main = self.find() if kind == DOCUMENTS else None
+        identity = None if main is None else (main.metadata or {}).get("eddy_documents")
         with translated_errors(self.place):
             try:
-                collection: Collection = get(name, embedding_function=None)
+                if identity is not None:
+                    return self._by_id(uuid.UUID(identity))
+                return self.client.get_collection(self.name + kind, embedding_function=None)
             except NotFoundError:
                 return None
-        return collection
+
+    def _by_id(self, identity: uuid.UUID) -> Collection:
+        return self.client.get_collection_by_id(identity, embedding_function=None)
 
     def create(self, settings: IndexSettings, width: int, unrelated: tuple[float, float], function: Any) -> None:
         """Create the collections, the main one last, for vectors of a width and with Chroma's embedding function.
 
         `unrelated` is the mean and standard deviation of the embedder's unrelated cosines, which scores need.
         """
-        identity, folder, lock = str(uuid.uuid4()), self.connection.folder, self.connection.row_lock
+        identity, token, folder = str(uuid.uuid4()), uuid.uuid4().hex, self.connection.folder
         with translated_errors(self.place):
             abandoned = self.look_up(DOCUMENTS)
             if abandoned is not None and "eddy_format" not in (abandoned.metadata or {}):
                 raise self._foreign(abandoned)
             self._delete(self.name + DOCUMENTS)  # left by an index whose main collection somebody deleted
             documents = self._create(DOCUMENTS, {"eddy_format": FORMAT, "eddy_kind": DOCUMENTS})
-            if folder is not None and lock is not None:
-                StoredVectors(folder, identity, width, lock).create()
-            token = uuid.uuid4().hex
+            if folder is not None and self.connection.row_lock is not None:
+                StoredVectors(folder, identity, width, self.connection.row_lock).create()
             metadata = {
                 **{"eddy_id": identity, "eddy_documents": str(documents.id), "eddy_dimension": width},
                 **{"eddy_unrelated_mean": unrelated[0], "eddy_unrelated_deviation": unrelated[1]},
-                _UNNUMBERED: folder is None,
+                **{_UNNUMBERED: folder is None, "eddy_written": token},
             }
-            main = self._create(MAIN, {**settings.metadata, **metadata, "eddy_written": token}, function)
+            main = self._create(MAIN, {**settings.metadata, **metadata}, function)
         if (main.metadata or {}).get("eddy_id") != identity:
             raise self._foreign(main)
         self.connection.state.tokens[identity] = token
@@ -180,8 +376,7 @@ class Storage:
     def finish_swap(self, *, clean: bool = False) -> None:
         """If the index that is to replace this one is complete, swap them; `clean`, for a writer, deletes the old one.
 
-        Raises:
-            IndexInUse: Another process is writing.
+        IndexInUse if another process is writing.
         """
         if self.with_suffix(NEXT).metadata().get("eddy_ready"):
             with self.lock:
@@ -235,18 +430,16 @@ class Storage:
             self.connection.delete_stale()
         self.clear_cache()
 
-    # --- The main collection's metadata
+    # --- The main collection's metadata, and changes of this process and of others
 
     @property
     def known_metadata(self) -> dict[str, Any]:
         """The main collection's metadata as of the last `refresh` or change; empty if it does not exist."""
-        collection = self.find()
-        return dict((collection.metadata if collection is not None else None) or {})
+        return _metadata(self.find())
 
     def metadata(self) -> dict[str, Any]:
         """Read the main collection's metadata from the database; empty if it does not exist."""
-        collection = self.look_up()
-        return dict((collection.metadata if collection is not None else None) or {})
+        return _metadata(self.look_up())
 
     @property
     def keywords_folder(self) -> Path | None:
@@ -254,34 +447,14 @@ class Storage:
         identity, folder = self.known_metadata.get("eddy_id"), self.connection.folder
         return None if folder is None or identity is None else folder / KEYWORDS / identity
 
-    @property
-    def identity(self) -> Any:
-        """Id of the main collection; None if it does not exist."""
-        collection = self.look_up()
-        return None if collection is None else collection.id
-
-    @property
-    def made_by(self) -> dict[str, Any]:
-        """Configuration of the main collection's embedding function, with `model_name` and `method`."""
-        collection = self.find()
-        stored = None if collection is None else collection.configuration_json.get("embedding_function")
-        return dict((stored or {}).get("config") or {})
-
     def update_metadata(self, **values: Any) -> None:
         """Change entries of the main collection's metadata."""
         present = {name: value for name, value in self.metadata().items() if value is not None}
         with translated_errors(self.place):
             self.collection().modify(metadata={**present, **values})
 
-    def settings(self) -> IndexSettings | None:
-        """Read the stored settings; None if the index does not exist, ForeignCollection if the name is another's."""
-        main = self.look_up()
-        return None if main is None else IndexSettings.parse(self.name, main.metadata or {})
-
-    # --- Changes of this process and of others
-
     def refresh(self) -> Any:
-        """See what another process has written, with a new client if it has; return as `identity`."""
+        """See what others have written, with a new client if they have; return the main collection's id, or None."""
         collection = self.look_up()
         if collection is None:
             return None
@@ -292,10 +465,9 @@ class Storage:
         return collection.id
 
     def _is_current(self, main: Collection) -> bool:
-        """Whether this process has read the last change of the index; the first one seen counts as read."""
-        metadata = main.metadata or {}
-        token, identity = metadata.get("eddy_written"), str(metadata.get("eddy_id"))
-        known = self.connection.state.tokens.setdefault(identity, str(token))
+        """Return whether this process has read the last change of the index; the first one seen counts as read."""
+        token, identity = (_metadata(main).get(name) for name in ("eddy_written", "eddy_id"))
+        known = self.connection.state.tokens.setdefault(str(identity), str(token))
         return self.connection.folder is None or token is None or known == token
 
     def mark_written(self, **values: Any) -> str:
@@ -310,21 +482,19 @@ class Storage:
         self.connection.state.tokens[str(self.metadata().get("eddy_id"))] = token
         return token
 
-    # --- Vectors
+    # --- Files of vectors
 
     @property
     def vectors(self) -> StoredVectors | None:
         """The vectors in the index's folder; None on a server, which has no other place than Chroma."""
-        main = self.find()
-        return None if main is None else self._vectors(main)
+        return self._vectors(self.find())
 
-    def _vectors(self, main: Collection) -> StoredVectors | None:
-        metadata, connection = main.metadata or {}, self.connection
+    def _vectors(self, main: Collection | None) -> StoredVectors | None:
+        metadata, connection = _metadata(main), self.connection
         if connection.folder is None or connection.row_lock is None or "eddy_id" not in metadata:
             return None
-        return StoredVectors(
-            connection.folder, metadata["eddy_id"], int(metadata["eddy_dimension"]), connection.row_lock
-        )
+        width = int(metadata["eddy_dimension"])
+        return StoredVectors(connection.folder, metadata["eddy_id"], width, connection.row_lock)
 
     def _readable(self, collection: Collection) -> Collection:
         """Return the collection, without files of vectors that keep Chroma from reading its texts."""
@@ -335,14 +505,14 @@ class Storage:
             for delete in (False, True):
                 self.connection.reopen(without_vectors_of=str(collection.id) if delete else None)
                 self._generation = self.connection.generation
-                collection = self.client.get_collection_by_id(collection.id, embedding_function=None)
+                collection = self._by_id(collection.id)
                 with suppress(InternalError):
                     collection.get(limit=1, include=["metadatas"])
                     break
         return collection
 
     def _segments(self, main: Collection) -> list[str]:
-        both = (str(main.id), str((main.metadata or {})["eddy_documents"]))
+        both = (str(main.id), str(_metadata(main)["eddy_documents"]))
         return [segment for identity in both for segment in self.connection.segments(identity)]
 
     def _load(self, main: Collection, collection: Collection) -> None:
@@ -354,7 +524,7 @@ class Storage:
             return
         segments = self._segments(main)
         try:
-            if vectors.files_intact(segments) and not (main.metadata or {}).get(_UNNUMBERED):
+            if vectors.files_intact(segments) and not _metadata(main).get(_UNNUMBERED):
                 with vectors.transaction(segments):
                     collection.count()
                 self.connection.state.loaded.add(collection.id)
@@ -367,32 +537,30 @@ class Storage:
     def rebuild_files(self, *, force: bool = False) -> bool:
         """Make Chroma's files of vectors anew, if they are not whole, or in any case (`force`); return whether it did.
 
-        Raises:
-            StorageError: Vectors are missing in the file that they are made from.
+        StorageError if vectors are missing in the file that they are made from.
         """
         main = None if self._texts_only else self.look_up()
         if main is None or (vectors := self._vectors(main)) is None:
             return False
-        identities, segments = (main.id, uuid.UUID((main.metadata or {})["eddy_documents"])), self._segments(main)
-        unnumbered = bool((main.metadata or {}).get(_UNNUMBERED))
+        identities, segments = (main.id, uuid.UUID(_metadata(main)["eddy_documents"])), self._segments(main)
+        unnumbered, folder = bool(_metadata(main).get(_UNNUMBERED)), vectors.folder
         with self.connection.alone:
             if vectors.files_intact(segments) and not (force or unnumbered):  # another process has made them anew
                 return False
             logging.getLogger(__name__).warning("the files of vectors of %s are made anew", self.name)
             if unnumbered or not vectors.rows.path.exists():
-                vectors.folder.mkdir(parents=True, exist_ok=True)
+                folder.mkdir(parents=True, exist_ok=True)
                 # The keywords name vectors by their numbers, too, and are read anew by the next writer.
-                shutil.rmtree(self.connection.folder / KEYWORDS / vectors.folder.name, ignore_errors=True)  # type: ignore[operator]
+                shutil.rmtree(folder.parent.parent / KEYWORDS / folder.name, ignore_errors=True)
                 known = len(vectors.rows)
                 for identity in identities:
-                    collection = self.client.get_collection_by_id(identity, embedding_function=None)
-                    vectors.copy_from_chroma(collection, known)
+                    vectors.copy_from_chroma(self._by_id(identity), known)
             vectors.mark_incomplete()
             for segment in segments:
-                vectors.delete_files(segment)
+                shutil.rmtree(folder.parent.parent / segment, ignore_errors=True)
             self.connection.reopen()
             for identity in identities:
-                vectors.restore_into_chroma(self.client.get_collection_by_id(identity, embedding_function=None))
+                vectors.restore_into_chroma(self._by_id(identity))
                 self.connection.state.loaded.add(identity)
             vectors.record(segments, {})
             self.mark_written(**{_UNNUMBERED: False})
@@ -439,7 +607,7 @@ class Storage:
         vectors = self.vectors
         include: Any = ["documents", "embeddings" if vectors is None else "metadatas"]
         present = RowBatch.parse(collection.get(ids=rows.ids, include=include))
-        numbers = [] if vectors is None else vectors.numbers(present.metadatas)
+        numbers = [] if vectors is None else vector_numbers(present)
         present_vectors = present.vectors if vectors is None else vectors.rows.read(numbers)
         known = {id_: at for at, id_ in enumerate(present.ids)}
 
@@ -451,14 +619,13 @@ class Storage:
 
         same = [at for at in range(len(rows.ids)) if is_same(at)]
         other = sorted(set(range(len(rows.ids))) - set(same))
-        metadatas: Any = rows.metadatas
+        metadatas: Any = [dict(row) for row in rows.metadatas]
         if vectors is not None:
-            numbered = {at: numbers[known[rows.ids[at]]] for at in same}
+            for at in same:
+                metadatas[at][VECTOR] = numbers[known[rows.ids[at]]]
             new = [at for at in other if metadatas[at].get(VECTOR) is None]
-            numbered |= zip(new, vectors.rows.append(rows.vectors[new]), strict=True)
-            metadatas = [
-                {**row, **({VECTOR: numbered[at]} if at in numbered else {})} for at, row in enumerate(metadatas)
-            ]
+            for at, number in zip(new, vectors.rows.append(rows.vectors[new]), strict=True):
+                metadatas[at][VECTOR] = number
         if same:
             collection.update(ids=[rows.ids[at] for at in same], metadatas=[metadatas[at] for at in same])
         if replaced := [rows.ids[at] for at in other if rows.ids[at] in known and not atomic]:
@@ -477,12 +644,11 @@ class Storage:
 
     def delete(self, kind: str, ids: Sequence[str] | None = None, where: Any = None) -> None:
         """Delete rows by id or by a condition on their metadata, within a `transaction`."""
-        if ids is None:
-            with translated_errors(self.place):
-                ids = self.collection(kind).get(where=where, include=[])["ids"]
-        for batch in slices(len(ids), self.max_batch_size):
-            with translated_errors(self.place):
-                self.collection(kind).delete(ids=list(ids[batch]))
+        with translated_errors(self.place):
+            collection = self.collection(kind)
+            ids = collection.get(where=where, include=[])["ids"] if ids is None else ids
+            for batch in slices(len(ids), self.max_batch_size):
+                collection.delete(ids=list(ids[batch]))
 
     @cached_property
     def max_batch_size(self) -> int:
@@ -515,21 +681,26 @@ class Storage:
         with translated_errors(self.place):
             yield from pages(self.collection(kind), ids=ids, where=where, **fields)
 
-    def sample(self, kind: str, size: int, **fields: bool) -> Iterator[RowBatch]:
-        """As `pages`, of at most `size` rows of a collection, in a few evenly spread stretches: offsets cost time."""
+    def documents(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
+        """Read documents' rows, by id; None: all, which are none without an index."""
+        exists = self.find() is not None
+        return StoredDocument.by_id(self.get(DOCUMENTS, metadatas=True, ids=ids)) if exists else {}
+
+    def sample(self, kind: str, size: int) -> Iterator[RowBatch]:
+        """As `pages`, of at most `size` rows with metadata, in a few evenly spread stretches: offsets cost time."""
         count, collection = self.count(kind), self.collection(kind)
         stretches = 1 if count <= size else min(_STRETCHES, size)
-        include: Any = [name for name, wanted in fields.items() if wanted]
         for number in range(stretches):
             with translated_errors(self.place):
-                got = collection.get(limit=size // stretches, offset=number * count // stretches, include=include)
-            if got["ids"]:
-                yield RowBatch.parse(got)
+                offset = number * count // stretches
+                rows = RowBatch.parse(collection.get(limit=size // stretches, offset=offset, include=["metadatas"]))
+            if rows.ids:
+                yield rows
 
-    def vectors_of(self, kind: str, rows: RowBatch) -> NDArray[np.float32]:
-        """Vectors of rows that were read with their metadata, shape (rows, dimension)."""
+    def vectors_of(self, kind: str, rows: RowBatch) -> Floats:
+        """Return the vectors of rows that were read with their metadata, shape (rows, dimension)."""
         vectors = self.vectors
-        numbers = [] if vectors is None else vectors.numbers(rows.metadatas)
+        numbers = [] if vectors is None else vector_numbers(rows)
         if vectors is not None and min(numbers, default=0) >= 0:
             return vectors.rows.read(numbers)
         got = self.get(kind, ids=rows.ids, embeddings=True)
@@ -537,3 +708,7 @@ class Storage:
         if gone := [id_ for id_ in rows.ids if id_ not in by_id]:
             raise ForeignCollection(f"row {gone[0]!r} of index {self.name!r} is gone: something else has deleted it")
         return np.stack([by_id[id_] for id_ in rows.ids]) if rows.ids else got.vectors
+
+
+def _metadata(collection: Collection | None) -> dict[str, Any]:
+    return dict((collection.metadata if collection is not None else None) or {})

@@ -1,4 +1,4 @@
-"""What an index takes and returns: documents, hits and highlighted sentences, and its state."""
+"""What an index takes, returns and raises: documents, hits and their sentences, its state, and errors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,53 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from eddy_embed.encoding.validation import check_kind, raise_on_surrogates
-from eddy_embed.errors import InvalidParameter, InvalidText
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
 from eddy_embed.integrations.documents import END, HEADINGS, START, Pages
 
-PREFIX = "eddy_"
-"""Prefix of the index's own metadata names."""
-RESERVED = (START, END, "page", "last_page", HEADINGS)
-"""Further metadata names that the index writes itself."""
+PREFIX = "eddy_"  # prefix of the index's own metadata names
+RESERVED = (START, END, "page", "last_page", HEADINGS)  # further metadata names that the index writes itself
+
+
+# --- Errors, of which each message says what failed, where, and what to do next ---------------------------------------
+
+
+class NoIndex(EddyError):
+    """There is no index of that name, and no embedder to make one with."""
+
+
+class ForeignCollection(EddyError):
+    """Something else made a collection under one of the index's names, or changed its rows."""
+
+
+class IndexInUse(EddyError):
+    """Another process, or another thread, is writing to the database; `holder` says which."""
+
+    def __init__(self, message: str, holder: str = "another process") -> None:
+        super().__init__(message)
+        self.holder = holder
+
+
+class StorageError(EddyError):
+    """The database failed: a full disk, no permission, damage, or a server that does not answer."""
+
+
+class LostVectors(StorageError):
+    """Vectors are lost; the texts are there, and `reindex` embeds them again."""
+
+
+class Unreachable(StorageError):
+    """The server that holds the database does not answer."""
+
+
+def damaged(document: str, what: str) -> ForeignCollection:
+    """Return the error of a document, by its id, whose rows lack something."""
+    return ForeignCollection(
+        f"document {document!r:.80} lacks {what}: something else has changed its rows. Call check(), which finds all "
+        "such documents, and upsert them again"
+    )
+
+
+# --- Documents --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -27,11 +67,9 @@ class Document:
         id: Id, the same between runs; a document of the same id replaces it.
         text: The whole text; offsets count its characters.
         metadata: Stored with each passage, for filters: strings, numbers, truth values, and lists of one of these.
-        page_starts: Offset at which each page begins, if the document has pages; its passages then have `page` and
-            `last_page`, counted from 1.
+        page_starts: Offset at which each page begins, if there are pages; passages then have `page` and `last_page`.
         page_labels: What each page is called, such as "iv", if not by its number.
-        left_out: First character, and the one after the last, of each part that is kept but no passage, such as a table
-            of contents: in order, without overlap.
+        left_out: Start and end of each part that is kept but no passage, such as a table of contents, in order.
     """
 
     id: str
@@ -60,30 +98,26 @@ class Document:
         return Pages(self.page_starts, self.page_labels)
 
 
-def check_document(given: Any, index: int) -> Document:
+def check_document(item: Any, number: int) -> Document:
     """Refuse what is no document, or one that cannot be stored or embedded."""
-    check_kind(f"documents[{index}]", given, Document, "a chroma_eddy.Document(id=..., text=...)")
-    document: Document = given
-    check_kind(f"documents[{index}].id", document.id, str, "a string")
-    check_kind(f"documents[{index}].text", document.text, str, "a string")
-    check_kind(f"documents[{index}].metadata", document.metadata, Mapping, "a dictionary")
+    check_kind(f"documents[{number}]", item, Document, "a chroma_eddy.Document(id=..., text=...)")
+    document: Document = item
+    for what, kind, wanted in (("id", str, "a string"), ("text", str, "a string"), ("metadata", Mapping, "a mapping")):
+        check_kind(f"documents[{number}].{what}", getattr(document, what), kind, wanted)
     if not document.id:
-        raise InvalidParameter(
-            f"documents[{index}] has no id; give one that stays the same between runs, such as its path"
-        )
+        raise InvalidParameter(f"documents[{number}] has no id; give one that stays the same, such as its path")
     name = f"document {document.id!r:.80}"
     if not document.text.strip():
         raise InvalidText(f"{name} has no text; leave it out")
-    raise_on_surrogates(document.id, f"the id of {name}")
-    raise_on_surrogates(document.text, f"the text of {name}")
-    for key, value in document.metadata.items():
-        _check_metadata(name, key, value)
-    starts = document.page_starts
+    for what, text in (("id", document.id), ("text", document.text)):
+        raise_on_surrogates(text, f"the {what} of {name}")
+    check_metadata(name, document.metadata)
+    starts, labels = document.page_starts, document.page_labels
     if any(isinstance(start, bool) or not isinstance(start, int) for start in starts) or list(starts) != sorted(starts):
         raise InvalidParameter(f"{name}: page_starts={starts!r:.80} must be rising numbers of characters")
-    if document.page_labels and len(document.page_labels) != len(starts):
-        raise InvalidParameter(f"{name} has {len(starts)} pages and {len(document.page_labels)} page_labels; name each")
-    for label in document.page_labels:
+    if labels and len(labels) != len(starts):
+        raise InvalidParameter(f"{name} has {len(starts)} pages and {len(labels)} page_labels; name each")
+    for label in labels:
         check_kind(f"a page label of {name}", label, str, "a string")
         raise_on_surrogates(label, f"a page label of {name}")
     ends = [0, *(at for part in document.left_out for at in part), len(document.text)]
@@ -92,36 +126,22 @@ def check_document(given: Any, index: int) -> Document:
     return document
 
 
-def _check_metadata(name: str, key: Any, value: Any) -> None:
-    if key in RESERVED or (isinstance(key, str) and key.startswith(PREFIX)):
-        raise InvalidParameter(
-            f"{name}: metadata may not have the name {key!r:.60}: {', '.join(RESERVED)} and names that begin with "
-            f"{PREFIX} are the index's own; name it otherwise"
-        )
-    check_key(name, key)
-    for text in value if isinstance(value, list) else [value]:
-        if isinstance(text, str):
-            raise_on_surrogates(text, f"metadata {key!r:.60} of {name}")
-    check_value(name, key, value)
-
-
-def check_key(name: str, key: Any) -> None:
-    """Refuse a name of metadata that Chroma cannot store with InvalidParameter."""
-    if not isinstance(key, str) or not key or key.startswith(("chroma:", "#", "$")):
-        raise InvalidParameter(
-            f"{name}: metadata may not have the name {key!r:.60}; Chroma takes strings that are not empty and do not "
-            "begin with #, $ or chroma:"
-        )
-    raise_on_surrogates(key, f"metadata {key!r:.60} of {name}")
-
-
-def check_value(name: str, key: str, value: Any) -> None:
-    """Refuse a value of metadata that Chroma cannot store with InvalidParameter."""
-    if not _is_storable(value):
-        raise InvalidParameter(
-            f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds strings, numbers of 64 bits, truth values, "
-            "and lists of one of these that are not empty"
-        )
+def check_metadata(name: str, metadata: Mapping[Any, Any], reserved: tuple[str, ...] | None = None) -> None:
+    """Refuse metadata that Chroma cannot store, and names that the index needs: `reserved`; None: a document's."""
+    for key, value in metadata.items():
+        if not isinstance(key, str) or not key or key.startswith(("chroma:", "#", "$")):
+            raise InvalidParameter(
+                f"{name}: metadata may not have the name {key!r:.60}; Chroma takes strings that are not empty and do "
+                "not begin with #, $ or chroma:"
+            )
+        if key in (RESERVED if reserved is None else reserved) or (reserved is None and key.startswith(PREFIX)):
+            raise InvalidParameter(f"{name}: the index itself needs the metadata's name {key!r:.60}; name it otherwise")
+        raise_on_surrogates(key, f"metadata {key!r:.60} of {name}")
+        if not _is_storable(value):
+            raise InvalidParameter(
+                f"{name}: metadata {key!r:.60} is {value!r:.60}; Chroma holds valid strings, numbers of 64 bits, truth "
+                "values, and lists of one of these that are not empty"
+            )
 
 
 def _is_storable(value: Any) -> bool:
@@ -135,21 +155,20 @@ def _is_storable(value: Any) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
+# --- Answers ----------------------------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Highlight:
     """A sentence of a hit.
 
     Attributes:
-        start: Offset of its first character in the document's text.
-        end: Offset after its last character.
+        start, end: Offsets of its first character in the document's text, and after its last.
         text: The sentence.
         cosine: Cosine of the question's vector and the sentence's.
-        score: As the hit's, of the sentence's own cosine and terms.
-        fused: As the hit's, without the words as they were typed.
-        page: Page on which it begins, counted from 1; None for a document without pages.
-        last_page: Page on which it ends.
-        page_label: What that first page is called; "" where pages have no labels.
-        last_page_label: What that last page is called.
+        score, fused: As the hit's, of the sentence's own cosine and terms, without the words as they were typed.
+        page, last_page: Pages on which it begins and ends, from 1; None for a document without pages.
+        page_label, last_page_label: What these are called; "" where pages have no labels.
     """
 
     start: int
@@ -168,8 +187,7 @@ class WordMatch(NamedTuple):
     """A word of the question in a hit's text.
 
     Attributes:
-        start: Offset of its first character in the document's text.
-        end: Offset after its last character.
+        start, end: Offsets of its first character in the document's text, and after its last.
         term: The word as it is compared: in lower case, stemmed.
         weight: Its inverse document frequency among the passages.
     """
@@ -188,18 +206,15 @@ class Hit:
         id: Id of the row.
         document: Id of the document.
         text: Text of the passage, sentence or document.
-        start: Offset of its first character in the document's text.
-        end: Offset after its last character.
+        start, end: Offsets of its first character in the document's text, and after its last.
         cosine: Cosine of the question's vector and the row's.
         score: How likely the text is about the question, from 0 to 1: at 0.5 more likely so than not, whatever the
-            model and the number of passages. Scores never rise along the hits, but those that `mmr` chose: where their
-            order follows more than this, the lowest score so far counts.
+            model and the number of passages. Where the order of hits follows more than this, the lowest score so far
+            counts, so that scores never rise, except among hits that `mmr` chose.
         metadata: The document's metadata, as given.
         headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
-        page: Page on which it begins, counted from 1; None for a document without pages.
-        last_page: Page on which it ends.
-        page_label: What that first page is called, such as "iv"; "" where pages have no labels.
-        last_page_label: What that last page is called.
+        page, last_page: Pages on which it begins and ends, from 1; None for a document without pages.
+        page_label, last_page_label: What these are called, such as "iv"; "" where pages have no labels.
         sentences: Sentences of a passage, in order, if the query asked for them.
         bm25: Of a hybrid query: BM25 of the passage; 0 if it shares no word with the question.
         deviation: Of a hybrid query: standard deviations of the cosine above the mean of the library's passages.
@@ -244,13 +259,7 @@ class Hit:
 
 
 class Row(NamedTuple):
-    """A passage or piece as it is stored, without its vector.
-
-    Attributes:
-        id: Id of the row.
-        metadata: Metadata, the user's (`user_metadata`) and the index's.
-        text: The text; "" if it was not asked for.
-    """
+    """A stored passage, of the index or of a framework: its metadata, the user's and the index's, and its text."""
 
     id: str
     metadata: dict[str, Any]
@@ -263,12 +272,10 @@ class Status:
 
     Attributes:
         name: Name of the index.
-        fingerprint: Fingerprint of the embedder that made its vectors.
-        settings: The embedder's settings, field by field.
+        fingerprint, settings: Of the embedder that made its vectors; the settings field by field.
         dimension: Dimension of the vectors; 0 for an index without any that was opened without an embedder.
-        documents: Number of documents that queries find.
+        documents, sentences: Number of documents that queries find, and of their sentences.
         passages: Number of rows in the main collection.
-        sentences: Number of sentences of those documents.
         incomplete: Ids of documents that are being written or removed, or were when it was interrupted, or are damaged;
             the next upsert of them finishes it.
         rebuilt: Number of documents that an unfinished reindexing has done; None without one.
@@ -290,12 +297,9 @@ class WriteReport:
     """What a call has done to an index.
 
     Attributes:
-        written: Number of documents embedded and written.
-        unchanged: Number of documents that the index already had.
+        written, unchanged, removed: Number of documents embedded and written, that the index had already, and removed.
         relabelled: Number of documents whose metadata alone had changed; they were not embedded again.
-        removed: Number of documents removed.
-        passages: Number of passages written.
-        sentences: Number of sentences of the documents written.
+        passages, sentences: Number of passages and of sentences of the documents written.
         tokens: Number of tokens embedded, without prompts and placeholders.
         truncated: Number of documents whose end was not read, as `overflow="truncate"` asks.
     """

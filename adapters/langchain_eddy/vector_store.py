@@ -52,15 +52,14 @@ class EddyChroma(Chroma):
     """Stores documents in the main collection of an index that knows its embedder, and finds them by hybrid search.
 
     A document without an id gets one that follows from its text and metadata, so that adding it twice changes nothing.
-    Everything public of LangChain's `Chroma` is there under the same names, to be given by name; but searches by
-    text are hybrid, by vectors and keywords (BM25), a higher score is better, `hybrid_search` takes a question, and
-    images and Chroma's cloud are refused.
+    Everything public of LangChain's `Chroma` is there, except that searches by text are by vectors and keywords (BM25),
+    a higher score is better, `hybrid_search` takes a question, and images and Chroma's cloud are refused.
 
     Args:
         collection_name: Name of the index.
         embedding_function: The embeddings.
         persist_directory: Folder of the database.
-        collection_metadata: Stored with the main collection; the space is the cosine's.
+        collection_metadata: Stored with the main collection.
         collection_configuration: Refused unless it names the cosine's space, in which all indexes are.
         relevance_score_fn: Relevance score of a cosine distance; None: the score.
         create_collection_if_not_exists: Whether the first write may begin the index; False: it must exist.
@@ -169,24 +168,28 @@ class EddyChroma(Chroma):
             **kwargs: `batch_size`, which LangChain's indexing passes, is ignored.
         """
         refuse_unknown("EddyChroma.add_texts", kwargs, ("batch_size",))
-        given = checked_text_list(texts, blank=True)
-        about = [{} for _ in given] if metadatas is None else [each or {} for each in metadatas]
-        named = [None for _ in given] if ids is None else list(ids)
-        if not len(given) == len(about) == len(named):
+        contents = checked_text_list(texts, blank=True)
+        rows = [{} for _ in contents] if metadatas is None else [row or {} for row in metadatas]
+        given_ids = [None for _ in contents] if ids is None else list(ids)
+        if not len(contents) == len(rows) == len(given_ids):
             raise InvalidParameter(
-                f"{len(given)} texts, {len(about)} metadatas, {len(named)} ids: give as many of each"
+                f"{len(contents)} texts, {len(rows)} metadatas, {len(given_ids)} ids: give as many of each"
             )
-        for id_ in named:
+        for id_ in given_ids:
             check_kind("ids", id_, str | None, "a list of strings")
-        blank = [page_name(about[at]) or f"number {at}" for at, text in enumerate(given) if not text.strip()]
-        warn_of_blank(blank, len(given), "row", "texts")
-        names = {at: named[at] or _default_id(text, about[at]) for at, text in enumerate(given) if text.strip()}
-        last = {name: at for at, name in names.items() if not named[at]}
-        if kept := {at: name for at, name in names.items() if last.get(name, at) == at}:  # equal texts share a row
-            embedder, own_texts, own = self.index.embedder, [given[at] for at in kept], [about[at] for at in kept]
-            vectors = embedder.encode_document(own_texts, show_progress=False)
-            documents = [document_id(Document("", metadata=about[at])) or name for at, name in kept.items()]
-            self.index.upsert_rows(list(kept.values()), own_texts, vectors, own, documents, embedder.fingerprint)
+        blank = [page_name(rows[at]) or f"number {at}" for at, text in enumerate(contents) if not text.strip()]
+        warn_of_blank(blank, len(contents), "row", "texts")
+        names = {at: given_ids[at] or _default_id(text, rows[at]) for at, text in enumerate(contents) if text.strip()}
+        last = {name: at for at, name in names.items() if not given_ids[at]}
+        numbers = [at for at, name in names.items() if last.get(name, at) == at]  # equal texts share a row
+        if numbers:
+            embedder, written = self.index.embedder, [contents[at] for at in numbers]
+            vectors = embedder.encode_document(written, show_progress=False)
+            documents = [document_id(Document("", metadata=rows[at])) or names[at] for at in numbers]
+            metadata = [rows[at] for at in numbers]
+            self.index.upsert_rows(
+                [names[at] for at in numbers], written, vectors, metadata, documents, embedder.fingerprint
+            )
         return list(names.values())
 
     async def aadd_texts(self, texts: Iterable[str], metadatas: Any = None, **kwargs: Any) -> list[str]:
@@ -200,17 +203,16 @@ class EddyChroma(Chroma):
         self.add_documents(documents, ids=ids)
 
     def ingest(self, documents: Iterable[Document]) -> WriteReport:
-        """Write whole documents; the index splits them into passages and embeds these in their context.
+        """Write whole documents, as `Index.upsert` does; the index splits them into passages.
 
-        As `Index.upsert`: unchanged documents are not embedded again, and a changed document replaces its rows. Blank
-        documents are left out, and named in a warning. Pages of a file, as LangChain's loaders give them, are joined,
-        as `join_pages` does. A passage's metadata have the id of its `document`, by which `delete` removes it.
-        Each needs an id or a `source` that identifies it across runs.
+        Each needs an id or a `source` that identifies it across runs. Blank documents are left out, and named in a
+        warning. Pages of a file are joined, as `join_pages` does. A passage's metadata have the id of its `document`,
+        by which `delete` removes it.
         """
         check_kind("documents", documents, Iterable, "a list of LangChain's documents")
         joined = join_pages([documents] if isinstance(documents, Document) else list(documents))
-        given = with_text(joined, lambda document: document.page_content, display_name, "passage")
-        return self.index.upsert(_whole(document, number) for number, document in enumerate(given))
+        whole = with_text(joined, lambda document: document.page_content, display_name, "passage")
+        return self.index.upsert(_whole(document, number) for number, document in enumerate(whole))
 
     async def aingest(self, documents: Iterable[Document]) -> WriteReport:
         """As `ingest`, in a thread."""
@@ -254,10 +256,7 @@ class EddyChroma(Chroma):
     def max_marginal_relevance_search(  # type: ignore[override]
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, filter: Filter = None, **kwargs: Any
     ) -> list[Document]:
-        """As `similarity_search`, for documents that differ from each other, chosen among the best `fetch_k`.
-
-        By maximal marginal relevance: `lambda_mult` is 1 for relevance only, 0 for diversity only.
-        """
+        """As `similarity_search`, for documents that differ, chosen among `fetch_k`; `lambda_mult` 1: by relevance."""
         options = {**kwargs, "mmr": True, "fetch_k": fetch_k, "lambda_mult": lambda_mult}
         return [_document(hit) for hit in self._hits(query, k, filter, **options)]
 
@@ -315,12 +314,7 @@ class EddyChroma(Chroma):
         return [Document(row.text, id=row.id, metadata=_metadata(row.metadata)) for row in ordered]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:  # type: ignore[override]
-        """Remove rows by their ids, by conditions, or by both, and documents of `ingest` by theirs; ignore unknown ids.
-
-        Args:
-            ids: Ids of rows, and of documents of `ingest`.
-            **kwargs: `where` and `where_document`, Chroma's conditions.
-        """
+        """Remove rows by ids, by `where` and `where_document`, or by both, and documents of `ingest` by their ids."""
         refuse_unknown("EddyChroma.delete", kwargs, ("where", "where_document"))
         conditions = {name: value for name, value in kwargs.items() if value}
         if ids is None and not conditions:
@@ -360,28 +354,28 @@ class EddyChroma(Chroma):
     fork = similarity_search_by_image = similarity_search_by_image_with_relevance_score = add_images
 
 
-def _database(given: dict[str, Any]) -> str | ClientAPI:
+def _database(place: dict[str, Any]) -> str | ClientAPI:
     """Return a folder, a server's URL, or a client; in memory if none is named."""
-    refuse_unknown("EddyChroma", given, (*_PLACES, *_SERVER, *_DATABASE))
-    given = {name: value for name, value in given.items() if value is not None and value is not False}
-    kinds = [name for name in _PLACES if name in given]
+    refuse_unknown("EddyChroma", place, (*_PLACES, *_SERVER, *_DATABASE))
+    place = {name: value for name, value in place.items() if value is not None and value is not False}
+    kinds = [name for name in _PLACES if name in place]
     if len(kinds) > 1 or "chroma_cloud_api_key" in kinds:
         named = " and ".join(f"{name}=" for name in kinds)
         raise InvalidParameter(f"give one database, not {named}; for Chroma's cloud, client=chromadb.CloudClient(...)")
     kind = kinds[0] if kinds else ""
     takes = {"client": (), "host": (*_SERVER, *_DATABASE)}.get(kind, _DATABASE)
-    if stray := given.keys() - {kind, *takes}:
+    if stray := place.keys() - {kind, *takes}:
         raise InvalidParameter(f"{min(stray)}= does not go with {f'{kind}=' if kind else 'a database in memory'}")
-    if given.keys() <= {kind} - {"host"}:
-        return given[kind] if kind else memory_client()
+    if place.keys() <= {kind} - {"host"}:
+        return place[kind] if kind else memory_client()
     if kind == "host":
-        given.setdefault("port", 443 if "ssl" in given else 8000)
-        if given.keys() <= {"host", "port", "ssl"}:
-            return f"{'https' if 'ssl' in given else 'http'}://{given['host']}:{given['port']}"
-    given["settings"] = given.pop("client_settings", Settings(anonymized_telemetry=False))
+        place.setdefault("port", 443 if "ssl" in place else 8000)
+        if place.keys() <= {"host", "port", "ssl"}:
+            return f"{'https' if 'ssl' in place else 'http'}://{place['host']}:{place['port']}"
+    place["settings"] = place.pop("client_settings", Settings(anonymized_telemetry=False))
     if kind == "persist_directory":
-        return chromadb.PersistentClient(given.pop(kind), **given)
-    return chromadb.HttpClient(**given) if kind == "host" else chromadb.Client(**given)
+        return chromadb.PersistentClient(place.pop(kind), **place)
+    return chromadb.HttpClient(**place) if kind == "host" else chromadb.Client(**place)
 
 
 def _default_id(text: str, metadata: Mapping[str, Any]) -> str:

@@ -18,9 +18,9 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from tests.processes import Command
 
 from chroma_eddy import Document, Index
-from chroma_eddy.rows import FIELDS, VECTOR
-from chroma_eddy.settings import DOCUMENTS, MAIN
 
+MAIN, DOCUMENTS = "", "-documents"
+"""Suffixes of an index's collections, by which `rows` gives what is in them."""
 CHROMA = "import sys; from chromadb.cli.cli import app; sys.argv[0] = 'chroma'; app()"
 SENTENCES = (
     "The ferry to the island leaves at nine in the morning.",
@@ -67,11 +67,11 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
         got = index.storage.collection(kind).get(include=["embeddings", "metadatas", "documents"])
         vectors, texts = np.asarray(got["embeddings"]), got["documents"] or [None] * len(got["ids"])
         own = [dict(row) for row in got["metadatas"]]
-        numbers = [row.pop(VECTOR, None) for row in own]
+        numbers = [row.pop("eddy_vector", None) for row in own]
         if kept is not None and numbers:
             np.testing.assert_allclose(kept.rows.read(numbers), vectors, rtol=1e-6, atol=1e-6)
         for id_, row in zip(got["ids"], own, strict=True):
-            more = json.loads(row.pop(FIELDS, "{}"))
+            more = json.loads(row.pop("eddy_row", "{}"))
             if (first := more.pop("vectors", None)) is not None and kept is not None:
                 lines = kept.sentences.read(range(first, first + len(more["sentences"].split())))
                 lines /= np.linalg.norm(lines, axis=1, keepdims=True)
@@ -80,13 +80,6 @@ def rows(index: Index) -> dict[str, dict[str, tuple[Any, ...]]]:
             row.update({f"eddy_{name}": value for name, value in more.items()})
         found[kind] = dict(zip(got["ids"], zip(vectors, own, texts, strict=True), strict=True))
     return found
-
-
-def words_of(index: Index) -> dict[str, float]:
-    """All passages that a word of every sentence of the test's documents finds, with their BM25."""
-    keywords = index.keywords.current()
-    everything = list({term.text for _, _, text in rows(index)[MAIN].values() for term in keywords.terms(text)})
-    return {id_: row.bm25 for id_, row in keywords.best(everything, 10_000).items()}
 
 
 def assert_same(one: dict, other: dict, atol: float = 1e-5) -> None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
+from typing import Any
 
 import chromadb
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import SENTENCES_OF, assert_same, documents, rows
+from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, assert_same, documents, rows
 from tests.adapters.samples import TINY
 
 from chroma_eddy import (
@@ -20,26 +20,15 @@ from chroma_eddy import (
     EddyEmbeddingFunction,
     ForeignCollection,
     NoIndex,
+    check_document,
     open_collection,
     open_index,
-    writer,
 )
-from chroma_eddy.settings import DOCUMENTS, MAIN
-from chroma_eddy.types import check_document
+from chroma_eddy import index as chroma_index
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 
 # --- What is stored
-
-
-def test_headings_are_kept_through_copies(index):
-    lines = "The sea rises and falls twice a day on this coast, and boats wait for it. " * 2
-    text = f"# Tides\n\n{lines}\n\n## Spring tides\n\n{lines}\n"
-    index.upsert([Document("tides", text)])
-    index.upsert([Document("tides", text, {"shelf": "c"})])
-    hits = sorted(index.query("When?", documents=["tides"]), key=lambda hit: hit.start)
-    assert [hit.headings for hit in hits][-1] == "Tides > Spring tides" and hits[0].headings == "Tides"
-    assert [hit.text for hit in hits] and next(d for d in index.documents() if d.id == "tides").text == text
 
 
 def test_parts_that_are_left_out_are_kept_in_the_text_alone(index, embedder):
@@ -88,11 +77,10 @@ def test_rows_are_what_the_embedder_says(shelf, embedder):
 
 def test_documents_come_back_as_they_were_given(shelf):
     assert list(shelf.documents()) == documents()
-    entries = shelf.entries()
+    entries, status = shelf.entries(), shelf.status()
     assert [entry.characters for entry in entries.values()] == [len(document.text) for document in documents()]
-    status = shelf.status()
     assert (status.documents, status.incomplete, status.rebuilt) == (6, (), None)
-    assert status.passages == sum(entry.passages for entry in entries.values()) == len(rows(shelf)[MAIN])
+    assert status.passages == sum(entry.passages for entry in entries.values()) == len(shelf.rows())
     assert status.fingerprint == shelf.embedder.fingerprint and status.dimension == shelf.embedder.dimension
 
 
@@ -106,19 +94,6 @@ def test_the_main_collection_is_in_cosine_space_and_says_what_made_it(shelf, emb
     assert found["ids"] == [[expected.id]]
     with pytest.raises(Exception, match="open_index"):  # and no other function is asked in its place
         shelf.storage.client.get_collection("notes").query(query_texts=["Do dogs pay?"])
-
-
-@given(st.text(alphabet=" \n\tab.。!\u200b", min_size=1).filter(str.strip))
-def test_no_character_is_lost_between_passages(text: str) -> None:
-    """Passages and what is stored between them give the text back, whatever it is."""
-    from chroma_eddy.rows import FIELDS, RowBatch, join_text
-    from eddy_embed.text.sentences import Segmenter
-
-    spans = [(each.start, each.end) for each in Segmenter().sentences(text)]
-    before = [0, *(end for _, end in spans)]
-    gaps = [{FIELDS: json.dumps({"before": text[before[at] : start]})} for at, (start, _) in enumerate(spans)]
-    parts = RowBatch([], gaps, [text[start:end] for start, end in spans], np.zeros((0, 0)))
-    assert join_text(parts, {FIELDS: json.dumps({"after": text[before[-1] :]})}) == text
 
 
 # --- Again, changed, gone
@@ -149,11 +124,16 @@ def test_a_changed_document_replaces_exactly_its_rows(index, tmp_path, embedder)
 
 
 def test_other_metadata_cost_no_embedding_and_leave_nothing_behind(index, tmp_path, embedder):
+    lines = "The sea rises and falls twice a day on this coast, and boats wait for it. " * 2
+    tides = Document("tides", f"# Tides\n\n{lines}\n\n## Spring tides\n\n{lines}\n", {"shelf": "c"})
+    index.upsert([tides])
     texts = embedder.counts.texts
-    changed = [replace(document, metadata={"colour": "blue"}, page_starts=()) for document in documents()]
-    assert index.upsert(changed).relabelled == 6
+    changed = [replace(document, metadata={"colour": "blue"}, page_starts=()) for document in [*documents(), tides]]
+    assert index.upsert(changed).relabelled == 7
     assert embedder.counts.texts == texts
     assert list(index.documents()) == changed
+    hits = sorted(index.query("When?", documents=["tides"]), key=lambda hit: hit.start)
+    assert [hits[0].headings, hits[-1].headings] == ["Tides", "Tides > Spring tides"]
     with open_index(tmp_path / "fresh", "notes", embedder, passage_size=24) as fresh:
         fresh.upsert(changed)
         assert_same(rows(index), rows(fresh))
@@ -172,7 +152,7 @@ def test_removed_documents_leave_no_row(index):
 
 def test_batches_stay_within_what_the_database_takes_and_groups_change_no_row(shelf, monkeypatch, tmp_path, embedder):
     monkeypatch.setattr(type(shelf.storage.client), "get_max_batch_size", lambda _: 7)
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     sizes = []
     upsert = chromadb.Collection.upsert
     monkeypatch.setattr(
@@ -231,25 +211,21 @@ def test_collections_of_others_are_left_alone(tmp_path, embedder):
     assert not (tmp_path / "nowhere").exists()
 
 
+def wrong(*metadata: dict, **more: Any) -> Document:
+    return Document(**{"id": "a", "text": "Text.", "metadata": metadata[0] if metadata else {}, **more})
+
+
 WRONG: list[tuple[Document, str]] = [
-    (Document("", "Text."), "has no id"),
+    (wrong(id=""), "has no id"),
     (Document("a", " \n"), "has no text"),
-    (Document("a", "half \ud800"), "surrogate"),
-    (Document("a", "Text.", {"eddy_x": 1}), "the index's own"),
-    (Document("a", "Text.", {"page": 1}), "the index's own"),
-    (Document("a", "Text.", {"$x": 1}), r"name '\$x'; Chroma takes .* begin with #, \$"),
-    (Document("a", "Text.", {"#": 1}), "name '#'; Chroma takes"),
-    (Document("a", "Text.", {"": 1}), "name ''; Chroma takes"),
-    (Document("a", "Text.", {2: 1}), "name 2; Chroma takes"),  # type: ignore[dict-item]
-    (Document("a", "Text.", {"x": None}), "is None"),
-    (Document("a", "Text.", {"x": [1, "a"]}), r"is \[1, 'a'\]"),
-    (Document("a", "Text.", {"x": []}), r"is \[\]"),
-    (Document("a", "Text.", {"x": float("nan")}), "is nan"),
-    (Document("a", "Text.", {"x": 2**63}), "is 9223372036854775808"),
-    (Document("a", "Text.", page_starts=(5, 1)), "page_starts"),
-    (Document("a", "Text.", page_starts=(0,), page_labels=("i", "ii")), "1 pages and 2 page_labels"),
-    (Document("a", "Text.", page_starts=(0,), page_labels=(1,)), "a string"),
-    (Document("a", "Text.", left_out=((3, 1),)), "left_out"),
+    (wrong(text="half \ud800"), "surrogate"),
+    *((wrong({name: 1}), "the index itself needs the metadata's name") for name in ("eddy_x", "page")),
+    *((wrong({name: 1}), f"name {name!r}; Chroma takes".replace("$", r"\$")) for name in ("$x", "#", "", 2)),
+    *((wrong({"x": value}), re.escape(f"is {value}")) for value in (None, [1, "a"], [], float("nan"), 2**63)),
+    (wrong(page_starts=(5, 1)), "page_starts"),
+    (wrong(page_starts=(0,), page_labels=("i", "ii")), "1 pages and 2 page_labels"),
+    (wrong(page_starts=(0,), page_labels=(1,)), "a string"),
+    (wrong(left_out=((3, 1),)), "left_out"),
 ]
 
 

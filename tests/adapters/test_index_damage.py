@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.adapters.indexes import assert_same, documents, rows
+from tests.adapters.indexes import DOCUMENTS, MAIN, assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
 from chroma_eddy import ForeignCollection, Index
-from chroma_eddy.settings import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_embed.integrations.documents import DOCUMENT
 

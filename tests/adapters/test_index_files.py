@@ -11,12 +11,9 @@ from typing import Any
 import chromadb
 import pytest
 from tests.adapters.indexes import assert_same, documents, rows
-from tests.adapters.killing import SAVED_OFTEN
+from tests.adapters.killing import save_often, stop_at
 
 from chroma_eddy import Document, Index, open_index
-from chroma_eddy import storage as chroma_storage
-from chroma_eddy.database import DATABASE, KEYWORDS, VECTORS
-from chroma_eddy.settings import NEXT
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 
@@ -43,16 +40,15 @@ def leaks(place: Path) -> set[str]:
         for encoding in ("utf-8", "utf-16-le", "utf-16-be")
         if any(word.lower().encode(encoding) in content for content in files)
     }
-    with closing(sqlite3.connect(place / DATABASE)) as database:
+    with closing(sqlite3.connect(place / "chroma.sqlite3")) as database:
         blocks = database.execute("SELECT block FROM embedding_fulltext_search_data").fetchall()
     return found | {word[:3] for word in SECRETS if any(word[:3].lower().encode() in block for (block,) in blocks)}
 
 
-@pytest.mark.parametrize(
-    "config", [SAVED_OFTEN, chroma_storage._COSINE_CONFIG], ids=["vectors saved", "vectors in the log"]
-)
-def test_erased_texts_are_in_no_file(config: Any, embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", config)
+@pytest.mark.parametrize("saved", [True, False], ids=["vectors saved", "vectors in the log"])
+def test_erased_texts_are_in_no_file(saved: bool, embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
+    if saved:
+        save_often(monkeypatch)
     place, kept = tmp_path / "db", documents(6)
     secret = Document("secret", f"The {SECRETS[0]} sleeps. Nobody wakes it.", {"where": SECRETS[2]})
     earlier = Document(kept[0].id, f"A {SECRETS[1]} was here. She has left.", kept[0].metadata)
@@ -83,12 +79,13 @@ def test_files_hold_no_memory_of_the_process(embedder: Embedder, tmp_path: Path)
     assert len(made) == 4 and not any(path.read_bytes().strip(b"\0") for path in made)
 
 
-def test_erasing_waits_for_an_unfinished_reindexing(embedder: Embedder, tmp_path: Path) -> None:
+def test_erasing_waits_for_an_unfinished_reindexing(embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
     """Its half of the texts would stay."""
     with opened(tmp_path / "db", embedder) as index:
         index.upsert(documents(3))
-        following = index.storage.with_suffix(NEXT)
-        following.create(index.settings, embedder.dimension, (0.0, 1.0), None)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            stop_at(patch, 2, chromadb.Collection, "upsert")
+            index.reindex(Embedder("eddy-tiny", method="plain:exit=1"))
         with pytest.raises(InvalidParameter, match="'notes' is unfinished"):
             index.remove(["papers/1"], erase=True)
         assert index.status().documents == 3
@@ -104,7 +101,7 @@ def test_a_server_erases_nothing_and_so_removes_nothing(embedder: Embedder) -> N
 
 
 def test_replaced_vectors_leave_no_folders(embedder: Embedder, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
+    save_often(monkeypatch)
     place = tmp_path / "db"
     other = place / str(uuid.uuid4()).replace("-", "_")
     with opened(place, embedder) as index:
@@ -112,9 +109,9 @@ def test_replaced_vectors_leave_no_folders(embedder: Embedder, tmp_path: Path, m
         other.mkdir()  # no name of Chroma's
         for method in ("plain:exit=1", "plain:exit=3"):
             index.reindex(Embedder("eddy-tiny", method=method))
-            with closing(sqlite3.connect(place / DATABASE)) as database:
+            with closing(sqlite3.connect(place / "chroma.sqlite3")) as database:
                 segments = {id_ for (id_,) in database.execute("SELECT id FROM segments WHERE scope = 'VECTOR'")}
             folders = {path.name for path in place.iterdir() if path.is_dir()}
-            assert folders - {VECTORS, KEYWORDS, other.name} == segments
-            assert len(list((place / VECTORS).iterdir())) == len(list((place / KEYWORDS).iterdir())) == 1
+            assert folders - {"eddy.vectors", "eddy.words", other.name} == segments
+            assert all(len(list((place / name).iterdir())) == 1 for name in ("eddy.vectors", "eddy.words"))
             assert index.check(full=True) == {}

@@ -17,8 +17,16 @@ from tests.adapters.indexes import SENTENCES_OF, apart, assert_same, documents, 
 from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 
-from chroma_eddy import Document, IndexInUse, StorageError, open_index
-from chroma_eddy.database import LOCK, WRITER, WriterLock, translated_errors
+from chroma_eddy import (
+    LOCK,
+    WRITER,
+    Document,
+    IndexInUse,
+    StorageError,
+    WriterLock,
+    open_index,
+    translated_errors,
+)
 from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.vector_stores.eddy import EddyChromaVectorStore

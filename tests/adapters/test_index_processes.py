@@ -13,17 +13,15 @@ from threading import Event, Thread
 
 import pytest
 from chromadb import Collection
-from tests.adapters.indexes import apart, assert_same, documents, rows
-from tests.adapters.killing import METHOD, SAVED_OFTEN, after, started, stop_at
+from tests.adapters.indexes import DOCUMENTS, apart, assert_same, documents, rows
+from tests.adapters.killing import METHOD, after, save_often, started, stop_at
 from tests.processes import context
 
-from chroma_eddy import Document, Index, open_index, writer
-from chroma_eddy import storage as chroma_storage
-from chroma_eddy.database import WRITER
+from chroma_eddy import WRITER, Document, Index, open_index
+from chroma_eddy import index as chroma_index
+from chroma_eddy.index import Writer
 from chroma_eddy.rows import RowBatch
-from chroma_eddy.settings import DOCUMENTS
 from chroma_eddy.storage import Storage
-from chroma_eddy.writer import Writer
 from eddy_embed import Embedder
 
 ASKED = "When do boats with a deep keel leave?"
@@ -36,7 +34,7 @@ def embedder() -> Embedder:
 
 @pytest.fixture(autouse=True)
 def saved_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
+    save_often(monkeypatch)
 
 
 def opened(place: Path | str, embedder: Embedder | None = None) -> Index:
@@ -66,10 +64,9 @@ def check_all_are_found(index: Index) -> None:
 
 
 def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_path, embedder, elsewhere):
+    elsewhere(2)
     with opened(tmp_path / "db", embedder) as index:
-        index.upsert(documents(2))
-        assert len(index.query(ASKED, 100)) == index.status().passages
-        for wanted in (documents(6), documents(5, version=2)):
+        for wanted in (documents(4), documents(6), documents(5, version=2)):  # before any question, and after one
             elsewhere(wanted)
             texts = {document.id: document.text for document in wanted}
             for unit in ("passage", "sentence", "document"):
@@ -80,48 +77,26 @@ def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_pat
             assert all(hit.best for hit in index.query(ASKED, 3, sentences=True))
             assert {hit.document for hit in index.query("Granite cools", 100)} == set(texts)
             assert list(index.documents()) == wanted
-        index.upsert(documents(8))
-    with apart(), opened(tmp_path / "db", embedder) as index, opened(tmp_path / "alone", embedder) as alone:
-        alone.upsert(documents(8))
-        assert_same(rows(index), rows(alone))
-
-
-def test_changes_before_the_first_question_and_after_it_are_seen_and_kept(tmp_path, embedder, elsewhere):
-    elsewhere(2)
-    with opened(tmp_path / "db", embedder) as index:
-        for count in (4, 6):
-            elsewhere(count)
-            assert len({hit.document for hit in index.query(ASKED, 100)}) == count
+        index.upsert(documents(7))
     with opened(tmp_path / "db", embedder) as index:
         elsewhere(7)
         index.upsert(documents(8))  # before any question
-    with apart(), opened(tmp_path / "db", embedder) as index:
-        check_all_are_found(index)
+    with apart(), opened(tmp_path / "db", embedder) as index, opened(tmp_path / "alone", embedder) as alone:
+        alone.upsert(documents(8))
+        assert_same(rows(index), rows(alone))
 
 
 def interrupted(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-@pytest.fixture
-def killed_elsewhere(elsewhere: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """The same, and is killed before it can say that it has."""
-
-    def write(count: int) -> None:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Storage, "mark_written", interrupted)
-            elsewhere(count)
-
-    return write
-
-
-def test_what_a_killed_writer_left_is_kept_whoever_has_written_to_the_folder_since(
-    tmp_path, embedder, elsewhere, killed_elsewhere
-):
+def test_what_a_killed_writer_left_is_kept_whoever_has_written_since(tmp_path, embedder, elsewhere, monkeypatch):
     elsewhere(2)
     with opened(tmp_path / "db", embedder) as index:
         assert index.query(ASKED)
-        killed_elsewhere(6)
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Storage, "mark_written", interrupted)  # it cannot say that it has written
+            elsewhere(6)
         (tmp_path / "db" / WRITER).write_text("{}")
         with apart(), open_index(tmp_path / "db", "others", embedder) as other:
             other.upsert(documents(1))
@@ -156,7 +131,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
 
 
 def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=1")
     with opened(place, embedder) as index:
         index.upsert(documents(8))

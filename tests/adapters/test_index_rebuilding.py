@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import time
-from itertools import count, product
+from itertools import count
 from typing import Any
 
 import chromadb
@@ -12,13 +11,12 @@ import numpy as np
 import pytest
 from chromadb import Collection
 from filelock import FileLock
-from tests.adapters.indexes import SENTENCES_OF, apart, assert_same, documents, rows
+from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, apart, assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import Index, open_index, writer
+from chroma_eddy import LOCK, Index, WriterLock, open_index
+from chroma_eddy import index as chroma_index
 from chroma_eddy import storage as chroma_storage
-from chroma_eddy.database import LOCK, WriterLock
-from chroma_eddy.settings import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
@@ -49,7 +47,7 @@ def names_of(index: Index) -> set[str]:
 
 
 def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, wanted, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     with open_index(folder, "notes", old) as index:
         before = [(hit.id, hit.cosine) for hit in index.query(ASKED)]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
@@ -72,53 +70,33 @@ def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, 
         open_index(folder, "notes", old)
 
 
-def test_sizes_change_too_and_what_was_begun_can_be_left(folder, old, new, monkeypatch):
+def test_sizes_change_too_and_what_was_begun_can_be_left_or_discarded(folder, old, new, monkeypatch):
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     with open_index(folder, "notes", old) as index:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 2, Storage, "upsert")
-            index.reindex(new)
+        before = rows(index)
+
+        def begin() -> None:
+            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                stop_at(patch, 5, Storage, "upsert")
+                index.reindex(new)
+            assert index.rebuilt()
+
+        begin()
+        for _ in range(2):
+            index.discard_rebuilt()
+        assert index.status().rebuilt is None and index.rebuilt() == {}
+        assert names_of(index) == {"notes", "notes-documents"}
+        assert_same(rows(index), before, atol=0)
+        begin()
         index.reindex(old, passage_size=12, sentence_vectors=False, restart=True)
-        held = rows(index)
-        assert SENTENCES_OF not in held and names_of(index) == {"notes", "notes-documents"}
+        after = rows(index)
+        assert SENTENCES_OF not in after and names_of(index) == {"notes", "notes-documents"}
         assert list(index.documents()) == documents()
-        assert max(row["eddy_n_tokens"] for _, row, _ in held[MAIN].values()) < 24
+        assert max(row["eddy_n_tokens"] for _, row, _ in after[MAIN].values()) < 24
         index.remove(list(index.entries()))
         index.reindex(new)  # of nothing, there is nothing to embed
         assert not index.exists and index.upsert(documents(1)).written == 1
         assert index.settings.fingerprint == new.fingerprint
-
-
-def test_what_was_begun_can_be_discarded(folder, old, new, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
-    with open_index(folder, "notes", old) as index:
-        held = rows(index)
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, 5, Storage, "upsert")
-            index.reindex(new)
-        assert index.rebuilt()
-        index.discard_rebuilt()
-        assert index.status().rebuilt is None and index.rebuilt() == {}
-        index.discard_rebuilt()
-        assert names_of(index) == {"notes", "notes-documents"}
-        assert_same(rows(index), held, atol=0)
-        assert index.reindex(new).written == 6
-
-
-def test_an_exchange_that_is_cut_short_is_finished_by_whoever_comes_next(folder, tmp_path, new, wanted, monkeypatch):
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        stop_at(patch, 1, Storage, "_swap")
-        open_index(folder, "notes").reindex(new)
-    doors = ((Storage, ("drop_all", "_rename_documents", "update_metadata")), (Collection, ("modify",)))
-    for (owner, names), step in product(doors, range(1, 5)):
-        copy = shutil.copytree(folder, tmp_path / f"{names[0]}{step}")
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            stop_at(patch, step, owner, *names)
-            with open_index(copy, "notes", new) as index:
-                index.upsert([])
-        with open_index(copy, "notes", new) as index:
-            assert_same(rows(index), wanted)
-            assert index.upsert(documents()).unchanged == 6
-            assert names_of(index) == {"notes", "notes-documents"}
 
 
 def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, monkeypatch):

@@ -12,15 +12,12 @@ import chromadb
 import numpy as np
 import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
-from tests.adapters.indexes import apart, assert_same, documents, rows, served
-from tests.adapters.killing import SAVED_OFTEN, stop_at
+from tests.adapters.indexes import DOCUMENTS, MAIN, apart, assert_same, documents, rows, served
+from tests.adapters.killing import SAVED_OFTEN, save_often, stop_at
 
-from chroma_eddy import Index, StorageError, open_index, reindex, writer
-from chroma_eddy import storage as chroma_storage
-from chroma_eddy.database import VECTORS
-from chroma_eddy.settings import DOCUMENTS, MAIN
-from chroma_eddy.storage import Storage
-from chroma_eddy.vectors import StoredVectors, VectorFile
+from chroma_eddy import Index, StorageError, open_index, reindex
+from chroma_eddy import index as chroma_index
+from chroma_eddy.storage import Storage, StoredVectors
 from eddy_embed import Embedder
 
 
@@ -43,7 +40,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory, embedder: Embedder) -> tuple
     """The folder of an index that is left alone, and its rows."""
     place = Path(tmp_path_factory.mktemp("whole")) / "db"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
+        save_often(patch)
         with opened(place, embedder) as index:
             index.upsert(documents(8))
             return place, rows(index)
@@ -66,7 +63,7 @@ def saved_files(place: Path, name: str) -> list[Path]:
 
 
 def record_of(place: Path) -> Path:
-    (record,) = place.glob(f"{VECTORS}/*/hnsw.json")
+    (record,) = place.glob("eddy.vectors/*/hnsw.json")
     return record
 
 
@@ -109,7 +106,7 @@ def test_damage_that_leaves_sizes_alone_is_found_in_reading_or_by_a_full_check(n
 
 @pytest.mark.parametrize("harm", [lambda path: path.write_bytes(bytes(path.stat().st_size)), cut])
 def test_our_own_vectors_are_read_from_chroma_if_they_are_damaged(harm, place, whole, embedder):
-    (path,) = place.glob(f"{VECTORS}/*/rows.f32")
+    (path,) = place.glob("eddy.vectors/*/rows.f32")
     harm(path)
     with opened(place, embedder) as index:
         assert index.check(full=True) == {}
@@ -117,14 +114,14 @@ def test_our_own_vectors_are_read_from_chroma_if_they_are_damaged(harm, place, w
 
 
 def test_a_copy_without_our_vectors_finds_them_in_chroma(place, whole, embedder):
-    for path in place.glob(f"{VECTORS}/*/*"):
+    for path in place.glob("eddy.vectors/*/*"):
         if path.name != "sentences.f16":
             path.unlink()
     check_all_is_there(place, embedder, whole[1])
 
 
 def test_without_any_vectors_texts_are_embedded_again(place, whole, embedder):
-    shutil.rmtree(place / VECTORS)
+    shutil.rmtree(place / "eddy.vectors")
     for path in saved_files(place, "index_metadata.pickle"):
         scribble(path)
     for _ in range(2):
@@ -140,16 +137,16 @@ def test_without_any_vectors_texts_are_embedded_again(place, whole, embedder):
 def test_a_reindexing_that_lost_its_vectors_begins_anew(place, whole, embedder, monkeypatch):
     """What it had done still counts until then: who reads only that leaves the damage alone."""
     new, before = Embedder("eddy-tiny", method="plain:exit=1"), set(place.iterdir())
-    vectors = set((place / VECTORS).iterdir())
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    vectors = set((place / "eddy.vectors").iterdir())
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     with opened(place, embedder) as index:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
+            save_often(patch)
             stop_at(patch, 7, Storage, "upsert")
             index.reindex(new)
         done = len(index.rebuilt())
     assert 0 < done < 8
-    for path in (set((place / VECTORS).iterdir()) - vectors) | (set(place.iterdir()) - before):
+    for path in (set((place / "eddy.vectors").iterdir()) - vectors) | (set(place.iterdir()) - before):
         if path.is_dir():
             shutil.rmtree(path)
     with opened(place, embedder) as index:
@@ -185,7 +182,7 @@ def test_plain_chroma_reads_the_vectors(place, whole):
 
 def test_a_row_is_on_the_disk_before_anything_names_it(embedder, tmp_path, monkeypatch):
     """A power failure loses what was not synced: Chroma's files of vectors, never ours, and the record with them."""
-    monkeypatch.setattr(chroma_storage, "_COSINE_CONFIG", SAVED_OFTEN)
+    save_often(monkeypatch)
     record, images = StoredVectors.record, list[Path]()
 
     def lose_power(self: StoredVectors, *given: Any) -> None:
@@ -213,19 +210,6 @@ def test_a_row_is_on_the_disk_before_anything_names_it(embedder, tmp_path, monke
             index.upsert(documents(8))
             assert_same(rows(index), expected)
             assert index.check(full=True) == {}
-
-
-def test_a_file_of_vectors_grows_by_whole_rows(tmp_path):
-    file = VectorFile(tmp_path / "rows", 3, np.float32)
-    assert len(file) == 0 and file.read([]).shape == (0, 3)
-    first = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert list(file.append(first)) == [0, 1] and list(file.append(first[:0])) == []
-    with file.path.open("ab") as end:
-        end.write(b"torn")  # of a row that was being written
-    assert len(file) == 2 and list(file.append(first + 10)) == [2, 3]
-    np.testing.assert_array_equal(file.read([3, 0]), [first[1] + 10, first[0]])
-    with pytest.raises(StorageError, match="has 4 rows, and lacks row 4"):
-        file.read([4])
 
 
 def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder, caplog):

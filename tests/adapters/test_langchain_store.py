@@ -27,11 +27,10 @@ from langchain_core.stores import InMemoryStore
 from langchain_core.structured_query import Comparator, Comparison, StructuredQuery
 from langchain_core.vectorstores import VectorStoreRetriever
 from langchain_tests.integration_tests import RetrieversIntegrationTests, VectorStoreIntegrationTests
-from tests.adapters.indexes import SENTENCES, rows
+from tests.adapters.indexes import MAIN, SENTENCES, rows
 from tests.adapters.indexes import documents as texts
 
 from chroma_eddy import NoIndex, keywords
-from chroma_eddy.settings import MAIN
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings, SentenceTextSplitter

@@ -9,10 +9,9 @@ from llama_index.core import Document
 from llama_index.core.ingestion import DocstoreStrategy, IngestionCache, IngestionPipeline
 from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.storage.docstore import SimpleDocumentStore
-from tests.adapters.indexes import assert_same, rows
+from tests.adapters.indexes import MAIN, assert_same, rows
 from tests.adapters.indexes import documents as texts
 
-from chroma_eddy.settings import MAIN
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.vector_stores.eddy import EddyChromaVectorStore

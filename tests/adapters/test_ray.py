@@ -12,7 +12,8 @@ import pytest
 from tests.adapters.indexes import assert_same, documents, rows
 from tests.adapters.ray_clusters import dataset, one_node
 
-from chroma_eddy import Document, open_index, writer
+from chroma_eddy import Document, open_index
+from chroma_eddy import index as chroma_index
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
 
@@ -111,7 +112,7 @@ def centred() -> Embedder:
 
 
 def test_an_index_takes_vectors_that_were_made_elsewhere(tmp_path, monkeypatch):
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 2)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
     changed, embedder, held = [*documents(3), documents(4, version=2)[3]], centred(), []
 
     def elsewhere(some: list[Document]) -> list[Any]:

@@ -17,8 +17,9 @@ import pytest
 from tests.adapters.indexes import assert_same, documents, rows, served
 from tests.adapters.ray_clusters import ADDRESS, SMALL, dataset, kill, processes, quiet
 
-from chroma_eddy import open_index, writer
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy import index as chroma_index
+from chroma_eddy import open_index
+from chroma_eddy.rows import DOCUMENTS, MAIN
 from eddy_embed import Embedder
 
 pytestmark = pytest.mark.slow
@@ -87,7 +88,7 @@ def test_whatever_is_killed_the_rows_are_those_of_one_process(
 ) -> None:
     from ray_eddy import ingest
 
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 4)  # so that the first are written early
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 4)  # so that the first are written early
     embedders: set[int] = set()
 
     def slowly(batch: Any) -> Any:
@@ -113,10 +114,10 @@ CODE = """
 import logging, sys, ray
 from tests.adapters.indexes import documents
 from tests.adapters.ray_clusters import dataset
-from chroma_eddy import writer
+from chroma_eddy import index as chroma_index
 from ray_eddy import ingest
 address, place, own, given = sys.argv[1], sys.argv[2], sys.argv[3], eval(sys.argv[4])
-writer.GROUP_DOCUMENTS = 4
+chroma_index.GROUP_DOCUMENTS = 4
 ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, _node_ip_address=own)
 told = lambda _, written: print(written, flush=True)
 report = ingest(dataset(documents(int(sys.argv[5]))), place, "notes", **given, progress=told)

@@ -19,7 +19,8 @@ import typer
 from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
 from tests.demo.threaded_readers import THREADS
 
-from chroma_eddy import Document, Index, WriteReport, open_index, writer
+from chroma_eddy import Document, Index, WriteReport, open_index
+from chroma_eddy import index as chroma_index
 from eddy_demo import cli, handbook
 from eddy_demo.cli import options
 from eddy_demo.web.uploads import originals
@@ -102,7 +103,7 @@ def two_methods() -> Iterator[None]:
     fast, best = TWO_METHODS
     with pytest.MonkeyPatch.context() as patch:
         recommend(patch, Recommendation(best), fast)
-        patch.setattr(writer, "GROUP_DOCUMENTS", 1)
+        patch.setattr(chroma_index, "GROUP_DOCUMENTS", 1)
         yield
 
 

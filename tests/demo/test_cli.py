@@ -19,7 +19,7 @@ from tests.demo.conftest import FAST, opened
 from tests.selection import slow
 
 from chroma_eddy import ALPHA
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_demo.ask import ask
 from eddy_demo.library.index import open_library

@@ -19,7 +19,7 @@ from tests.browsers import chromium
 from tests.demo.conftest import BREAD, CLOCK, TIDES, recommend
 from tests.demo.site import GUIDE, PATIENCE, Site, hold_rebuild, long_text, serving, two_pages, wait
 
-from chroma_eddy import writer
+from chroma_eddy import index as chroma_index
 from eddy_demo.library import rebuild
 from eddy_demo.library.rebuild import RebuildProgress
 from eddy_demo.web.answers import generation
@@ -209,7 +209,7 @@ def test_reading_more_closely_is_shown_until_it_is_done(
 ) -> None:
     """With a bar, the time left and, where that is long, the speed; the page can be asked meanwhile."""
     recommend(monkeypatch, Recommendation("plain:exit=-3"))
-    monkeypatch.setattr(writer, "GROUP_DOCUMENTS", 1)
+    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 1)
     monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 1e-9)
     go = hold_rebuild(monkeypatch, after=1)
     with serving(tmp_path / "library", method=None) as site:

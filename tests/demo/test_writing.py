@@ -21,8 +21,8 @@ from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, context, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy import writer
-from chroma_eddy.settings import DOCUMENTS, MAIN
+from chroma_eddy import index as chroma_index
+from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_demo.cli import main, work
 from eddy_demo.library.settings import delete_library, holds_library, original_path
@@ -48,7 +48,7 @@ def half_written(told: Connection, *arguments: object) -> None:
             threading.Event().wait()
         return upsert(self, part, rows)
 
-    Storage.upsert, Storage.update_metadata, writer.GROUP_DOCUMENTS = stay, wait, 1  # type: ignore[method-assign,misc]
+    Storage.upsert, Storage.update_metadata, chroma_index.GROUP_DOCUMENTS = stay, wait, 1  # type: ignore[method-assign,misc]
     sys.argv = ["eddy-demo", *map(str, arguments)]
     main()
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 import chromadb
 import numpy as np
 from chromadb.api import ClientAPI
-from chromadb.api.models.Collection import Collection
 from chromadb.config import Settings
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.instrumentation.span import active_span_id
@@ -48,45 +47,41 @@ if TYPE_CHECKING:
 
     from eddy_embed import Embedder  # imports torch
 
-_HINTS = {
-    "chroma_collection": "name it, collection_name=..., so that the store can make it, in cosine space and with what "
-    "makes its vectors",
-    "collection_kwargs": "collections are made in cosine space, with what makes their vectors",
-}
-_NODE_TYPE = "_node_type"
-"""LlamaIndex's metadata key of a node's class."""
+_NODE_TYPE = "_node_type"  # LlamaIndex's metadata key of a node's class
 _BY_KEYWORDS = (Mode.SPARSE, Mode.TEXT_SEARCH)
 _MODES = (Mode.DEFAULT, Mode.MMR, Mode.HYBRID, *_BY_KEYWORDS)
 _MMR_OPTIONS = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
 _RERANKING = ("rerank", "rerank_from", "rerank_seconds")
 _OPTIONS = ("where", "where_document", "fingerprint", *_MMR_OPTIONS, *_RERANKING)
-_PREFETCH_FACTOR = 4.0
-"""Candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store."""
+_PREFETCH_FACTOR = 4.0  # candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store
 _MIN_COSINE = 0.99
 """Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
+
+
+def _in_thread(method: Callable[..., Any], run: Callable[[Any], Awaitable[Any]] = in_worker) -> Any:
+    """Return a method that does the same in a thread: in that which embeds, or, of a reader, one of several."""
+
+    @wraps(method)
+    async def call(self: EddyChromaVectorStore, *args: Any, **kwargs: Any) -> Any:
+        return await run(partial(method, self, *args, **kwargs))
+
+    return call
 
 
 class EddyChromaVectorStore(BasePydanticVectorStore):
     """Stores nodes in the main collection of an index that knows its embedder, and searches them by hybrid search.
 
-    Adding a node of a known id replaces it. The store writes nodes in batches that the database accepts, under the
-    index's lock. It refuses vectors of another embedder in nodes and queries. Queries find documents that the index has
-    split itself, too.
-
-    An index in a folder keeps fitted post-processing, and is opened again by the method's name alone; the store's
-    `embed_model` has it: pass that to `VectorStoreIndex` and to pipelines.
+    Adding a node of a known id replaces it. Vectors of another embedder, in nodes and queries, are refused. Queries
+    find documents that the index has split itself, too. An index in a folder keeps fitted post-processing, which the
+    store's `embed_model` then has: pass that to `VectorStoreIndex` and to pipelines.
 
     Args:
         collection_name: Name of the index.
         embed_model: An `EddyEmbedding`, or its parameters as a dictionary; None for `Settings.embed_model`.
         persist_dir: Folder of the database; or:
-        host: Host of a Chroma server.
-        port: Port of the server.
-        ssl: Whether to use https.
-        headers: Headers of each request; not serialized.
+        host: Host of a Chroma server, with `port`, `ssl` for https, and `headers`, which are not serialized.
         alpha: Weight of the vectors in queries that give none, from 0, keywords (BM25) alone, to 1, vectors alone;
-            None: as in `Index.query`, 0.5, and by vectors alone, with a warning, where there are too many rows on a
-            server for keyword search.
+            None: as in `Index.query`, with a warning where there are too many rows on a server for keyword search.
         timeout: Maximum time in seconds to wait while another process or thread writes.
 
     Raises:
@@ -128,7 +123,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             self.embed_model = EddyEmbedding.from_embedder(self._index.embedder)
 
     def _configure(self, values: dict[str, Any]) -> None:
-        refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields, _HINTS)
+        refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields)
         alpha = values.get("alpha")
         if alpha is not None and not 0 <= alpha <= 1:
             raise InvalidParameter(f"alpha={alpha!r} must lie between 0, keywords alone, and 1, vectors alone")
@@ -161,7 +156,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         return "EddyChromaVectorStore"
 
     @property
-    def client(self) -> Collection:
+    def client(self) -> chromadb.Collection:
         """Chroma's collection."""
         return self._index.collection
 
@@ -175,7 +170,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         """How queries without an `alpha` search: "hybrid", or "vectors" where a server has too many rows."""
         return self._index.searches_by
 
-    # --- Writing
+    # --- Rows
 
     def add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
         """Write nodes with their embeddings, in place of nodes of the same ids; return the ids of all.
@@ -187,23 +182,23 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             InvalidParameter: A node cannot be stored.
         """
         refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
-        embedder, kept = self._index.embedder, nodes_with_text(nodes)
-        for node in kept:
+        embedder, written = self._index.embedder, nodes_with_text(nodes)
+        for node in written:
             if node.embedding is None:
                 raise InvalidParameter(
                     f"node {node.node_id!r} has no embedding; add nodes through VectorStoreIndex or IngestionPipeline, "
                     "which embed them"
                 )
-        if kept:
-            _check_vectors(embedder, kept)
-            if len({len(node.get_embedding()) for node in kept}) > 1:
+        if written:
+            _check_vectors(embedder, written)
+            if len({len(node.get_embedding()) for node in written}) > 1:
                 raise InvalidParameter("the nodes' embeddings differ in length; embed all with store.embed_model")
             self._index.upsert_rows(
-                [node.node_id for node in kept],
-                [node.get_content(metadata_mode=MetadataMode.NONE) for node in kept],
-                [node.get_embedding() for node in kept],
-                [_to_metadata(node) for node in kept],
-                [node.ref_doc_id or node.node_id for node in kept],
+                [node.node_id for node in written],
+                [node.get_content(metadata_mode=MetadataMode.NONE) for node in written],
+                [node.get_embedding() for node in written],
+                [_to_metadata(node) for node in written],
+                [node.ref_doc_id or node.node_id for node in written],
                 embedder.fingerprint,
             )
         return [node.node_id for node in nodes]
@@ -243,8 +238,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
                 self._index.remove(list(self._index.entries()))
                 self._index.remove_rows()
 
-    # --- Reading
-
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Get nodes by ids, by filters, by both, or all nodes."""
         return [_to_node(row) for row in self._rows(node_ids, filters, texts=True)]
@@ -252,6 +245,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, *, texts: bool = False) -> list[Row]:
         where, possible = to_where(filters)
         return self._index.rows(node_ids, where, texts=texts) if possible else []
+
+    # --- Queries
 
     def query(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
         """Find the nodes that answer a query, best first.
@@ -270,15 +265,10 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             InvalidParameter: The index does not support the query.
         """
         refuse_unknown("EddyChromaVectorStore.query", kwargs, _OPTIONS)
-        mode, text = Mode(query.mode), (query.query_str or "").strip()
-        if mode not in _MODES:
-            raise InvalidParameter(
-                f"mode {mode.value!r} cannot be asked of EddyChromaVectorStore, which has the modes "
-                f"{', '.join(known.value for known in _MODES)}"
-            )
+        text = (query.query_str or "").strip()
         where, possible = to_where(query.filters, kwargs.get("where"))
+        options = self._options(query, text, kwargs)
         vector, fingerprint = self._vector(query, kwargs.get("fingerprint"))
-        alpha = self._alpha(query, mode, text)
         hits = self._index.search(
             vector,
             questions=[text] if text else None,
@@ -286,11 +276,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             ids=self._allowed_ids(query.node_ids) if possible else [],
             documents=query.doc_ids,
             where=where,
-            alpha=alpha,
-            **self._sizes(query, mode, kwargs),
-            **{name: kwargs[name] for name in ("where_document", *_RERANKING) if name in kwargs},
+            **options,
         )[0]
-        if text and alpha is None and hits and hits[0].bm25 is None and not self._has_warned:
+        if text and options["alpha"] is None and hits and hits[0].bm25 is None and not self._has_warned:
             self._has_warned = True
             warnings.warn(
                 f"the store of index {self.collection_name!r} searches by vectors alone: it is in no folder, and has "
@@ -303,30 +291,30 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             ids=[hit.id for hit in hits],
         )
 
-    def _alpha(self, query: VectorStoreQuery, mode: Mode, text: str) -> float | None:
-        """Return the weight of the vectors; None: as the index searches by default."""
-        if mode in _BY_KEYWORDS:
-            return 0.0
-        if not text:
-            return None
+    def _options(self, query: VectorStoreQuery, text: str, more: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options of `Index.search`: the weight of the vectors, the number of hits, and how they are chosen."""
+        mode, k = Mode(query.mode), query.similarity_top_k
+        if mode not in _MODES:
+            names = ", ".join(known.value for known in _MODES)
+            raise InvalidParameter(f"EddyChromaVectorStore cannot be asked in mode {mode.value!r}; it has {names}")
+        of_mmr = {name: more[name] for name in _MMR_OPTIONS if more.get(name) is not None}
+        if of_mmr and mode != Mode.MMR:
+            raise InvalidParameter(f"{min(of_mmr)}= belongs to mode 'mmr', and the mode is {mode.value!r}")
         alpha = self.alpha if query.alpha is None else query.alpha
-        return ALPHA if alpha is None and mode == Mode.HYBRID else alpha
-
-    @staticmethod
-    def _sizes(query: VectorStoreQuery, mode: Mode, more: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the number of hits, and out of how many candidates they are chosen."""
-        k, (threshold, factor, count) = query.similarity_top_k, (more.get(name) for name in _MMR_OPTIONS)
-        if mode != Mode.MMR:
-            if given := [name for name in _MMR_OPTIONS if more.get(name) is not None]:
-                raise InvalidParameter(f"{given[0]}= belongs to mode 'mmr', and the mode is {mode.value!r}")
-            if mode in _BY_KEYWORDS:
-                return {"k": query.sparse_top_k or k}
-            return {"k": query.hybrid_top_k or k, "fetch_k": query.sparse_top_k} if mode == Mode.HYBRID else {"k": k}
-        if factor is not None and count is not None:
-            raise InvalidParameter("mmr_prefetch_factor and mmr_prefetch_k say the same in two ways; give one of them")
-        candidates = int(k * (_PREFETCH_FACTOR if factor is None else factor) if count is None else count)
-        weights = [value for value in (query.mmr_threshold, threshold, 0.5) if value is not None]
-        return {"k": k, "mmr": True, "fetch_k": max(k, candidates), "lambda_mult": float(weights[0])}
+        options: dict[str, Any] = {"k": k, "alpha": alpha if text else None}
+        options |= {name: more[name] for name in ("where_document", *_RERANKING) if name in more}
+        if mode in _BY_KEYWORDS:
+            options |= {"k": query.sparse_top_k or k, "alpha": 0.0}
+        elif mode == Mode.HYBRID:
+            options |= {"k": query.hybrid_top_k or k, "fetch_k": query.sparse_top_k}
+            options["alpha"] = ALPHA if text and alpha is None else options["alpha"]
+        elif mode == Mode.MMR:
+            if of_mmr.keys() >= {"mmr_prefetch_factor", "mmr_prefetch_k"}:
+                raise InvalidParameter("mmr_prefetch_factor and mmr_prefetch_k say the same in two ways; give one")
+            fetch_k = of_mmr.get("mmr_prefetch_k", int(k * of_mmr.get("mmr_prefetch_factor", _PREFETCH_FACTOR)))
+            balance = of_mmr.get("mmr_threshold", 0.5) if query.mmr_threshold is None else query.mmr_threshold
+            options |= {"mmr": True, "fetch_k": max(k, fetch_k), "lambda_mult": float(balance)}
+        return options
 
     def _allowed_ids(self, node_ids: Sequence[str] | None) -> list[str] | None:
         """Return the only rows to search; None for all.
@@ -334,23 +322,20 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         A retriever of `VectorStoreIndex` always passes the ids of the nodes that LlamaIndex stores itself, which for a
         store that holds texts are none, or images and indices alone. Nobody asked for such a list: it is ignored.
         """
-        if node_ids is None:
-            return None
-        if (active_span_id.get() or "").startswith("VectorIndexRetriever."):
+        if node_ids is not None and (active_span_id.get() or "").startswith("VectorIndexRetriever."):
             kinds = {row.metadata.get(_NODE_TYPE) for row in self._index.rows(list(node_ids))}
             if not node_ids or (kinds and kinds <= {IndexNode.class_name(), ImageNode.class_name()}):
                 return None
-        return list(node_ids)
+        return None if node_ids is None else list(node_ids)
 
     def _vector(self, query: VectorStoreQuery, fingerprint: str | None) -> tuple[Doubles, str]:
         """Return the query's vector, shape (dimension,), and its embedder's fingerprint, which the caller may know."""
-        vector = query.query_embedding
+        vector, embedder = query.query_embedding, self._index.embedder
         if vector is None:
             if query.query_str is None:
                 raise InvalidParameter(
                     "the query has neither query_str nor query_embedding; get_nodes finds by filters alone"
                 )
-            embedder = self._index.embedder
             return embedder.encode_query(query.query_str, show_progress=False).astype(np.float64), embedder.fingerprint
         made = fingerprint or getattr(vector, "fingerprint", None)
         if made is None:
@@ -361,35 +346,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             )
         return np.asarray(vector, np.float64), str(made)
 
-    # --- The same in threads
-
-    async def async_add(self, nodes: Sequence[BaseNode], **kwargs: Any) -> list[str]:
-        """As `add`, in a thread."""
-        return await in_worker(partial(self.add, nodes, **kwargs))
-
-    async def adelete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
-        """As `delete`, in a thread."""
-        await in_worker(partial(self.delete, ref_doc_id, **delete_kwargs))
-
-    async def adelete_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
-    ) -> None:
-        """As `delete_nodes`, in a thread."""
-        await in_worker(partial(self.delete_nodes, node_ids, filters, **delete_kwargs))
-
-    async def aclear(self) -> None:
-        """As `clear`, in a thread."""
-        await in_worker(self.clear)
-
-    async def aget_nodes(
-        self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None
-    ) -> list[BaseNode]:
-        """As `get_nodes`, in a thread."""
-        return await asyncio.to_thread(self.get_nodes, node_ids, filters)
-
-    async def aquery(self, query: VectorStoreQuery, **kwargs: Any) -> VectorStoreQueryResult:
-        """As `query`, in a thread."""
-        return await asyncio.to_thread(self.query, query, **kwargs)
+    async_add, adelete = _in_thread(add), _in_thread(delete)
+    adelete_nodes, aclear = _in_thread(delete_nodes), _in_thread(clear)
+    aget_nodes, aquery = _in_thread(get_nodes, asyncio.to_thread), _in_thread(query, asyncio.to_thread)
 
     # --- Serialization
 
@@ -450,27 +409,25 @@ def _check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
     Nodes with a fingerprint are compared by it; of the others, the first is embedded again, with its metadata as
     LlamaIndex embeds it, and without.
     """
-    unmarked = None
+    unmarked = list[BaseNode]()
     for node in nodes:
         made = node.metadata.get(FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
         if made is None:
-            unmarked = unmarked or node
+            unmarked.append(node)
         elif made != embedder.fingerprint:
             raise FingerprintMismatch(
                 f"node {node.node_id!r} was embedded by another embedder than the index's, `{embedder.method}` on "
                 f"`{embedder.model_name}`.\nIts fingerprint: {made}, the index's: {embedder.fingerprint}; embed it "
                 "with store.embed_model"
             )
-    if unmarked is None:
-        return
-    vector = np.asarray(unmarked.embedding, np.float64)
-    for mode in (MetadataMode.EMBED, MetadataMode.NONE, MetadataMode.ALL):
-        made_here = embedder.encode_document(unmarked.get_content(metadata_mode=mode), show_progress=False)
-        if vector.shape != made_here.shape:
-            break
-        if vector @ made_here >= _MIN_COSINE * np.linalg.norm(vector) * np.linalg.norm(made_here) > 0:
-            return
-    raise FingerprintMismatch(
-        f"the vector of node {unmarked.node_id!r} is not the one that the index's embedder, {embedder.model_name!r} "
-        f"with {str(embedder.method)!r}, makes of its text: embed the nodes with store.embed_model"
-    )
+    for node in unmarked[:1]:
+        vector = np.asarray(node.embedding, np.float64)
+        for mode in (MetadataMode.EMBED, MetadataMode.NONE, MetadataMode.ALL):
+            made_here = embedder.encode_document(node.get_content(metadata_mode=mode), show_progress=False)
+            least = _MIN_COSINE * float(np.linalg.norm(vector) * np.linalg.norm(made_here))
+            if vector.shape == made_here.shape and vector @ made_here >= least > 0:
+                return
+        raise FingerprintMismatch(
+            f"the vector of node {node.node_id!r} is not the one that the index's embedder, {embedder.model_name!r} "
+            f"with {str(embedder.method)!r}, makes of its text: embed the nodes with store.embed_model"
+        )

@@ -15,29 +15,17 @@ DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
 """Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""
 _Condition = dict[str, Any] | bool
 """A condition; True if every row meets it, False if none does: Chroma cannot express these two."""
-
 _ORDERED = {FilterOperator.GT: "$gt", FilterOperator.GTE: "$gte", FilterOperator.LT: "$lt", FilterOperator.LTE: "$lte"}
-_OPERATORS = {
-    **_ORDERED,
-    FilterOperator.EQ: "$eq",
-    FilterOperator.NE: "$ne",
-    FilterOperator.CONTAINS: "$contains",
-}
-# A row without the entry meets NE and NIN, as the negation of EQ and IN requires.
-_OPPOSITE = {
-    FilterOperator.EQ: FilterOperator.NE,
-    FilterOperator.NE: FilterOperator.EQ,
-    FilterOperator.IN: FilterOperator.NIN,
-    FilterOperator.NIN: FilterOperator.IN,
-}
-_IN_TEXTS = "give vector_store_kwargs={'where_document': {'$contains': ...}}"
-_REFUSED = {
-    FilterOperator.TEXT_MATCH: f"Chroma finds words in texts, not in metadata: {_IN_TEXTS}",
-    FilterOperator.TEXT_MATCH_INSENSITIVE: "Chroma finds words in texts, not in metadata, and as they are spelt: "
-    + _IN_TEXTS,
-    FilterOperator.IS_EMPTY: "Chroma does not look for what is absent: write a value of your own, such as 'none', and "
-    "ask for it",
-}
+_SINGLE = {FilterOperator.EQ: "$eq", FilterOperator.NE: "$ne", FilterOperator.CONTAINS: "$contains", **_ORDERED}
+_LISTS = {FilterOperator.IN: "$in", FilterOperator.NIN: "$nin", FilterOperator.ANY: "$or", FilterOperator.ALL: "$and"}
+_PAIRS = ((FilterOperator.EQ, FilterOperator.NE), (FilterOperator.IN, FilterOperator.NIN))
+_OPPOSITE = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+"""A row without the entry meets NE and NIN, as the negation of EQ and IN requires."""
+_ABSENT = "Chroma does not look for what is absent: write a value of your own, such as 'none', and ask for it"
+_WORDS = (
+    "Chroma finds words in texts, as they are spelt, not in metadata: give vector_store_kwargs={'where_document': "
+    "{'$contains': ...}}"
+)
 
 
 def to_where(
@@ -48,10 +36,8 @@ def to_where(
     Raises:
         InvalidParameter: Chroma does not support a filter.
     """
-    if filters is not None:
-        check_kind("filters", filters, MetadataFilters, "LlamaIndex's MetadataFilters, or None")
-    if where is not None:
-        check_kind("where", where, Mapping, "one of Chroma's conditions, such as {'year': {'$gte': 1921}}")
+    check_kind("filters", filters, MetadataFilters | None, "LlamaIndex's MetadataFilters, or None")
+    check_kind("where", where, Mapping | None, "one of Chroma's conditions, such as {'year': {'$gte': 1921}}")
     filtered = filters is None or _group(filters, negated=False)
     joined = _joined("$and", [filtered, dict(where) if where else True])
     return (None, joined) if isinstance(joined, bool) else (joined, True)
@@ -72,9 +58,8 @@ def _group(filters: MetadataFilters, *, negated: bool) -> _Condition:
     if not filters.filters:
         return True
     condition = FilterCondition(filters.condition or FilterCondition.AND)
-    # "not" means that no filter is met.
-    inside = negated != (condition == FilterCondition.NOT)
-    either = (condition == FilterCondition.OR) != negated if condition != FilterCondition.NOT else negated
+    is_not = condition == FilterCondition.NOT  # no filter is met
+    inside, either = negated != is_not, negated if is_not else (condition == FilterCondition.OR) != negated
     conditions = [
         _group(part, negated=inside) if isinstance(part, MetadataFilters) else _single(part, negated=inside)
         for part in filters.filters
@@ -84,30 +69,24 @@ def _group(filters: MetadataFilters, *, negated: bool) -> _Condition:
 
 def _single(part: MetadataFilter, *, negated: bool) -> _Condition:
     operator, value = FilterOperator(part.operator or FilterOperator.EQ), part.value
-    name = f"the filter {part.key!r} {operator.value} {value!r:.60}"
-    if operator in _REFUSED:
-        raise InvalidParameter(f"{name} cannot be asked: {_REFUSED[operator]}")
-    if negated:
-        if operator not in _OPPOSITE:
-            raise InvalidParameter(
-                f"{name} cannot be asked under 'not': Chroma has no words for its opposite, which rows without the "
-                "entry meet too; ask for what is wanted instead"
-            )
-        operator = _OPPOSITE[operator]
-    key = DOCUMENT if part.key in DOCUMENT_KEYS else part.key
-    if operator in (FilterOperator.IN, FilterOperator.NIN, FilterOperator.ANY, FilterOperator.ALL):
-        return _list_condition(name, key, operator, value)
-    if value is None or isinstance(value, list) or (operator in _ORDERED and isinstance(value, str)):
-        wanted = "a number" if operator in _ORDERED else "a string or a number"
-        raise InvalidParameter(f"{name} cannot be asked: the value must be {wanted}")
-    return {key: {_OPERATORS[operator]: value}}
-
-
-def _list_condition(name: str, key: str, operator: FilterOperator, value: Any) -> _Condition:
-    if not isinstance(value, list):
-        raise InvalidParameter(f"{name} cannot be asked: the value must be a list")
+    key, reason = DOCUMENT if part.key in DOCUMENT_KEYS else part.key, ""
+    if operator not in {**_SINGLE, **_LISTS}:
+        reason = _ABSENT if operator == FilterOperator.IS_EMPTY else _WORDS
+    elif negated and operator not in _OPPOSITE:
+        reason = "under 'not' Chroma has no words for its opposite, which rows without the entry meet too"
+    elif operator in _LISTS and not isinstance(value, list):
+        reason = "the value must be a list"
+    elif operator in _ORDERED and not isinstance(value, int | float):
+        reason = "the value must be a number"
+    elif operator in _SINGLE and (value is None or isinstance(value, list)):
+        reason = "the value must be a string or a number"
+    if reason:
+        raise InvalidParameter(f"the filter {part.key!r} {operator.value} {value!r:.60} cannot be asked: {reason}")
+    operator = _OPPOSITE[operator] if negated else operator
+    if operator in _SINGLE:
+        return {key: {_SINGLE[operator]: value}}
     if not value:
         return operator in (FilterOperator.NIN, FilterOperator.ALL)
-    if operator in (FilterOperator.ANY, FilterOperator.ALL):
-        return _joined("$or" if operator == FilterOperator.ANY else "$and", [{key: {"$contains": v}} for v in value])
-    return {key: {"$in" if operator == FilterOperator.IN else "$nin": value}}
+    if operator in (FilterOperator.IN, FilterOperator.NIN):
+        return {key: {_LISTS[operator]: value}}
+    return _joined(_LISTS[operator], [{key: {"$contains": item}} for item in value])  # type: ignore[union-attr]
