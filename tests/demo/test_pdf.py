@@ -13,6 +13,7 @@ import pytest
 import reportlab
 from PIL import Image
 from pypdf import PdfReader, PdfWriter
+from pypdfium2 import PdfDocument
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
@@ -25,6 +26,7 @@ from eddy_demo.library.index import open_stored
 from eddy_embed import Embedder
 from readers_eddy.errors import Unreadable
 from readers_eddy.pdf import read_pdf
+from readers_eddy.pdf.glyphs import read_glyphs
 from readers_eddy.pdf.page_headers import split_page_headers
 from readers_eddy.pdf.paragraphs import Line, reflow
 
@@ -230,6 +232,22 @@ def test_the_head_of_a_table_on_every_page_stays() -> None:
 def test_a_title_in_the_words_of_the_header_stays() -> None:
     pages = [("Tides", 24), "", "The first page."], ["The second page."], ["The third page."]
     assert read_pdf(make(pages, header="Tides")).text.startswith("Tides\n\nThe first page.")
+
+
+# --- Letters
+
+
+def test_no_letter_is_lost_among_rows_of_two_sizes() -> None:
+    """Equal letters that stand at one place across, in rows of other sizes, are all read."""
+    file, rows = io.BytesIO(), [(y, 6 + y % 5) for y in range(40, 800, 12)]
+    canvas = Canvas(file)
+    for y, size in rows:
+        canvas.setFont("Helvetica", size)
+        canvas.drawString(60, y, "lillil")
+    canvas.save()
+    with PdfDocument(file.getvalue()) as document:
+        glyphs, unseen = read_glyphs(document[0])
+    assert (len(glyphs.codes), unseen) == (6 * len(rows), 0)
 
 
 # --- Paragraphs

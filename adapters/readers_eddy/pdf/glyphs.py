@@ -227,17 +227,18 @@ def _turned(glyphs: Glyphs, origins: NDArray[np.float64]) -> Glyphs:
 
 def _once(glyphs: Glyphs) -> NDArray[np.int64]:
     """Return the indices without glyphs drawn again over themselves, as some programs make bold type and shadows."""
-    left, right = glyphs.boxes[:, 0], glyphs.boxes[:, 2]
+    left, right, sizes = glyphs.boxes[:, 0], glyphs.boxes[:, 2], np.round(np.maximum(glyphs.sizes, 1), 2)
     again = np.zeros(len(left), np.bool_)
     for shift in (0.0, 0.5):
-        rows = np.floor(glyphs.baselines / (0.3 * np.maximum(glyphs.sizes, 1)) + shift)
-        order = np.lexsort((glyphs.indices, left, rows, glyphs.angles, glyphs.codes))
+        rows = np.floor(glyphs.baselines / (0.3 * sizes) + shift)  # rows of one size of type alone can be compared
+        keys = (rows, sizes, glyphs.angles, glyphs.codes)
+        order = np.lexsort((glyphs.indices, left, *keys))
         a, b = order[:-1], order[1:]
-        same = (glyphs.codes[a] == glyphs.codes[b]) & (rows[a] == rows[b]) & (glyphs.angles[a] == glyphs.angles[b])
-        over = left[b] - left[a] < 0.4 * (right[a] - left[a])
+        same = np.all([key[a] == key[b] for key in keys], axis=0)
+        width, other = right[a] - left[a], right[b] - left[b]
+        over = (left[b] - left[a] < 0.4 * width) & (np.abs(width - other) < 0.1 * width)
         # The letters of a ligature share one place; they follow one another in what was drawn at once.
         ligature = (glyphs.runs[a] == glyphs.runs[b]) & (np.abs(glyphs.indices[b] - glyphs.indices[a]) == 1)
-        ligature &= np.abs(left[b] - left[a]) < 1e-3
         found = same & over & ~ligature
         again[np.maximum(a[found], b[found])] = True
     return np.flatnonzero(~again)
