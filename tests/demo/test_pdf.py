@@ -27,8 +27,9 @@ from eddy_embed import Embedder
 from readers_eddy.errors import Unreadable
 from readers_eddy.pdf import read_pdf
 from readers_eddy.pdf.glyphs import read_glyphs
+from readers_eddy.pdf.lines import Line
 from readers_eddy.pdf.page_headers import split_page_headers
-from readers_eddy.pdf.paragraphs import Line, reflow
+from readers_eddy.pdf.paragraphs import reflow
 
 TOP, PITCH, SIZE = 780.0, 14.0, 11.0
 Drawn = Sequence[str | tuple[str, float]]
@@ -183,8 +184,12 @@ def test_a_text_of_headers_alone_stays() -> None:
     assert read_pdf(same).notes == ()
 
 
+def line(text: str, page: int, x: float, y: float, size: float = SIZE, **more: Any) -> Line:
+    return Line(text, page, x, y, size, end=x + size / 2 * len(text), **more)
+
+
 def lines(page: int, *texts: str) -> list[Line]:
-    return [Line(text, page, 60, TOP - PITCH * row, SIZE) for row, text in enumerate(texts)]
+    return [line(text, page, 60, TOP - PITCH * row) for row, text in enumerate(texts)]
 
 
 # Each: what stands at the top of five pages, its size, and how many of these lines are left out.
@@ -253,7 +258,7 @@ def test_no_letter_is_lost_among_rows_of_two_sizes() -> None:
 # --- Paragraphs
 
 LONG = "This line is as long as the column of the page is wide and"
-END = "the last one of the paragraph, which ends about where it could end."
+END = "the last one, which ends about where the column of it does."
 # Each: lines of a page and the text that they make; "" is a gap.
 PARAGRAPHS = [
     ([LONG, LONG, END], f"{LONG} {LONG} {END}"),
@@ -293,10 +298,10 @@ def test_a_remark_of_a_program_is_no_heading() -> None:
 
 
 def test_columns_sizes_indents_and_stamps() -> None:
-    column = [Line(f"{LONG} {n}", 0, 60, 500 - 14 * n, SIZE) for n in range(3)]
-    second = [Line(f"go on {LONG} {n}.", 0, 300 + 12 * (n == 2), 500 - 14 * n, SIZE) for n in range(3)]
-    note = [Line("A footnote in small print.", 0, 300, 100, 8), Line("arXiv stamp", 0, 20, 300, SIZE, angle=90)]
-    cells = [Line(f"| {name} | 04:10 |", 0, 60, 80 - row, SIZE, is_row=True) for row, name in ((0, "Alden"), (9, "Bo"))]
+    column = [line(f"{LONG} {n}", 0, 60, 500 - 14 * n, SIZE) for n in range(3)]
+    second = [line(f"go on {LONG} {n}.", 0, 300 + 12 * (n == 2), 500 - 14 * n, SIZE) for n in range(3)]
+    note = [line("A footnote in small print.", 0, 300, 100, 8), line("arXiv stamp", 0, 20, 300, SIZE, angle=90)]
+    cells = [line(f"| {name} | 04:10 |", 0, 60, 80 - row, SIZE, is_row=True) for row, name in ((0, "Alden"), (9, "Bo"))]
     text, starts = reflow([*column, *second, *note, *cells], 3)
     joined = " ".join(line.text for line in [*column, *second[:2]])
     rest = "A footnote in small print.\n\narXiv stamp\n\n| Alden | 04:10 |\n| Bo | 04:10 |"
@@ -307,7 +312,7 @@ def test_columns_sizes_indents_and_stamps() -> None:
 def test_pages_begin_where_their_first_character_is() -> None:
     """Also where a word, a sentence or a paragraph goes on over the border, and where pages are empty."""
     broken = ["exam-", "ple one and more of it", "Next sentence is here.", "Last."]
-    text, starts = reflow([Line(text, 2 * n, 60, 700, SIZE) for n, text in enumerate(broken)], 8)
+    text, starts = reflow([line(text, 2 * n, 60, 700, SIZE) for n, text in enumerate(broken)], 8)
     assert text == "example one and more of it Next sentence is here.\n\nLast."
     assert starts == (0, 4, 4, 27, 27, 51, 51, len(text))
     assert [text[a:b].strip() for a, b in pairwise((*starts, len(text))) if a < b] == [

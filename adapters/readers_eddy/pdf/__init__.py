@@ -1,4 +1,4 @@
-"""Read PDF files: PDFium gives the glyphs, `layout` their lines, `paragraphs` the text."""
+"""Read PDF files: PDFium gives the glyphs, `lines` their lines, `paragraphs` the text."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from readers_eddy.errors import Unreadable
 from readers_eddy.limits import ReadingLimits
 from readers_eddy.pdf.fields import read_fields
 from readers_eddy.pdf.glyphs import read_glyphs
-from readers_eddy.pdf.layout import read_lines
+from readers_eddy.pdf.lines import Line, read_lines
 from readers_eddy.pdf.page_headers import split_page_headers
-from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, Line, reflow
+from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, reflow
 
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]|[\ufffe\uffff]")
 _SPACES = re.compile(r"[ \xa0]+")
@@ -23,6 +23,11 @@ _UNKNOWN = "\ufffd"
 _REPLACED = {0x7F: "•"}  # the unused codes of WinAnsiEncoding are bullets: ISO 32000-1, annex D.2
 _REPLACED |= {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
 _REPLACED |= {9: " ", 10: " ", 13: " "}
+_TEX = dict(
+    zip("\x0b\x0c\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "ffi", "ffl", "ff", "fi", "fl", "ffi", "ffl"), strict=True)
+)
+_TEX_LIGATURE = re.compile("(?<=[a-z])[\x0b\x0c\x0e\x0f\x1b-\x1f]|[\x0b\x0c\x0e\x0f\x1b-\x1f](?=[a-z])")
+"""Codes of ligatures beside letters, in TeX's fonts of pixels, which have no names."""
 _NO_TITLE = {"anonymous", "untitled", "unspecified"}
 _END = b"%%EOF"
 
@@ -80,9 +85,10 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
 def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int]:
     """Return the lines of a page in reading order, and the number of glyphs that nobody sees."""
     glyphs, unseen = read_glyphs(page)
-    found = read_lines(glyphs, number, read_fields(page))
-    cleaned = ((line, _SPACES.sub(" ", _clean(line.text)).strip()) for line in found)
-    return [line.with_text(text) for line, text in cleaned if text], unseen
+    found, n_numbers = read_lines(glyphs, number, read_fields(page))
+    cleaned = ((line, _clean(line.text)) for line in found)
+    spaced = ((line, (text if line.is_code else _SPACES.sub(" ", text)).strip()) for line, text in cleaned)
+    return [line.with_text(text) for line, text in spaced if text], unseen
 
 
 def _title(document: PdfDocument) -> str:
@@ -92,6 +98,7 @@ def _title(document: PdfDocument) -> str:
 
 def _clean(text: str) -> str:
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
+    text = _TEX_LIGATURE.sub(lambda match: _TEX[match[0]], text)
     body, last = (text[:-1], text[-1]) if text.rstrip().endswith(SOFT_HYPHEN) else (text, "")
     return _CONTROL.sub(_UNKNOWN, (body.replace(SOFT_HYPHEN, "") + last).translate(_REPLACED))
 

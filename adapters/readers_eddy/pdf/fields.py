@@ -9,7 +9,7 @@ from typing import Any
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfPage
 
-from readers_eddy.pdf.layout import Piece
+from readers_eddy.pdf.lines import Piece
 
 _MARKS = {True: "☒", False: "☐"}
 _BUTTONS = (pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON)
@@ -45,7 +45,7 @@ def _fields(page: PdfPage) -> Iterator[Piece]:
             own = min(size.value if known else _SIZE, max(height, 1.0))
             base = (box.bottom + (height - own) / 2 if height < 2.5 * own else box.top - own) + 0.2 * own
             for row, line in enumerate(text.splitlines()):
-                yield Piece(line, box.left, box.right, base - 1.2 * own * row, own, 10**9 + index, ())
+                yield Piece(line, box.left, box.right, base - 1.2 * own * row, own, 10**9 + index)
         pdfium.FPDFPage_CloseAnnot(annot)
 
 
@@ -57,8 +57,15 @@ def _value(form: Any, annot: Any) -> str:
     name = next((text for each in read if (text := _string(lambda *to, each=each: each(form, annot, *to)))), "")
     if kind in _BUTTONS:
         return f"{_MARKS[bool(pdfium.FPDFAnnot_IsChecked(form, annot))]} {name}"
-    value = _string(lambda *to: pdfium.FPDFAnnot_GetFormFieldValue(form, annot, *to))
+    value = ", ".join(_chosen(form, annot)) or _string(lambda *to: pdfium.FPDFAnnot_GetFormFieldValue(form, annot, *to))
     return f"{name}: {value}" if value.strip() else ""
+
+
+def _chosen(form: Any, annot: Any) -> Iterator[str]:
+    """Yield the labels of the options that are chosen in a list; the field's own value is their names in the file."""
+    for at in range(max(pdfium.FPDFAnnot_GetOptionCount(form, annot), 0)):
+        if pdfium.FPDFAnnot_IsOptionSelected(form, annot, at):
+            yield _string(lambda *to, at=at: pdfium.FPDFAnnot_GetOptionLabel(form, annot, at, *to))
 
 
 def _string(read: Callable[..., int]) -> str:

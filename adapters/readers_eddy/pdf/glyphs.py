@@ -51,6 +51,8 @@ class Glyphs:
     sizes: NDArray[np.float64]
     angles: NDArray[np.int32]  # direction of writing in degrees
     runs: NDArray[np.int64]  # number of what was drawn at once
+    fonts: NDArray[np.int64]  # a number for each name
+    mono: NDArray[np.bool_]  # whether all glyphs of the font are of one width
     spaced: NDArray[np.bool_]  # whether white space comes before it
     indices: NDArray[np.int64]  # in PDFium's page of text
 
@@ -80,6 +82,7 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
     drawn = [ctypes.cast(int(addresses[at]), pdfium.FPDF_PAGEOBJECT) for at in first]
     drawn_as = [_look(raw, own[at], item) for at, item in zip(first, drawn, strict=True)]
     of_run = np.array([look[:2] for look in drawn_as] or np.empty((0, 2)))
+    fonts = np.array([_font(item) for item in drawn] or np.empty(0), np.int64)[numbers]
     before = np.concatenate([[0], np.cumsum(white)])
     glyphs = Glyphs(
         codes[seen],
@@ -88,6 +91,8 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
         of_run[numbers, 0] if len(seen) else np.empty(0),
         of_run[numbers, 1].astype(np.int32) if len(seen) else np.empty(0, np.int32),
         numbers,
+        fonts,
+        np.zeros(len(seen), np.bool_),
         before[seen] > np.concatenate([[0], before[seen[:-1]]]) if len(seen) else np.empty(0, np.bool_),
         seen,
     )
@@ -95,6 +100,7 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
         return glyphs, 0
     hidden = _hidden(page, glyphs, drawn_as, drawn)
     glyphs = _turned(glyphs.at(~hidden), origins[~hidden])
+    glyphs.mono[:] = _mono(glyphs)
     return glyphs.at(_once(glyphs)), int(hidden.sum())
 
 
@@ -107,6 +113,26 @@ def _look(text: Any, at: int, drawn: Any) -> tuple[float, int, int, tuple[int, .
     pdfium.FPDFPageObj_GetFillColor(drawn, *colour)
     angle = round(math.degrees(math.atan2(matrix.b, matrix.a)))
     return size, angle, pdfium.FPDFTextObj_GetTextRenderMode(drawn), tuple(part.value for part in colour)
+
+
+def _font(drawn: Any) -> int:
+    """Return a number for the name of the font of what was drawn at once."""
+    name = create_string_buffer(128)
+    pdfium.FPDFFont_GetBaseFontName(pdfium.FPDFTextObj_GetFont(drawn), name, 128)
+    return hash(name.value)
+
+
+def _mono(glyphs: Glyphs) -> NDArray[np.bool_]:
+    """Tell which glyphs are in fonts whose letters, of six kinds at least, are all of the width of those of code."""
+    mono = np.zeros(len(glyphs.codes), np.bool_)
+    widths = (glyphs.boxes[:, 2] - glyphs.boxes[:, 0]) / np.maximum(glyphs.sizes, 0.01)
+    letters = (glyphs.codes < 0x250) & (glyphs.codes > 0x3A)
+    for font in np.unique(glyphs.fonts):
+        mine = glyphs.fonts == font
+        own = widths[mine & letters]
+        if len(own) and np.ptp(own) < 0.02 and 0.45 < own[0] < 0.7 and len(np.unique(glyphs.codes[mine & letters])) > 5:
+            mono[mine] = True
+    return mono
 
 
 def _hidden(page: PdfPage, glyphs: Glyphs, looks: list[Any], drawn: list[Any]) -> NDArray[np.bool_]:

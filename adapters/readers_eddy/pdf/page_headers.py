@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from readers_eddy.pdf.paragraphs import Line
+from readers_eddy.pdf.lines import Line
 
 _MAX_LINES = 4
 """Maximum number of header or footer lines of a page."""
