@@ -239,7 +239,7 @@ def methods(model: Any, tokenizer: Any, options: argparse.Namespace) -> Iterator
 
 
 def reranking(model: Any, tokenizer: Any, options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds to judge passages for a question."""
+    """Seconds to re-rank passages for a question."""
     reranker = Reranker(model, tokenizer=tokenizer, batch_tokens=options.tokens)
     plain = Embedder(model, tokenizer=tokenizer, method="plain:exit=0", check=False)
     passages = [texts.text_of(plain, int(RERANKED["tokens"]))] * int(RERANKED["texts"])
@@ -269,7 +269,7 @@ def page(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
     """The section of docs/performance.md: a table of passes, one of methods."""
     rate = about["flops"] / 1e12
     head = f"**{about['card']}**, torch {about['torch']}, bfloat16; large matrices: {rate:.0f} TFLOP/s."
-    lengths, places = [f"{length:,} tokens" for length in LENGTHS], ["mixed", "one query", "50 passages judged"]
+    lengths, places = [f"{length:,} tokens" for length in LENGTHS], ["mixed", "one query", "50 passages re-ranked"]
     passes = [["", *lengths, *places]]
     for shape in dict.fromkeys(row["shape"] for row in rows):
         own = [row for row in rows if row["shape"] == shape]

@@ -68,7 +68,7 @@ NOT_RERANKED = ("cranfield", "squality")
 
 @dataclass(frozen=True)
 class Collection:
-    """Documents and questions, with what judges the hits of a question, by the question's position.
+    """Documents and questions, with what scores the hits of a question, by the question's position.
 
     Attributes:
         sets: The positions of the questions of each named set.
@@ -78,7 +78,7 @@ class Collection:
 
     documents: list[Document]
     questions: list[str]
-    judge: Callable[[int, list[Hit]], float]
+    score: Callable[[int, list[Hit]], float]
     sets: dict[str, list[int]]
     metric: str
     passage_size: int = PASSAGE_SIZE
@@ -123,13 +123,13 @@ def of_task(task: Retrieval) -> Collection:
     """A task; nDCG@10 of the documents, each by its best passage."""
     given = [Document(id_, text) for id_, text in zip(task.ids, task.texts, strict=True) if text.strip()]
 
-    def judge(at: int, hits: list[Hit]) -> float:
+    def score(at: int, hits: list[Hit]) -> float:
         first = list(dict.fromkeys(hit.document for hit in hits))[:10]
         grades = task.grades[at]
         return float(ndcg(np.array([grades.get(id_, 0.0) for id_ in first]), np.array(list(grades.values()))))
 
     every = list(range(len(task.queries)))
-    return Collection(given, task.queries, judge, {task.name: every}, "nDCG@10")
+    return Collection(given, task.queries, score, {task.name: every}, "nDCG@10")
 
 
 def of_files(folder: Path, files: Sequence[Path]) -> Collection:
@@ -139,11 +139,11 @@ def of_files(folder: Path, files: Sequence[Path]) -> Collection:
     paraphrases = [at for at, row in enumerate(rows) if row["kind"] == "paraphrase"]
     documents = [to_index_document(document) for document in read_documents([folder]).documents]
 
-    def judge(at: int, hits: list[Hit]) -> float:
+    def score(at: int, hits: list[Hit]) -> float:
         return float(reciprocal_rank(np.array([float(bool(needles[at].search(hit.text))) for hit in hits[:10]])))
 
     sets = {"manuals": list(range(len(rows))), "paraphrases": paraphrases}
-    return Collection(documents, [row["text"] for row in rows], judge, sets, "MRR@10", DEFAULT_PASSAGE_SIZE)
+    return Collection(documents, [row["text"] for row in rows], score, sets, "MRR@10", DEFAULT_PASSAGE_SIZE)
 
 
 def measure(collection: Collection, model: str, method: str, rankings: Sequence[str]) -> dict[str, Any]:
@@ -170,7 +170,7 @@ def measure(collection: Collection, model: str, method: str, rankings: Sequence[
             begun = time.process_time()
             ranked[ranking] = [index.query(text, CANDIDATES, **RANKINGS[ranking]) for text in collection.questions]
             cost[ranking] = round((time.process_time() - begun) / len(collection.questions), 3)
-    values = {name: [collection.judge(at, hits) for at, hits in enumerate(lists)] for name, lists in ranked.items()}
+    values = {name: [collection.score(at, hits) for at, hits in enumerate(lists)] for name, lists in ranked.items()}
     return {
         name: {**about, "cost": cost, **scored(name, values, positions)} for name, positions in collection.sets.items()
     }

@@ -295,8 +295,8 @@ def test_llama_index(tiny: Embedder, tmp_path: Path) -> None:
     assert {found.node.ref_doc_id for found in filtered} == {"bread.txt", "stone.txt"}
     hybrid = in_chroma.as_retriever(similarity_top_k=9).retrieve(QUESTION)
     assert "closed on Mondays" in hybrid[0].get_content()
-    judged = EddyRerank("eddy-tiny", top_n=2).postprocess_nodes(hybrid, query_str="granite crystals")
-    assert len(judged) == 2 and judged[0].node.ref_doc_id == "stone.txt"
+    reranked = EddyRerank("eddy-tiny", top_n=2).postprocess_nodes(hybrid, query_str="granite crystals")
+    assert len(reranked) == 2 and reranked[0].node.ref_doc_id == "stone.txt"
     in_chroma.delete_ref_doc("bread.txt")
     left = in_chroma.as_retriever(similarity_top_k=9, filters=late).retrieve(QUESTION)
     assert {found.node.ref_doc_id for found in left} == {"stone.txt"}
@@ -325,8 +325,8 @@ def test_langchain(tiny: Embedder, tmp_path: Path) -> None:
     assert "closed on Mondays" in chain.invoke(QUESTION)
     found, vector = shelf.similarity_search_with_vectors("The lighthouse is white.", k=1)[0]
     assert found.metadata["source"] == "letter.txt" and near(vector, tiny.encode_document(found.page_content), 1e-4)
-    judged = EddyReranker(model="eddy-tiny", top_n=1).compress_documents(pages, "granite crystals")
-    assert [page.id for page in judged] == ["stone.txt"]
+    reranked = EddyReranker(model="eddy-tiny", top_n=1).compress_documents(pages, "granite crystals")
+    assert [page.id for page in reranked] == ["stone.txt"]
     shelf.index.close()
     with pytest.raises(FingerprintMismatch, match="exit"):
         EddyChroma("shelf", EddyEmbeddings(model="eddy-tiny", method="plain:exit=3"), persist_directory=str(tmp_path))

@@ -135,7 +135,7 @@ def test_rank_has_the_form_of_a_cross_encoder() -> None:
     ]
 
 
-def test_what_cannot_be_judged_is_refused() -> None:
+def test_what_cannot_be_ranked_is_refused() -> None:
     order = "must name {passage} and then"
     for wrong, reason in (
         *(({"prompt": prompt}, order) for prompt in ("{passage}", "{question} {passage}", "{passage} {question}?")),
@@ -159,7 +159,7 @@ def test_what_cannot_be_judged_is_refused() -> None:
     assert own.scores(QUESTION, []).shape == (0,)
 
 
-def test_models_that_cannot_judge_are_refused(tmp_path: Path) -> None:
+def test_models_that_cannot_rerank_are_refused(tmp_path: Path) -> None:
     model, tokenizer = families.build("llama")
     with pytest.raises(UnsupportedModel, match="no language-model head"):
         Reranker(model.model, tokenizer=tokenizer)
@@ -179,7 +179,7 @@ def test_a_model_that_overflows_is_told_so(monkeypatch: pytest.MonkeyPatch) -> N
         own.scores(QUESTION, TEXTS)
 
 
-def test_a_model_read_from_a_folder_judges_as_the_loaded_one(tmp_path: Path) -> None:
+def test_a_model_read_from_a_folder_ranks_as_the_loaded_one(tmp_path: Path) -> None:
     """Its weights may be kept in another layout."""
     model, tokenizer = families.build("llama")
     model.save_pretrained(tmp_path)

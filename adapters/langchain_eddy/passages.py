@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from langchain_core.documents import Document
 
@@ -20,7 +20,6 @@ from eddy_embed.integrations.documents import (
     N_TOKENS,
     N_TRUNCATED,
     N_WINDOWS,
-    PAGES,
     START,
     Pages,
     document_identity,
@@ -28,9 +27,12 @@ from eddy_embed.integrations.documents import (
     joined_pages,
     pages_by_file,
     passage_id,
+    passage_metadata,
     with_text,
 )
 from langchain_eddy.embeddings import EddyEmbeddings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -112,7 +114,7 @@ def embed_passages(
     engine, fingerprint = embeddings.embedder, embeddings.fingerprint
     late = engine.reads_late if late is None else late
     copies: Counter[tuple[str, str]] = Counter()
-    shown = _with_progress(documents, embeddings.show_progress)
+    shown = with_progress(documents, embeddings.show_progress, "Embedding documents")
     with_content = with_text(shown, lambda document: document.page_content, display_name, "passage")
     for batch in grouped_by_size(with_content, lambda document: len(document.page_content)):
         texts = [document.page_content for document in batch]
@@ -121,11 +123,10 @@ def embed_passages(
         for document, result in zip(batch, results, strict=True):
             identity, text = document_id(document), result.text
             pages = Pages.of(document.metadata)
-            shared = {key: value for key, value in document.metadata.items() if key != PAGES}
             for span in result.passages:
                 id_ = passage_id(identity, text, copies[identity, text], span.start, span.end, fingerprint, late)
                 metadata = {
-                    **shared,
+                    **passage_metadata(document.metadata),
                     START: span.start,
                     END: span.end,
                     **pages.labels(span.start, span.end),
@@ -146,10 +147,11 @@ def display_name(document: Document, index: int) -> str:
     return repr(document_id(document)) if document_id(document) else f"number {index}"
 
 
-def _with_progress(documents: Iterable[Document], show_progress: bool) -> Iterable[Document]:
+def with_progress(documents: Iterable[T], show_progress: bool, what: str) -> Iterable[T]:
+    """Yield documents, counted in a bar on standard error if it is to be shown."""
     if not show_progress:
         return documents
     from rich.console import Console
     from rich.progress import track
 
-    return track(documents, "Embedding documents", console=Console(stderr=True))
+    return track(documents, what, console=Console(stderr=True))

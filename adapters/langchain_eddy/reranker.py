@@ -29,7 +29,7 @@ class EddyReranker(RerankerOwner, BaseDocumentCompressor):
     Args:
         model: A name, a path, or a `Reranker`; a loaded model with `tokenizer=`.
         top_n: Most documents that are kept.
-        seconds: Judge the first documents for so long; None: all. Those that were not read keep their order, at the
+        seconds: Re-rank the first documents for so long; None: all. Those that were not read keep their order, at the
             end, without a score. Blank ones come last, with 0.
         **settings: The other arguments of `Reranker`.
 
@@ -44,7 +44,7 @@ class EddyReranker(RerankerOwner, BaseDocumentCompressor):
 
     @classmethod
     def from_llm(cls, llm: Any, **settings: Any) -> Self:
-        """Judge with the loaded model of a `HuggingFacePipeline`, or of a `ChatHuggingFace` around one.
+        """Re-rank with the loaded model of a `HuggingFacePipeline`, or of a `ChatHuggingFace` around one.
 
         Raises:
             InvalidParameter: The object holds no loaded model.

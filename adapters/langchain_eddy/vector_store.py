@@ -21,7 +21,15 @@ from chroma_eddy import DIGEST, RESERVED, Hit, Index, NoIndex, WriteReport, memo
 from chroma_eddy import Document as Whole
 from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.integrations.documents import DOCUMENT, PAGES, Pages, page_name, warn_of_blank, with_text
+from eddy_embed.integrations.documents import (
+    DOCUMENT,
+    LEFT_OUT,
+    Pages,
+    page_name,
+    passage_metadata,
+    warn_of_blank,
+    with_text,
+)
 from eddy_embed.integrations.shared import in_worker
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import display_name, document_id, join_pages
@@ -384,8 +392,11 @@ def _whole(document: Document, number: int) -> Whole:
     """Return a document of an index; one that could not be known in the next run is refused by its number."""
     if not (identity := document_id(document)):
         raise InvalidParameter(f"document {display_name(document, number)} has no id and no source: give it one")
-    metadata = {key: value for key, value in document.metadata.items() if key != PAGES and value is not None}
-    return Whole(identity, document.page_content, metadata, Pages.of(document.metadata).starts)
+    metadata = {key: value for key, value in passage_metadata(document.metadata).items() if value is not None}
+    pages, left_out = Pages.of(document.metadata), json.loads(document.metadata.get(LEFT_OUT, "[]"))
+    numbers = tuple(str(number + 1) for number in range(len(pages.starts)))
+    labels = () if pages.page_labels == numbers else pages.page_labels
+    return Whole(identity, document.page_content, metadata, pages.starts, labels, tuple(map(tuple, left_out)))
 
 
 def _document(hit: Hit) -> Document:

@@ -133,7 +133,7 @@ def parse_request(kind: type[EmbeddingRequest | RerankRequest], body: bytes, lim
     if isinstance(request, RerankRequest):
         check_size("query", len(request.query), "characters", limits.input_characters)
         if not request.query.strip():
-            raise invalid("'query' is blank: there is nothing to judge documents by.", "query")
+            raise invalid("'query' is blank: there is nothing to rank documents by.", "query")
     return request
 
 

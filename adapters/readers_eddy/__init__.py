@@ -1,6 +1,29 @@
-"""Readers: files of many formats to titles and texts, for Python, LlamaIndex and LangChain."""
+"""Eddy's readers: files of many formats to titles, texts and pages, in a process with limits."""
 
 from eddy_embed.utils.extras import check_installed
 
 _NEEDED = "bs4 lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 webencodings yaml"
 check_installed("readers", *_NEEDED.split())
+
+from readers_eddy.documents import (  # noqa: E402
+    ReadResult,
+    SkippedFile,
+    SourceDocument,
+    iter_documents,
+    read_document,
+    read_documents,
+)
+from readers_eddy.errors import NothingToRead, Unreadable  # noqa: E402
+from readers_eddy.limits import ReadingLimits  # noqa: E402
+
+__all__ = [
+    "NothingToRead",
+    "ReadResult",
+    "ReadingLimits",
+    "SkippedFile",
+    "SourceDocument",
+    "Unreadable",
+    "iter_documents",
+    "read_document",
+    "read_documents",
+]

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
+from eddy_embed.integrations.documents import LEFT_OUT, NOTES, PAGES
 from readers_eddy.content import Content
 from readers_eddy.errors import NothingToRead, Unreadable
 from readers_eddy.formats import DOCUMENT_SUFFIXES, READABLE_SUFFIXES, check_unicode, suffix_of
 from readers_eddy.limits import ReadingLimits
-from readers_eddy.process import ReaderProcess
+from readers_eddy.process import LocalReader, Reader, ReaderProcess
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -38,12 +42,22 @@ class SourceDocument:
     page_labels: tuple[str, ...] = ()  # what the pages are called, if not 1, 2, 3
     left_out: tuple[tuple[int, int], ...] = ()  # parts of the text that are no passages
     notes: tuple[str, ...] = ()  # what the reader left out or repaired
+    row: str = ""  # id of a row of a .jsonl file
     file_digest: str = ""  # of a PDF file at `origin`, by which its pages are shown only while it is unchanged
 
     @property
     def key(self) -> str:
         """Id of the document, which depends on its origin alone."""
         return document_key(self.origin)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """What a framework's document says of it: file, title, and in JSON what holds for the document alone."""
+        labels = self.page_labels or tuple(str(number + 1) for number in range(len(self.page_starts)))
+        pages, path = list(zip(self.page_starts, labels, strict=True)), self.origin.removesuffix(f"#{self.row}")
+        named = {"file_path": path, "file_name": os.path.basename(path), "title": self.title}
+        of_document = {PAGES: pages, LEFT_OUT: self.left_out, NOTES: self.notes}
+        return named | {key: json.dumps(value, ensure_ascii=False) for key, value in of_document.items() if value}
 
 
 def document_key(origin: str) -> str:
@@ -78,29 +92,65 @@ class ReadResult:
     skipped: list[SkippedFile] = field(default_factory=list)
     versions: dict[str, FileVersion] = field(default_factory=dict)  # of the files found, by absolute path
     unchanged: set[str] = field(default_factory=set)  # paths of files that were not read again
-    left: set[str] = field(default_factory=set)  # paths of changed files that another call is to read
+    deferred: set[str] = field(default_factory=set)  # paths of changed files that another call is to read
     other_types: Counter[str] = field(default_factory=Counter)  # files in folders that are not read, by suffix or ""
 
 
-def read_documents(paths: list[Path], limits: ReadingLimits | None = None, without: Path | None = None) -> ReadResult:
-    """Read files and folders within limits, in a process of their own.
+PathLike = str | os.PathLike[str]
 
-    Hidden files and folders and the folder `without` are left out, and links to folders are not followed.
+
+def read_documents(
+    paths: PathLike | Iterable[PathLike],
+    *,
+    limits: ReadingLimits | None = None,
+    exclude: PathLike | None = None,
+    isolated: bool = True,
+) -> ReadResult:
+    """Read files and folders; what cannot be read is among the result's `skipped`, and the others are read.
+
+    Args:
+        paths: Files and folders. Hidden files and folders are left out, links to folders are not followed.
+        limits: Of reading one file.
+        exclude: A folder that is left out.
+        isolated: Whether a child process reads, with limited time and memory, which a hostile file may end.
 
     Raises:
         NothingToRead: A path is missing, a given file is of another type, or there is no document at all.
     """
-    result = read_changed(paths, {}, limits, without)
-    if not result.documents:
-        raise NothingToRead(_nothing_read(paths, result))
+    result = ReadResult()
+    result.documents.extend(iter_documents(paths, result, limits=limits, exclude=exclude, isolated=isolated))
     return result
+
+
+def iter_documents(
+    paths: PathLike | Iterable[PathLike],
+    result: ReadResult,
+    *,
+    limits: ReadingLimits | None = None,
+    exclude: PathLike | None = None,
+    isolated: bool = True,
+) -> Iterator[SourceDocument]:
+    """Yield what `read_documents` reads, one document after another; `result` gets all but the documents.
+
+    Raises:
+        NothingToRead: As in `read_documents`.
+    """
+    wanted = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
+    limits, seen = limits or ReadingLimits(), set[str]()
+    with ReaderProcess(limits) if isolated else LocalReader(limits) as reader:
+        for document in _read_paths(reader, wanted, {}, result, exclude):
+            if document.key not in seen:
+                seen.add(document.key)
+                yield document
+    if not seen:
+        raise NothingToRead(_nothing_read(wanted, result))
 
 
 def read_changed(
     paths: list[Path],
     known: Mapping[str, FileVersion],
     limits: ReadingLimits | None = None,
-    without: Path | None = None,
+    exclude: PathLike | None = None,
     check: Callable[[], None] = lambda: None,
     is_enough: Callable[[ReadResult], bool] = lambda _: False,
 ) -> ReadResult:
@@ -111,48 +161,63 @@ def read_changed(
     Raises:
         NothingToRead: A path is missing, or a given file is of another type.
     """
-    result = ReadResult()
-    with ReaderProcess(limits or ReadingLimits(), check) as process:
-        for path in paths:
-            if not os.path.lexists(path):
-                raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
-            if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
-                for file in _walk(path, result, os.path.realpath(without) if without else None):
-                    _read_file(process, file, file.relative_to(path).as_posix(), known, result, is_enough)
-            elif suffix_of(path.name):
-                _read_file(process, path, path.name, known, result, is_enough)
-            else:
-                raise NothingToRead(
-                    f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
-                )
-    result.documents = list({document.key: document for document in result.documents}.values())
+    result, documents = ReadResult(), dict[str, SourceDocument]()
+    with ReaderProcess(limits or ReadingLimits(), check) as reader:
+        for document in _read_paths(reader, paths, known, result, exclude, is_enough):
+            result.documents.append(document)
+            documents[document.key] = document
+    result.documents = list(documents.values())
     return result
 
 
 def read_document(
-    file: Path, name: str, origin: str, limits: ReadingLimits, check: Callable[[], None]
+    path: PathLike,
+    *,
+    name: str = "",
+    origin: str = "",
+    limits: ReadingLimits | None = None,
+    check: Callable[[], None] = lambda: None,
+    isolated: bool = True,
 ) -> SourceDocument:
-    """Read a file that is one document, in a process that reads no other; the suffix of its name selects the reader.
+    """Read a file that is one document.
 
-    An exception from `check`, called regularly, ends the reading.
+    Args:
+        path: The file.
+        name: Name of the document, whose suffix selects the reader; by default the file's.
+        origin: What identifies the document, by default the file's absolute path.
+        limits: Of reading it.
+        check: Called regularly by an isolated reading, which an exception from it ends.
+        isolated: As in `read_documents`; the process reads no other file.
+
+    Raises:
+        Unreadable: The file cannot be read; the message says why.
     """
+    path = Path(path)
+    name, limits = name or path.name, limits or ReadingLimits()
     suffix = suffix_of(name)
     if suffix not in DOCUMENT_SUFFIXES:
-        raise Unreadable(f"of a type that is not read here; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")
-    with ReaderProcess(limits, check) as process:
-        (content,) = process.read(file, suffix)
+        raise Unreadable(f"{name}: of a type that is not read here; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")
+    with ReaderProcess(limits, check) if isolated else LocalReader(limits) as reader:
+        (content,) = reader.read(path, suffix)
     assert isinstance(content, Content)
-    return _document(origin, name, content)
+    return _document(origin or Path(os.path.realpath(path)).as_posix(), name, content)
 
 
 def _document(origin: str, name: str, content: Content) -> SourceDocument:
     return SourceDocument(origin, name, **vars(content))
 
 
+def warn_of_skipped(result: ReadResult) -> None:
+    """Name in one warning the files that were not read, and why."""
+    lines = list_skipped(result.skipped) + ([list_other_types(result.other_types)] if result.other_types else [])
+    if lines:
+        warnings.warn("not read:\n  " + "\n  ".join(lines), stacklevel=3)
+
+
 def list_skipped(skipped: Sequence[SkippedFile]) -> list[str]:
     """Return the reason for every skipped file, and for the first skipped rows."""
-    files, rows = ([each for each in skipped if each.is_row == is_row] for is_row in (False, True))
-    lines = [f"{each.name}: {each.reason}" for each in (*files, *rows[:_SHOWN_ROWS])]
+    files, rows = ([item for item in skipped if item.is_row == is_row] for is_row in (False, True))
+    lines = [f"{item.name}: {item.reason}" for item in (*files, *rows[:_SHOWN_ROWS])]
     more = len(rows) - _SHOWN_ROWS
     return [*lines, f"… and {more:,} more rows"] if more > 0 else lines
 
@@ -174,21 +239,43 @@ def _nothing_read(paths: list[Path], result: ReadResult) -> str:
     return f"no file to read in {where}{other}; readable are {' '.join(READABLE_SUFFIXES)}"
 
 
-def _walk(folder: Path, result: ReadResult, without: str | None) -> Iterator[Path]:
+def _read_paths(
+    reader: Reader,
+    paths: list[Path],
+    known: Mapping[str, FileVersion],
+    result: ReadResult,
+    exclude: PathLike | None,
+    is_enough: Callable[[ReadResult], bool] = lambda _: False,
+) -> Iterator[SourceDocument]:
+    for path in paths:
+        if not os.path.lexists(path):
+            raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
+        if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
+            for file in _walk(path, result, os.path.realpath(exclude) if exclude else None):
+                yield from _read_file(reader, file, file.relative_to(path).as_posix(), known, result, is_enough)
+        elif suffix_of(path.name):
+            yield from _read_file(reader, path, path.name, known, result, is_enough)
+        else:
+            raise NothingToRead(
+                f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
+            )
+
+
+def _walk(folder: Path, result: ReadResult, exclude: str | None) -> Iterator[Path]:
     """Yield the readable files below a folder, those of a folder before those of its folders."""
     waiting = [folder]
     while waiting:
         parent, folders = waiting.pop(), list[Path]()
         try:
-            with os.scandir(parent) as found:
-                entries = sorted((each for each in found if not each.name.startswith(".")), key=lambda each: each.name)
+            with os.scandir(parent) as listing:
+                entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda entry: entry.name)
         except OSError as error:
             result.skipped.append(SkippedFile(str(parent), f"the folder cannot be opened: {error.strerror}"))
             continue
         for entry in entries:
             path = Path(entry.path)
             if entry.is_dir(follow_symlinks=False):
-                folders += [path] if os.path.realpath(path) != without else []
+                folders += [path] if os.path.realpath(path) != exclude else []
             elif suffix_of(entry.name) or os.path.isdir(path):
                 yield path
             else:
@@ -197,13 +284,13 @@ def _walk(folder: Path, result: ReadResult, without: str | None) -> Iterator[Pat
 
 
 def _read_file(
-    process: ReaderProcess,
+    reader: Reader,
     path: Path,
     name: str,
     known: Mapping[str, FileVersion],
     result: ReadResult,
     is_enough: Callable[[ReadResult], bool],
-) -> None:
+) -> Iterator[SourceDocument]:
     origin = Path(os.path.realpath(path)).as_posix()
     try:
         check_unicode("name", name)
@@ -213,19 +300,19 @@ def _read_file(
         if known.get(origin) == version:
             result.unchanged.add(origin)
         elif is_enough(result):
-            result.left.add(origin)
+            result.deferred.add(origin)
             return
         result.versions[origin] = version
         if origin in result.unchanged:
             return
-        for found in process.read(path, suffix_of(name) or ""):
-            if isinstance(found, Content):
+        for item in reader.read(path, suffix_of(name) or ""):
+            if isinstance(item, Content):
                 digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""
-                result.documents.append(replace(_document(origin, name, found), file_digest=digest))
-            elif found.content is None:
-                result.skipped.append(SkippedFile(f"{name}, line {found.line}", found.reason, True, origin))
+                yield replace(_document(origin, name, item), file_digest=digest)
+            elif item.content is None:
+                result.skipped.append(SkippedFile(f"{name}, line {item.line}", item.reason, True, origin))
             else:
-                result.documents.append(_document(f"{origin}#{found.id}", found.id, found.content))
+                yield replace(_document(f"{origin}#{item.id}", item.id, item.content), row=item.id)
     except Unreadable as error:
         result.skipped.append(SkippedFile(name, str(error), origin=origin))
     except OSError as error:

@@ -6,6 +6,7 @@ import codecs
 import gzip
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
@@ -41,7 +42,23 @@ def read_file(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Conten
 
     Raises:
         Unreadable: The file, or its rest, cannot be read.
+        MemoryError: Reading takes more memory than there is.
     """
+    try:
+        yield from _read(path, suffix, limits)
+    except RecursionError:
+        raise MemoryError from None
+    except (Unreadable, MemoryError):
+        raise
+    except (EOFError, zlib.error) as error:
+        raise Unreadable(str(error)) from None
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from None
+    except Exception as error:  # a hostile file must not end the reading of others
+        raise Unreadable(f"it cannot be read ({type(error).__name__}: {one_line(error)})") from None
+
+
+def _read(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Content | Row]:
     with path.open("rb") as file:
         if _GIT_LFS.match(file.read(_GIT_LFS_BYTES)):
             raise Unreadable("a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again")
@@ -171,7 +188,10 @@ def _checked(content: Content, limits: ReadingLimits) -> Content:
         raise Unreadable(f"its text has {len(text):,} characters, and at most {limits.characters:,} are read; split it")
     check_unicode("text", text)
     check_unicode("title", content.title)
-    lists, notes = page_lists(text), tuple(one_line(note, MAX_TITLE) for note in content.notes)
+    lists, notes = (
+        page_lists(text, len(content.page_starts)),
+        tuple(one_line(note, MAX_TITLE) for note in content.notes),
+    )
     if lists:
         notes += (f"lists of page numbers ({len(lists)}, as of contents) stay in the text and are no passages",)
     return replace(content, left_out=lists, notes=notes)

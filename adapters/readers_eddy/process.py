@@ -17,6 +17,7 @@ from typing import Any
 import readers_eddy
 from readers_eddy.content import Content, Row
 from readers_eddy.errors import Unreadable
+from readers_eddy.formats import read_file
 from readers_eddy.limits import ReadingLimits
 
 _POLL_SECONDS = 0.05
@@ -27,6 +28,23 @@ WORKING_FOLDER = Path(readers_eddy.__file__).parents[1]
 def worker_command(module: str, *arguments: object) -> list[str]:
     """Return the command that runs a module as a child process."""
     return [sys.executable, "-B", "-m", module, *map(str, arguments)]
+
+
+class LocalReader:
+    """Reads in this process, whose memory and time a hostile file may take."""
+
+    def __init__(self, limits: ReadingLimits) -> None:
+        """Set the limits, of which those of time and memory do not hold."""
+        self._limits = limits
+
+    def __enter__(self) -> LocalReader:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def read(self, path: Path, suffix: str) -> Iterator[Content | Row]:
+        """Yield as `ReaderProcess.read`, and raise the same errors."""
+        return read_file(path, suffix, self._limits)
 
 
 class ReaderProcess:
@@ -120,7 +138,7 @@ class ReaderProcess:
 
 
 def _content(values: dict[str, Any]) -> Content:
-    return Content(**{name: _tuple(own) for name, own in values.items()})
+    return Content(**{name: _tuple(value) for name, value in values.items()})
 
 
 def _tuple(value: Any) -> Any:
@@ -130,3 +148,6 @@ def _tuple(value: Any) -> Any:
 def _row(values: dict[str, Any]) -> Row:
     content = values["content"]
     return Row(values["line"], values["id"], content and _content(content), values["reason"])
+
+
+Reader = ReaderProcess | LocalReader

@@ -10,13 +10,12 @@ import json
 import math
 import sys
 import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from readers_eddy.content import Content
-from readers_eddy.errors import Unreadable, one_line
+from readers_eddy.errors import Unreadable
 from readers_eddy.formats import read_file
 from readers_eddy.limits import ReadingLimits
 
@@ -38,18 +37,14 @@ def main() -> None:
 def _messages(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
     error, last = "", False
     try:
-        for found in read_file(path, suffix, limits):
-            yield {"document" if isinstance(found, Content) else "row": found}
+        for item in read_file(path, suffix, limits):
+            yield {"document" if isinstance(item, Content) else "row": item}
         last = path.stat().st_size > _SMALL_BYTES
-    except (MemoryError, RecursionError):
+    except MemoryError:
         error = "reading it takes more memory than is allowed; split it, or save it in a simpler form"
         last = True
-    except (Unreadable, EOFError, zlib.error) as failure:
+    except Unreadable as failure:
         error = str(failure)
-    except OSError as failure:
-        error = failure.strerror or str(failure)
-    except Exception as failure:  # a hostile file must not end the reading of others
-        error = f"it cannot be read ({type(failure).__name__}: {one_line(failure)})"
     yield {"error": error, "last": last}
 
 

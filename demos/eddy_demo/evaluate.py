@@ -17,7 +17,7 @@ _DEPTH = 10
 
 
 @dataclass(frozen=True)
-class JudgedQuestion:
+class LabelledQuestion:
     """A question, and what answers it: passages of the documents named, or those in which the needle is found."""
 
     text: str
@@ -54,7 +54,7 @@ class SearchScores:
     quoted: float | None = None
 
 
-def read_questions(queries: Path, qrels: Path | None) -> list[JudgedQuestion]:
+def read_questions(queries: Path, qrels: Path | None) -> list[LabelledQuestion]:
     """Read the questions that have an answer.
 
     By a table query-id, doc-id, score they are rows {"id", "text"}; without one {"text", "needle"}, whose needle is a
@@ -79,21 +79,21 @@ def read_questions(queries: Path, qrels: Path | None) -> list[JudgedQuestion]:
     return found
 
 
-def _with_needle(row: Any) -> JudgedQuestion:
-    return JudgedQuestion(str(row["text"]), needle=re.compile(str(row["needle"]), re.IGNORECASE))
+def _with_needle(row: Any) -> LabelledQuestion:
+    return LabelledQuestion(str(row["text"]), needle=re.compile(str(row["needle"]), re.IGNORECASE))
 
 
-def _of_table(rows: list[Any], qrels: Path) -> list[JudgedQuestion]:
+def _of_table(rows: list[Any], qrels: Path) -> list[LabelledQuestion]:
     texts = {str(row["id"]): str(row["text"]) for row in rows}
     relevant: dict[str, set[str]] = {}
     with qrels.open(encoding="utf-8", newline="") as table:
         for row in csv.reader(table, delimiter="\t"):
             if len(row) >= 3 and row[2].lstrip("-").isdigit() and int(row[2]) > 0:
                 relevant.setdefault(row[0], set()).add(row[1])
-    return [JudgedQuestion(text, frozenset(relevant[key])) for key, text in texts.items() if key in relevant]
+    return [LabelledQuestion(text, frozenset(relevant[key])) for key, text in texts.items() if key in relevant]
 
 
-def score_library(index: Index, questions: Sequence[JudgedQuestion], rerank: bool = False) -> list[SearchScores]:
+def score_library(index: Index, questions: Sequence[LabelledQuestion], rerank: bool = False) -> list[SearchScores]:
     """Measure the library's own search, which `ask` uses, and its two sides: vectors alone, and keywords alone (BM25).
 
     With `rerank`, also the library's own search, re-ranked by its model.
@@ -109,7 +109,7 @@ def score_library(index: Index, questions: Sequence[JudgedQuestion], rerank: boo
     ]
 
 
-def _score(system: str, index: Index, questions: Sequence[JudgedQuestion], **options: Any) -> SearchScores:
+def _score(system: str, index: Index, questions: Sequence[LabelledQuestion], **options: Any) -> SearchScores:
     found = [index.query(each.text, _DEPTH, **options) for each in questions]
     ranks = [_rank(question, hits) for question, hits in zip(questions, found, strict=True)]
 
@@ -128,11 +128,11 @@ def _score(system: str, index: Index, questions: Sequence[JudgedQuestion], **opt
     )
 
 
-def _rank(question: JudgedQuestion, hits: Sequence[Hit]) -> int:
+def _rank(question: LabelledQuestion, hits: Sequence[Hit]) -> int:
     return next((rank for rank, hit in enumerate(hits, start=1) if question.answered_by(hit)), _DEPTH + 1)
 
 
-def _quotes(question: JudgedQuestion, hits: list[Hit]) -> bool | None:
+def _quotes(question: LabelledQuestion, hits: list[Hit]) -> bool | None:
     """Whether the sentences that the page quotes from hits answer; None if it quotes none."""
     from eddy_demo.web.answers.answering import extract_sentences
     from eddy_demo.web.answers.support import CANDIDATES

@@ -183,6 +183,7 @@ class Embedder:
         passage_unit: PassageUnit = "tokens",
         late: bool | None = None,
         parts: Collection[Part] = PARTS,
+        headings: bool = True,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> LongDocument: ...
@@ -195,6 +196,7 @@ class Embedder:
         passage_unit: PassageUnit = "tokens",
         late: bool | None = None,
         parts: Collection[Part] = PARTS,
+        headings: bool = True,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> list[LongDocument]: ...
@@ -206,6 +208,7 @@ class Embedder:
         passage_unit: PassageUnit = "tokens",
         late: bool | None = None,
         parts: Collection[Part] = PARTS,
+        headings: bool = True,
         show_progress: bool | None = None,
         progress: Callable[[int, int, str], None] | None = None,
     ) -> LongDocument | list[LongDocument]:
@@ -219,6 +222,7 @@ class Embedder:
                 (late chunking). False: each passage is embedded by itself, sentences are read out of its pass if the
                 method averages, and the document's vector is made of its passages. None: as `reads_late`.
             parts: Which vectors are wanted: "document", "passages", "sentences". Others cost nothing.
+            headings: Whether lines may be headings, which stay with what follows and are read ahead of passages below.
             show_progress: Show a bar; None: as the embedder was set.
             progress: Called with the number of windows done, their total, and "embed".
 
@@ -242,7 +246,8 @@ class Embedder:
             )
         checked = checked_texts(texts)
         with self._bar(show_progress, progress) as bar:
-            documents = list(self._calibrated.documents(checked, passage_size, late, bar, parts, passage_unit))
+            options = (passage_size, late, bar, parts, passage_unit, headings)
+            documents = list(self._calibrated.documents(checked, *options))
         return documents[0] if isinstance(texts, str) else documents
 
     @overload

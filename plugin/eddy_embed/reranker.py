@@ -320,9 +320,9 @@ class Reranker:
         Returns:
             Scores by both, shape (texts,).
         """
-        judged = np.full(len(scores), np.nan)
-        judged[: len(likelihoods)] = likelihoods
-        standardised = np.nan_to_num(_standardised(judged, judged))
+        scored = np.full(len(scores), np.nan)
+        scored[: len(likelihoods)] = likelihoods
+        standardised = np.nan_to_num(_standardised(scored, scored))
         return _standardised(scores, scores[: len(likelihoods)]) + LIKELIHOOD * standardised
 
     def count_tokens(self, query: str, texts: str | Iterable[str]) -> list[int]:

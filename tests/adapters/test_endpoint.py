@@ -317,7 +317,7 @@ def test_a_blank_document_comes_last(served: Served) -> None:
     assert [result["index"] for result in blank] == [0, 1]
 
 
-def test_one_loaded_model_embeds_and_judges() -> None:
+def test_one_loaded_model_embeds_and_reranks() -> None:
     methods = ["plain:exit=2", "htp:exit=2"]
     embedders, reranker = open_models("eddy-tiny", methods, rerank=True, max_length=96)
     assert reranker is not None and reranker.max_length == 96
@@ -461,8 +461,8 @@ def test_keys_hosts_and_origins(usual: Embedder) -> None:
         with pytest.raises(openai.AuthenticationError, match="Incorrect API key"):
             openai.OpenAI(base_url=served.url, api_key="wrong").models.list()
         known = {"authorization": "Bearer first-key"}
-        judging = {"model": NAME, "query": QUESTION, "documents": TEXTS}
-        answer = served.http.post("/v1/rerank", json=judging, headers=known)  # it has no reranker
+        reranking = {"model": NAME, "query": QUESTION, "documents": TEXTS}
+        answer = served.http.post("/v1/rerank", json=reranking, headers=known)  # it has no reranker
         assert answer.status_code == 404 and "eddy serve MODEL --rerank" in answer.json()["error"]["message"]
         assert status(host="eddy.example:80", **known) == status(host="EDDY.example", **known) == 200
         for host in ("evil.example", "eddy.example.evil", "someone@127.0.0.1", "127.0.0.1:80@evil.example"):

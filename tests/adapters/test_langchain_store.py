@@ -228,8 +228,8 @@ async def test_retrievers_built_on_stores(full):
     assert {found.page_content for found in both.invoke(ASKED)} == {*alone}
     assert ids(await both.ainvoke(ASKED)) == ids(both.invoke(ASKED))
     cut = EmbeddingsFilter(embeddings=EMBEDDINGS, k=2, similarity_threshold=None)
-    judged = ContextualCompressionRetriever(base_compressor=cut, base_retriever=full.as_retriever())
-    assert len(judged.invoke(ASKED)) == 2
+    reranked = ContextualCompressionRetriever(base_compressor=cut, base_retriever=full.as_retriever())
+    assert len(reranked.invoke(ASKED)) == 2
 
 
 def test_metadata_come_back_or_are_refused(store):

@@ -141,3 +141,7 @@ def test_headings_are_told_to_people_and_models_alike(embedding):
     assert [passage.document.metadata["heading_path"] for passage in passages] == told
     bare = parser.get_nodes_from_documents([Document(text="No headings. None.")])
     assert all("heading_path" not in node.metadata for node in bare)
+    without = parser.model_copy(update={"headings": False}).get_nodes_from_documents([document])
+    assert " ".join(node.text for node in without).split() == text.split()
+    assert not any("heading_path" in node.metadata for node in without)
+    assert not {node.node_id for node in nodes} & {node.node_id for node in without}, "their vectors differ"

@@ -1,4 +1,4 @@
-"""Passages that a language model judges: in an index, in LangChain and in LlamaIndex."""
+"""Passages that a language model re-ranks: in an index, in LangChain and in LlamaIndex."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ TEXTS = [
 
 
 @pytest.fixture(scope="module")
-def judge() -> Reranker:
+def reranker() -> Reranker:
     return Reranker("eddy-tiny")
 
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
-    folder = tmp_path_factory.mktemp("judged")
+    folder = tmp_path_factory.mktemp("reranked")
     with open_index(folder, "texts", Embedder("eddy-tiny", EXIT), passage_size=16) as index:
         index.upsert([Document(f"{number}.md", text, {"odd": number % 2}) for number, text in enumerate(TEXTS)])
         yield index
@@ -54,20 +54,20 @@ def standardised(values: Any) -> Any:
     return (np.array(values) - np.mean(values)) / np.std(values)
 
 
-def test_hits_are_sorted_by_score_and_likelihood(index: Index, judge: Reranker) -> None:
-    """Passages are judged after their headings; both are standardised over those that are judged."""
+def test_hits_are_sorted_by_score_and_likelihood(index: Index, reranker: Reranker) -> None:
+    """Passages are scored after their headings; both are standardised over those that are scored."""
     for options in ({}, {"alpha": 1}, {"where": {"odd": 1}}, {"alpha": 0.2}):
-        check_order(index, judge, options)
-    found = index.query(QUESTION, 3, rerank=judge)
+        check_order(index, reranker, options)
+    found = index.query(QUESTION, 3, rerank=reranker)
     assert [hit.id for hit in index.query(QUESTION, 3, rerank=True)] == [hit.id for hit in found]
 
 
-def check_order(index: Index, judge: Reranker, options: dict[str, Any]) -> None:
+def check_order(index: Index, reranker: Reranker, options: dict[str, Any]) -> None:
     first = index.query(QUESTION, 20, **options)
     texts = [f"{hit.headings}\n{hit.text}" if hit.headings else hit.text for hit in first]
-    likelihoods = judge.scores(QUESTION, texts).astype(np.float64)
+    likelihoods = reranker.scores(QUESTION, texts).astype(np.float64)
     joined = standardised([hit.fused for hit in first]) + LIKELIHOOD * standardised(likelihoods)
-    found = index.query(QUESTION, 3, rerank=judge, **options)
+    found = index.query(QUESTION, 3, rerank=reranker, **options)
     order = np.argsort(-joined, kind="stable")[:3]
     assert any(hit.headings for hit in first) or "where" in options
     assert [hit.id for hit in found] == [first[at].id for at in order]
@@ -75,9 +75,9 @@ def check_order(index: Index, judge: Reranker, options: dict[str, Any]) -> None:
     assert [hit.fused for hit in found] == pytest.approx(joined[order], abs=1e-3)
 
 
-def test_what_is_not_judged_is_sorted_by_its_score(index: Index, judge: Reranker) -> None:
+def test_what_is_not_reached_is_sorted_by_its_score(index: Index, reranker: Reranker) -> None:
     first = index.query(QUESTION, 20)
-    found = index.query(QUESTION, 20, rerank=judge, rerank_from=2)
+    found = index.query(QUESTION, 20, rerank=reranker, rerank_from=2)
     assert {hit.id for hit in found if hit.rerank_score is not None} == {hit.id for hit in first[:2]}
     rest = [hit.id for hit in first[2:]]
     assert [hit.id for hit in found if hit.rerank_score is None] == rest and rest
@@ -87,15 +87,15 @@ def test_what_is_not_judged_is_sorted_by_its_score(index: Index, judge: Reranker
     assert [hit.id for hit in hurried if hit.rerank_score is not None] == [first[0].id]
 
 
-def test_sentences_are_marked_and_several_questions_are_judged(index: Index, judge: Reranker) -> None:
+def test_sentences_are_marked_and_several_questions_are_reranked(index: Index, reranker: Reranker) -> None:
     told = list[tuple[int, int, str]]()
-    (hit,) = index.query(QUESTION, 1, rerank=judge, sentences=True, progress=lambda *given: told.append(given))
+    (hit,) = index.query(QUESTION, 1, rerank=reranker, sentences=True, progress=lambda *given: told.append(given))
     assert hit.best is not None and hit.best.text in hit.text and hit.matches
     assert told and told[-1][0] == told[-1][1] and told[-1][2] == "rerank"
     questions = [QUESTION, "When does the ferry leave?"]
     vectors = index.embedder.encode_query(questions)
-    found = index.search(vectors, 2, questions=questions, rerank=judge)
-    alone = [index.query(each, 2, rerank=judge) for each in questions]
+    found = index.search(vectors, 2, questions=questions, rerank=reranker)
+    alone = [index.query(each, 2, rerank=reranker) for each in questions]
     assert [[each.id for each in hits] for hits in found] == [[each.id for each in hits] for hits in alone]
 
 
@@ -110,7 +110,7 @@ def test_what_cannot_be_asked_is_refused(index: Index) -> None:
             pytest.fail(str(options))
 
 
-def test_an_index_of_a_shared_model_names_no_judge(tmp_path: Path) -> None:
+def test_an_index_of_a_shared_model_names_no_reranker(tmp_path: Path) -> None:
     model, tokenizer = families.build("llama")
     with open_index(tmp_path, "texts", Embedder(model, "plain", tokenizer=tokenizer, check=False)) as index:
         index.upsert([Document("a", TEXTS[0])])
@@ -122,11 +122,11 @@ def test_an_index_of_a_shared_model_names_no_judge(tmp_path: Path) -> None:
 # --- LangChain
 
 
-def test_langchain_compresses(judge: Reranker) -> None:
+def test_langchain_compresses(reranker: Reranker) -> None:
     compressor = EddyReranker(model="eddy-tiny", top_n=2)
     documents = [LangChainDocument(text, metadata={"n": n}) for n, text in enumerate(TEXTS)]
     found = compressor.compress_documents(documents, QUESTION)
-    scores = judge.scores(QUESTION, TEXTS)
+    scores = reranker.scores(QUESTION, TEXTS)
     assert [each.metadata["n"] for each in found] == np.argsort(-scores)[:2].tolist()
     assert [each.metadata["relevance_score"] for each in found] == pytest.approx(
         np.exp(np.sort(scores)[::-1][:2]), rel=1e-4
@@ -137,17 +137,17 @@ def test_langchain_compresses(judge: Reranker) -> None:
     assert compressor.compress_documents([], QUESTION) == []
 
 
-def test_langchains_retrievers_and_the_store(tmp_path: Path, judge: Reranker) -> None:
+def test_langchains_retrievers_and_the_store(tmp_path: Path, reranker: Reranker) -> None:
     store = EddyChroma("texts", EddyEmbeddings(model="eddy-tiny", method=EXIT), persist_directory=str(tmp_path))
     store.add_texts(TEXTS)
     retriever = ContextualCompressionRetriever(
-        base_compressor=EddyReranker(model=judge, top_n=1), base_retriever=store.as_retriever(search_kwargs={"k": 4})
+        base_compressor=EddyReranker(model=reranker, top_n=1), base_retriever=store.as_retriever(search_kwargs={"k": 4})
     )
-    best = TEXTS[int(np.argmax(judge.scores(QUESTION, TEXTS)))]
+    best = TEXTS[int(np.argmax(reranker.scores(QUESTION, TEXTS)))]
     assert [each.page_content for each in retriever.invoke(QUESTION)] == [best]
-    hits = store.index.query(QUESTION, 2, rerank=judge)
-    judged = store.as_retriever(search_kwargs={"k": 2, "rerank": judge})
-    assert [each.page_content for each in judged.invoke(QUESTION)] == [hit.text for hit in hits]
+    hits = store.index.query(QUESTION, 2, rerank=reranker)
+    reranked = store.as_retriever(search_kwargs={"k": 2, "rerank": reranker})
+    assert [each.page_content for each in reranked.invoke(QUESTION)] == [hit.text for hit in hits]
     with pytest.raises(InvalidParameter):
         store.similarity_search_by_vector([0.0], rerank=True)
 
@@ -159,9 +159,9 @@ def nodes() -> list[NodeWithScore]:
     return [NodeWithScore(node=TextNode(text=text, id_=str(n)), score=0.1 * n) for n, text in enumerate(TEXTS)]
 
 
-def test_llama_index_postprocesses(judge: Reranker) -> None:
+def test_llama_index_postprocesses(reranker: Reranker) -> None:
     rerank = EddyRerank("eddy-tiny", top_n=3, keep_retrieval_score=True)
-    scores = judge.scores(QUESTION, TEXTS)
+    scores = reranker.scores(QUESTION, TEXTS)
     found = rerank.postprocess_nodes(nodes(), query_str=QUESTION)
     assert [each.node.node_id for each in found] == [str(at) for at in np.argsort(-scores)[:3]]
     assert [each.score for each in found] == pytest.approx(np.exp(np.sort(scores)[::-1][:3]), rel=1e-4)
@@ -175,19 +175,21 @@ def test_llama_index_postprocesses(judge: Reranker) -> None:
         rerank.postprocess_nodes(nodes(), query_str=" ")
 
 
-def test_in_a_query_engine_and_in_the_store(tmp_path: Path, judge: Reranker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_query_engine_and_in_the_store(
+    tmp_path: Path, reranker: Reranker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(Settings, "_llm", MockLLM())
     monkeypatch.setattr(Settings, "_embed_model", EddyEmbedding("eddy-tiny", method=EXIT))
     store = EddyChromaVectorStore("texts", EddyEmbedding("eddy-tiny", method=EXIT), persist_dir=str(tmp_path))
     index = VectorStoreIndex.from_vector_store(store)
     index.insert_nodes([each.node for each in nodes()])
-    engine = index.as_query_engine(similarity_top_k=4, node_postprocessors=[EddyRerank(judge, top_n=1)])
-    best = str(int(np.argmax(judge.scores(QUESTION, TEXTS))))
+    engine = index.as_query_engine(similarity_top_k=4, node_postprocessors=[EddyRerank(reranker, top_n=1)])
+    best = str(int(np.argmax(reranker.scores(QUESTION, TEXTS))))
     assert [each.node.node_id for each in engine.query(QUESTION).source_nodes] == [best]
     retriever = index.as_retriever(
-        similarity_top_k=2, vector_store_query_mode="hybrid", vector_store_kwargs={"rerank": judge}
+        similarity_top_k=2, vector_store_query_mode="hybrid", vector_store_kwargs={"rerank": reranker}
     )
-    hits = store.index.query(QUESTION, 2, rerank=judge)
+    hits = store.index.query(QUESTION, 2, rerank=reranker)
     assert [each.node.text for each in retriever.retrieve(QUESTION)] == [hit.text for hit in hits]
 
 

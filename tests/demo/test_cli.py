@@ -234,9 +234,9 @@ def test_needles_say_which_passages_and_quotes_answer(library: Path, tmp_path: P
     ]
     (tmp_path / "q.jsonl").write_text("\n".join(json.dumps(row) for row in questions))
     options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--rerank", "--json")
-    both, judged, _, words = json.loads(run("evaluate", *options).out)
+    both, reranked, _, words = json.loads(run("evaluate", *options).out)
     assert words["mrr_at_10"] == both["answered"] == both["quoted"] == pytest.approx(1 / 2)
-    assert judged["system"].endswith("re-ranked") and judged["hit_at_5"] == 1 / 2
+    assert reranked["system"].endswith("re-ranked") and reranked["hit_at_5"] == 1 / 2
     (tmp_path / "q.jsonl").write_text(json.dumps({"text": "x", "needle": "("}))
     refused(run("evaluate", *options), "cannot read", "needle")
 

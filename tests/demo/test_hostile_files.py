@@ -178,7 +178,7 @@ def test_packed_rows_are_bounded(folder: Path) -> None:
         (ReadingLimits(file_bytes=2**20), '{"text": "a"}\n' + " " * 2**21, "line 2 .* a row has at most 1 MB; split"),
     ):
         (folder / "rows.jsonl.gz").write_bytes(gzip.compress(text.encode()))
-        result = read_documents([folder], limits)
+        result = read_documents([folder], limits=limits)
         names = [document.name for document in result.documents]
         assert (names[:2], names[-1]) == (["good.txt", "(line 1)"], "zebra.md")
         (skipped,) = result.skipped
@@ -203,7 +203,7 @@ def test_bombs_end_in_their_own_process(folder: Path, monkeypatch: pytest.Monkey
     start = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", lambda *given, **named: started.append(given) or start(*given, **named))
     limits = ReadingLimits(file_bytes=2**20, characters=1000, parse_bytes=200 * 2**20)
-    reasons = rest_is_read(read_documents([folder], limits))
+    reasons = rest_is_read(read_documents([folder], limits=limits))
     assert "takes more memory than is allowed" in reasons["bomb.docx"]
     assert "nested hundreds of levels deep" in reasons["deep.html"]
     assert reasons["large.txt"] == "larger than 1 MB; split it"

@@ -38,7 +38,7 @@ def refused(folder: Path, name: str, data: bytes, limits: ReadingLimits | None =
     """The reason why a file is skipped, while the one after it is read."""
     (folder / "zebra.md").write_text("The last file.", encoding="utf-8")
     (folder / name).write_bytes(data)
-    result = read_documents([folder / name, folder / "zebra.md"], limits)
+    result = read_documents([folder / name, folder / "zebra.md"], limits=limits)
     assert [document.name for document in result.documents] == ["zebra.md"]
     return result.skipped[0].reason
 

@@ -108,7 +108,7 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path, run: Any) -> None:
     second.write_text(TIDES, encoding="utf-8")
     question = "What does the moon pull towards it?"
     with serving(folder, method="plain:exit=0") as site:
-        done = {"passages": 0, "judged": None, "seconds": pytest.approx(0, abs=60)}
+        done = {"passages": 0, "reranked": None, "seconds": pytest.approx(0, abs=60)}
         assert site.ask(question) == [("done", done)]
         assert run("ingest", first, "--library", folder, "--method", "plain:exit=0").code == 0
         wait(lambda: site.names() == ["bread.txt"])

@@ -77,9 +77,9 @@ def test_a_passage_answers_by_its_words_and_a_document_by_its_best_passage(tmp_p
     assert manuals.sets == {"manuals": [0, 1], "paraphrases": [0]}
     assert [document.metadata["name"] for document in manuals.documents] == ["bread.md"]
     hits = [SimpleNamespace(document=name, text=text) for name, text in (("b", "Rye."), ("a", "Three Days"), ("b", ""))]
-    assert [manuals.judge(at, hits) for at in (0, 1)] == [0.5, 1.0]
+    assert [manuals.score(at, hits) for at in (0, 1)] == [0.5, 1.0]
     task = search.of_task(Retrieval("cisi", ["a", "b"], ["one", "two"], ["q"], [{"a": 1.0}], 0))
-    assert task.judge(0, hits) == pytest.approx(1 / np.log2(3))
+    assert task.score(0, hits) == pytest.approx(1 / np.log2(3))
 
 
 def test_every_method_is_measured() -> None:

@@ -45,7 +45,7 @@ def folder(tmp_path_factory) -> Path:
     corpus = [{"id": name, "title": "", "text": text} for name, text in SUBJECTS.items()]
     write(root / "retrieval" / "shelf" / "corpus.jsonl.gz", [*corpus, {"id": "void", "title": "", "text": " "}])
     queries = [{"id": f"q{name}", "text": text.split(".")[0]} for name, text in SUBJECTS.items()]
-    write(root / "retrieval" / "shelf" / "queries.jsonl", [*queries, {"id": "unjudged", "text": "What?"}])
+    write(root / "retrieval" / "shelf" / "queries.jsonl", [*queries, {"id": "unlabelled", "text": "What?"}])
     grades = [f"q{name}\t{name}\t2" for name in SUBJECTS] + ["qriver\tvoid\t1", "qriver\tbakery\t0"]
     (root / "retrieval" / "shelf" / "qrels.tsv").write_text("query-id\tdoc-id\tscore\n" + "\n".join(grades) + "\n")
     labelled = [{"text": f"{text} Page {page}.", "label": name} for page in range(6) for name, text in SUBJECTS.items()]

@@ -51,8 +51,8 @@ def _print_passage(console: Console, rank: int, passage: FoundPassage) -> None:
     name = Text.assemble((f"{rank}  ", "bold"), (printable(passage.document), "bold green"))
     if passage.title and passage.title != passage.document:
         name.append(f"  {printable(passage.title)}", "green")
-    judged = "" if passage.rerank_score is None else f"rerank {passage.rerank_score:.3f}, "
-    cosine = Text(f"{judged}cosine {passage.cosine:.4f}", "bold")
+    reranked = "" if passage.rerank_score is None else f"rerank {passage.rerank_score:.3f}, "
+    cosine = Text(f"{reranked}cosine {passage.cosine:.4f}", "bold")
     name.truncate(max(width - len(cosine) - 2, 10), overflow="ellipsis")
     name.append(" " * (width - name.cell_len - cosine.cell_len))
     console.print(name + cosine)

@@ -143,7 +143,7 @@ def evaluate(
 
 def _read(paths: list[Path], library: Path) -> ReadResult:
     with err.status("Reading …"):
-        return read_documents(paths, without=library)
+        return read_documents(paths, exclude=library)
 
 
 def handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:

@@ -44,7 +44,7 @@ def missing_documents(folder: Path, paths: Sequence[Path], result: ReadResult) -
         origin = entry.metadata["origin"]
         ours = any(origin == root or origin.startswith((f"{root}/", f"{root}#")) for root in roots)
         file = origin.rpartition("#")[0]
-        unread = (result.skipped or file in result.unchanged or file in result.left) and Path(file).is_file()
+        unread = (result.skipped or file in result.unchanged or file in result.deferred) and Path(file).is_file()
         if key not in read and ours and not Path(origin).exists() and not unread:
             missing[key] = entry.metadata["name"]
     return missing

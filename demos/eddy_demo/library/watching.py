@@ -62,7 +62,7 @@ class WatchedFolder:
         if missing:
             remove_documents(library, missing)
         self._identity = identity if result.versions else self._identity
-        kept = {path: each for path, each in self.skipped.items() if path in result.unchanged | result.left}
+        kept = {path: each for path, each in self.skipped.items() if path in result.unchanged | result.deferred}
         skipped = defaultdict(list, kept)
         for each in result.skipped:
             skipped[each.origin].append(each)

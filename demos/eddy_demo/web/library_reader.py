@@ -90,7 +90,7 @@ class LibraryReader:
         self.error = ""  # why the model cannot be loaded, or the library not be opened
         self._embedder: Embedder | None = None
         self._reranker: Any = None
-        self._judging: tuple[str, Generator | None] | None = None  # the model that the reranker has
+        self._reranking: tuple[str, Generator | None] | None = None  # the model that the reranker has
         self.index: Index | None = None  # None while there is none
         self._previous_index: Index | None = None
         self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
@@ -205,18 +205,18 @@ class LibraryReader:
         return self._new_embedder(settings.model, settings.method, generator)
 
     @property
-    def can_judge(self) -> bool:
-        """Whether the library's model can judge passages: a language model can, an embedding model cannot."""
+    def can_rerank(self) -> bool:
+        """Whether the library's model can rerank passages: a language model can, an embedding model cannot."""
         return self._embedder is not None and self._embedder.backbone.pooling is None
 
     def reranker(self) -> Reranker:
-        """Return what judges passages, loaded when first asked for: the library's model, or the one that writes."""
+        """Return what reranks passages, loaded when first asked for: the library's model, or the one that writes."""
         generator, device = self.generator, self.options.device
         with self._open_lock:
-            if self._judging != (self.settings.model, generator):
+            if self._reranking != (self.settings.model, generator):
                 model = self.settings.model if generator is None else generator.model
                 options = {"device": device} if generator is None else {"tokenizer": generator.tokenizer}
-                self._reranker, self._judging = Reranker(model, **options), (self.settings.model, generator)
+                self._reranker, self._reranking = Reranker(model, **options), (self.settings.model, generator)
             reranker: Reranker = self._reranker
             return reranker
 
@@ -300,7 +300,7 @@ class LibraryReader:
             "model": model_label(self.settings.model),
             "method": self.settings.method,
             "plan": self.settings.plan,
-            "judges": self.can_judge,
+            "reranks": self.can_rerank,
             "writes": self.generator is not None,
         }
 

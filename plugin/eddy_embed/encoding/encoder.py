@@ -196,9 +196,12 @@ class Encoder:
         bar: Progress | None,
         parts: Collection[Part],
         passage_unit: PassageUnit = "tokens",
+        headings: bool = True,
     ) -> Iterator[LongDocument]:
         """Yield every text with the vectors of its parts; see `Embedder.encode_long` for the arguments."""
         for first, chunk, planned in self._planned(texts, "document", sentences=True):
+            if not headings:
+                planned = [replace(plan, levels=np.zeros_like(cast("Ints", plan.levels))) for plan in planned]
             groups = [_passages(plan, passage_size, passage_unit) for plan in planned]
             # Passages are read in any case: a sentence without tokens has its passage's vector.
             kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts or not late else ()
@@ -209,13 +212,13 @@ class Encoder:
             else:
                 read = self._alone(chunk, planned, divisions, groups, above, bar)
             texts_read = zip(chunk, planned, groups, above, read, strict=True)
-            for index, (text, plan, passages, headings, sums) in enumerate(texts_read, first):
+            for index, (text, plan, passages, titles, sums) in enumerate(texts_read, first):
                 vectors = {
                     kind: (self._means(total, weights, index), sizes)
                     for kind, total, weights, sizes in zip(kinds, sums.parts, sums.weights, sums.sizes, strict=True)
                 }
                 whole = self.finish(sums.document, index).astype(np.float32)
-                yield assemble(text, plan, passages, vectors.get(0), vectors.get(1), whole, headings, parts)
+                yield assemble(text, plan, passages, vectors.get(0), vectors.get(1), whole, titles, parts)
 
     def _run(
         self,

@@ -76,8 +76,16 @@ HEADINGS = "heading_path"
 
 PAGES = "eddy_pages"
 """In the metadata of a joined document: its pages, each as its first character and its label, in JSON."""
+LEFT_OUT, NOTES = "eddy_left_out", "eddy_notes"
+"""In the metadata of a document that Eddy's readers read: parts that are no passages, and what was left out; JSON."""
 LABEL, LAST_LABEL = "page_label", "last_page_label"
 """In the metadata of a page, what is printed on it or stands for that; of a passage, where it begins and ends."""
+
+
+def passage_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a document's passages share of its metadata: all but what holds for the document alone."""
+    return {key: value for key, value in metadata.items() if key not in (PAGES, LEFT_OUT, NOTES)}
+
 
 _FILES = (*_SOURCE_KEYS, "file_name")
 _OF_A_PAGE = (LABEL, "page", PAGES)

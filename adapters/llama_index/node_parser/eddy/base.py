@@ -32,6 +32,7 @@ from eddy_embed.integrations.documents import (
     joined_pages,
     pages_by_file,
     passage_id,
+    passage_metadata,
     with_text,
 )
 from eddy_embed.integrations.shared import in_worker
@@ -58,6 +59,7 @@ class LongDocumentNodeParser(NodeParser):
         passage_size: As in `Embedder.encode_long`, like `passage_unit` and `late`.
         parts: What becomes a node: "document", "passages", "sentences". With several, a node is the parent of the
             nodes of the next narrower part inside it, as `AutoMergingRetriever` and `get_leaf_nodes` need.
+        headings: As in `Embedder.encode_long`; False for texts whose lines of code or labels look like headings.
         include_metadata: Whether nodes get the document's metadata.
         include_prev_next_rel: Whether to link neighbouring nodes of the same part.
         callback_manager: LlamaIndex's callbacks.
@@ -75,6 +77,7 @@ class LongDocumentNodeParser(NodeParser):
     passage_unit: PassageUnit = "tokens"
     late: bool | None = None
     parts: tuple[Part, ...] = PASSAGES
+    headings: bool = True
 
     def __init__(
         self,
@@ -84,6 +87,7 @@ class LongDocumentNodeParser(NodeParser):
         passage_unit: PassageUnit = "tokens",
         late: bool | None = None,
         parts: Collection[Part] = PASSAGES,
+        headings: bool = True,
         include_metadata: bool = True,
         include_prev_next_rel: bool = True,
         callback_manager: CallbackManager | None = None,
@@ -98,6 +102,7 @@ class LongDocumentNodeParser(NodeParser):
             "passage_unit": passage_unit,
             "late": late,
             "parts": tuple(part for part in LEVELS if part in parts),
+            "headings": headings,
             "include_metadata": include_metadata,
             "include_prev_next_rel": include_prev_next_rel,
             "callback_manager": callback_manager or CallbackManager([]),
@@ -150,6 +155,7 @@ class LongDocumentNodeParser(NodeParser):
                 passage_unit=self.passage_unit,
                 late=self.late,
                 parts=self.parts,
+                headings=self.headings,
                 show_progress=False,
             )
             for document, result in zip(batch, results, strict=True):
@@ -172,7 +178,8 @@ class LongDocumentNodeParser(NodeParser):
         def own_id(number: int, part: Part, span: Span) -> str:
             if self.id_func is not default_id_func:
                 return str(self.id_func(number, document))
-            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, late, part)
+            named = part if self.headings else f"{part} without headings"
+            return passage_id(identity, result.text, copy, span.start, span.end, fingerprint, late, named)
 
         return _document_nodes(document, result, self.parts, fingerprint, own_id)
 
@@ -180,7 +187,7 @@ class LongDocumentNodeParser(NodeParser):
         # The base class searches for each node's text in the document and finds the first of several equal places.
         spans = [(node.start_char_idx, node.end_char_idx) for node in nodes if isinstance(node, TextNode)]
         parents = {
-            id_: parent.model_copy(update={"metadata": _without_pages(parent.metadata)})
+            id_: parent.model_copy(update={"metadata": passage_metadata(parent.metadata)})
             for id_, parent in parent_doc_map.items()
         }
         for part in self.parts:  # it links neighbours, which must be of the same level
@@ -239,7 +246,7 @@ def _document_nodes(
             node.start_char_idx, node.end_char_idx = offset + span.start, offset + span.end
             node.metadata = _metadata(node.text, part, span, result, fingerprint) | pages.labels(span.start, span.end)
             if pages.starts and node.source_node is not None:
-                bare = {"metadata": _without_pages(node.source_node.metadata)}
+                bare = {"metadata": passage_metadata(node.source_node.metadata)}
                 node.relationships[NodeRelationship.SOURCE] = node.source_node.model_copy(update=bare)
             hidden = (*KEYS, PART, LAST_LABEL)
             # A language model gets the headings; the embedding model has read them in the text.
@@ -271,11 +278,6 @@ def _join_files(pages: Sequence[Document]) -> list[Document]:
         }
         documents.append(Document(text=text, id_=file, metadata=metadata, **hidden))
     return documents
-
-
-def _without_pages(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a document's metadata without the list of its pages, which every node would repeat."""
-    return {key: value for key, value in metadata.items() if key != PAGES}
 
 
 def _link_levels(nodes: Sequence[BaseNode]) -> None:

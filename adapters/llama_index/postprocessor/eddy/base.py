@@ -32,7 +32,7 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
         model: A name, a path, or a `Reranker`; a loaded model with `tokenizer=`.
         top_n: Most nodes that are kept.
         keep_retrieval_score: Put the score before into the metadata, as "retrieval_score".
-        seconds: Judge the first nodes for so long; None: all. Those that were not read keep their order, at the end,
+        seconds: Re-rank the first nodes for so long; None: all. Those that were not read keep their order, at the end,
             without a score. Blank ones come last, with 0.
         **settings: The other arguments of `Reranker`.
 
@@ -48,7 +48,7 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
 
     @classmethod
     def from_llm(cls, llm: Any, **settings: Any) -> Self:
-        """Judge with the loaded model of an LLM of LlamaIndex, a `HuggingFaceLLM`; it may generate at the same time.
+        """Re-rank with the loaded model of an LLM of LlamaIndex, a `HuggingFaceLLM`; it may generate at the same time.
 
         Raises:
             InvalidParameter: The object holds no loaded model.
@@ -85,7 +85,7 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
         self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
     ) -> list[NodeWithScore]:
         if query_bundle is None:
-            raise InvalidParameter("EddyRerank judges nodes for a question: pass query_str= or query_bundle=")
+            raise InvalidParameter("EddyRerank ranks nodes for a question: pass query_str= or query_bundle=")
         if not nodes:
             return []
         payload: dict[str, Any] = {

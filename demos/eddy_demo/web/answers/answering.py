@@ -34,16 +34,16 @@ def span_link(document: str, start: int, end: int) -> str:
 
 
 def answer_question(
-    reader: LibraryReader, question: str, k: int, document: str | None = None, **judging: Any
+    reader: LibraryReader, question: str, k: int, document: str | None = None, **reranking: Any
 ) -> list[Event]:
     """Search for an answer, and for the k best passages, of one document or all.
 
-    `judging` are `rerank` and `progress` of `Index.query`. The events are an `answer`, then a `hit` for each passage,
+    `reranking` are `rerank` and `progress` of `Index.query`. The events are an `answer`, then a `hit` for each passage,
     best first; there are none for an empty library.
     """
     reader.wait()
     documents = None if document is None else [document]
-    result = reader.read(lambda index: None if index is None else _search(index, question, k, documents, judging))
+    result = reader.read(lambda index: None if index is None else _search(index, question, k, documents, reranking))
     if result is None:
         return []
     extract, hits = result
@@ -57,9 +57,9 @@ def quoted(events: list[Event]) -> list[dict[str, Any]]:
 
 
 def _search(
-    index: Index, question: str, k: int, documents: list[str] | None, judging: dict[str, Any]
+    index: Index, question: str, k: int, documents: list[str] | None, reranking: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Hit]]:
-    hits = index.query(question, max(k, CANDIDATES), documents=documents, sentences=True, **judging)
+    hits = index.query(question, max(k, CANDIDATES), documents=documents, sentences=True, **reranking)
     return extract_sentences(hits[:CANDIDATES]), hits[:k]
 
 

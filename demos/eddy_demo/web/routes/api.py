@@ -20,7 +20,7 @@ from eddy_demo import handbook
 from eddy_demo.display_text import model_label, printable
 from eddy_demo.web.answers import answering
 from eddy_demo.web.answers.follow_up import with_context
-from eddy_demo.web.answers.judging import judged_answer
+from eddy_demo.web.answers.reranking import reranked_answer
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.http.events import Event, encode_event, event_stream
 from eddy_demo.web.http.security import UPLOAD_PATH
@@ -84,7 +84,7 @@ async def ask(
 ) -> Response:
     """Answer a question, from one document or all, with a stream of events.
 
-    With `rerank`, the library's model judges the passages after the first answer, and `again` announces another one.
+    With `rerank`, the passages are re-ranked after the first answer, and `again` announces another one.
 
     A question that cannot stand alone is searched together with the one `after` which it was asked.
     """
@@ -92,8 +92,10 @@ async def ask(
     question = answering.checked_question(q, state.limits.question_characters)
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
-    if rerank and state.reader.ready and not state.reader.can_judge:
-        raise RequestRefused(400, f"{model_label(state.reader.settings.model)} is an embedding model, and cannot judge")
+    if rerank and state.reader.ready and not state.reader.can_rerank:
+        raise RequestRefused(
+            400, f"{model_label(state.reader.settings.model)} is an embedding model: it cannot re-rank"
+        )
     together = with_context(question, after, state.limits.question_characters)
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
@@ -101,13 +103,13 @@ async def ask(
     found = await state.searches.run(lambda: answering.answer_question(state.reader, together, k, key))
     if found and together == question:  # alone, a follow-up would have no answer
         await anyio.to_thread.run_sync(state.history.add, question)
-    judging = judged_answer(state.reader, together, k, key) if rerank and found else None
+    reranking = reranked_answer(state.reader, together, k, key) if rerank and found else None
 
     async def stream() -> AsyncIterator[bytes]:
         try:
             if together != question:
                 yield encode_event("follow-up", {"to": after.strip()})
-            async with aclosing(_answered(state, together, found, judging)) as events:
+            async with aclosing(_answered(state, together, found, reranking)) as events:
                 async for name, data in events:
                     if name == "done":
                         data["seconds"] = round(time.monotonic() - began, 3)
@@ -121,21 +123,21 @@ async def ask(
 
 
 async def _answered(
-    state: ServerState, question: str, found: list[Event], judging: Generator[Event, None, None] | None
+    state: ServerState, question: str, found: list[Event], reranking: Generator[Event, None, None] | None
 ) -> AsyncGenerator[Event, None]:
-    """Yield the events of an answer, those of one from judged passages, if asked for, and what the model writes."""
-    judged, answer = None, found
+    """Yield the events of an answer, those of one from reranked passages, if asked for, and what the model writes."""
+    reranked, answer = None, found
     for event in found:
         yield event
-    if judging is not None:
+    if reranking is not None:
         began, answer = time.monotonic(), []
-        async with aclosing(_in_turn(state, judging)) as events:
+        async with aclosing(_in_turn(state, reranking)) as events:
             async for event in events:
                 if event[0] in ("answer", "hit"):
                     answer.append(event)
                 else:
                     yield event
-        judged = round(time.monotonic() - began, 3)
+        reranked = round(time.monotonic() - began, 3)
         yield "again", {}
         for event in answer:
             yield event
@@ -144,7 +146,7 @@ async def _answered(
         async with aclosing(_in_turn(state, generator.write(question, sentences))) as events:
             async for event in events:
                 yield event
-    yield "done", {"passages": sum(name == "hit" for name, _ in answer), "judged": judged}
+    yield "done", {"passages": sum(name == "hit" for name, _ in answer), "reranked": reranked}
 
 
 @api.delete("/questions")
@@ -155,7 +157,7 @@ def forget_questions(request: Request) -> dict[str, Any]:
 
 
 async def _in_turn(state: ServerState, events: Generator[Event, None, None]) -> AsyncGenerator[Event, None]:
-    """Yield what the model judges or writes, one answer at a time; a client that disconnects stops it."""
+    """Yield what the model reranks or writes, one answer at a time; a client that disconnects stops it."""
     if not state.answers.running.available_tokens:
         yield "busy", {"note": "The model is busy with other questions; this one comes after them …"}
     async with state.answers.place(), state.answers.running:

@@ -14,7 +14,7 @@ const writtenBody = document.getElementById("written-body");
 const writtenNote = document.getElementById("written-note");
 const stop = document.getElementById("stop");
 const rerank = document.getElementById("rerank"); // none where the model cannot re-rank
-const stopJudging = document.getElementById("stop-judging");
+const stopReranking = document.getElementById("stop-reranking");
 const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
 const followUp = document.getElementById("follow-up");
 let topic = new URLSearchParams(location.search).get("after") ?? ""; // the last question that could stand alone
@@ -121,10 +121,10 @@ function showWritten(event, data) {
   }
 }
 
-/** Says how far the model is with judging; what was found stays until it is done. */
-function showJudging({ done, total }) {
+/** Says how far the model is with reranking; what was found stays until it is done. */
+function showReranking({ done, total }) {
   status.textContent = total ? `The model re-ranks the passages: ${done} of ${total} …` : "The model begins to re-rank the passages …";
-  stopJudging.hidden = false;
+  stopReranking.hidden = false;
 }
 
 /** What the model wrote stays; where it wrote nothing that is shown, nothing of it does. */
@@ -134,8 +134,8 @@ function endWriting() {
 }
 
 /** Says what was found in how many seconds, and that the model wrote in vain, if it did. */
-function showDone(passages, seconds, judged) {
-  const added = `${judged === null ? "" : `; re-ranked in ${judged.toFixed(1)} seconds`}${inVain ? "; the model added nothing" : ""}`;
+function showDone(passages, seconds, reranked) {
+  const added = `${reranked === null ? "" : `; re-ranked in ${reranked.toFixed(1)} seconds`}${inVain ? "; the model added nothing" : ""}`;
   status.textContent = passages ? `${plural(passages, "passage")} in ${seconds.toFixed(2)} seconds${added}` : "";
 }
 
@@ -166,7 +166,7 @@ function clear() {
   running?.abort();
   after = "";
   inVain = false;
-  for (const part of [answer, found, written, followUp, stopJudging]) part.hidden = true;
+  for (const part of [answer, found, written, followUp, stopReranking]) part.hidden = true;
   for (const part of [hits, writtenBody, writtenNote]) part.replaceChildren();
   status.className = "status";
   status.textContent = "";
@@ -202,13 +202,13 @@ async function ask() {
       }
       else if (name === "hit") showHit(data);
       else if (name === "busy") status.textContent = data.note;
-      else if (name === "judging") showJudging(data);
+      else if (name === "reranking") showReranking(data);
       else if (name === "again") {
         hits.replaceChildren();
-        stopJudging.hidden = true;
+        stopReranking.hidden = true;
       }
       else if (name === "failed") throw new Error(data.error);
-      else if (name === "done") showDone(data.passages, seconds, data.judged);
+      else if (name === "done") showDone(data.passages, seconds, data.reranked);
       else showWritten(name, data);
     }
     if (!answered) {
@@ -220,17 +220,17 @@ async function ask() {
   } catch (error) {
     if (error.name === "AbortError") return;
     endWriting();
-    stopJudging.hidden = true;
+    stopReranking.hidden = true;
     status.className = "status failed";
     status.textContent = sentence(error.message);
   }
 }
 
-for (const button of [stop, stopJudging]) {
+for (const button of [stop, stopReranking]) {
   button.addEventListener("click", () => {
     running?.abort();
     endWriting();
-    stopJudging.hidden = true;
+    stopReranking.hidden = true;
     status.textContent = "Stopped.";
   });
 }

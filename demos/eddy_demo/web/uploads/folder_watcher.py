@@ -195,7 +195,7 @@ class FolderWatcher:
         folder.state, folder.done = "reading", 0.0
         self._jobs.notify()
         result = folder.known.read(reader.folder, limits, check_all, is_enough)
-        folder.left = len(result.left)
+        folder.left = len(result.deferred)
         with locked():
             removed = folder.known.keep_alike(reader.folder, result, write)
         folder.problem = ""
@@ -203,7 +203,7 @@ class FolderWatcher:
             reader.open()
         elif removed:
             reader.mark_changed()
-        return bool(result.left)
+        return bool(result.deferred)
 
     def read_all_again(self) -> None:
         """Read all files again, since another library has taken the place of the one that had them."""

@@ -260,7 +260,9 @@ class LibraryWriter:
             self.jobs.begin(job, "reading")
             try:
                 file = self.jobs.uploads.content_path(upload.id)
-                job.content = read_document(file, upload.name, upload.origin, self.limits, self.check)
+                job.content = read_document(
+                    file, name=upload.name, origin=upload.origin, limits=self.limits, check=self.check
+                )
             except Exception as error:
                 self.jobs.end(job, "failed", error_message(error))
                 return None

@@ -13,7 +13,7 @@ from eddy_embed.utils.checks import check_count, raise_on_surrogates
 
 __all__ = ["RULES", "Segmenter", "Sentence", "headings", "languages"]
 
-RULES = "spacy-rules-3"
+RULES = "spacy-rules-4"
 """Name of the rules in force; the number rises whenever any text could be segmented otherwise than before."""
 
 
@@ -63,7 +63,7 @@ class Segmenter:
 
     @property
     def fingerprint(self) -> str:
-        """Rules, language and limit in one line, such as ``spacy-rules-3:en:1000``; equal means equal sentences."""
+        """Rules, language and limit in one line, such as ``spacy-rules-4:en:1000``; equal means equal sentences."""
         return f"{RULES}:{self.language}:{self.max_chars}"
 
     def sentences(self, text: str) -> list[Sentence]:

@@ -21,6 +21,13 @@ _TITLE_LINES = 3
 _INVISIBLE_LEAD = " \t\u200b\u200e\u200f\u2060\ufeff\xa0\u3000"
 _FENCE = re.compile(r"(`{3,}|~{3,})")
 _HEADING = re.compile(r"#{1,6}(?:\s+\S|$)")
+_MARKDOWN = re.compile(
+    r"\A\s*#{1,6}\s+\S|\n[ \t]*\r?\n {0,3}#{2,6}[ \t]+\S"
+    r"|^ {0,3}(?:```|~~~)|\]\(\S+\)|\*\*\S|^[ \t]*\|[ \t]*:?-+:?[ \t]*\||<!--",
+    re.MULTILINE,
+)
+"""What a text in Markdown has: a heading at its beginning, one of a further level, a fence, a link, a table."""
+_SET_OFF = re.compile(r"(?:\A\s*|\n[ \t]*\r?\n) {0,3}#[ \t]+\S.*(?=\r?\n[ \t]*\r?\n|\s*\Z)")
 _UNDERLINE = re.compile(r"(?:={2,}|-{2,})$")
 _RULE = re.compile(r"(?:[-*_=~#+]\s*){3,}$")
 _ROW = re.compile(r"\|.|\+[-=+]+\+$")
@@ -67,7 +74,11 @@ class _Reader:
         self.last_fence: dict[str, int] = {}
         self.in_comment = False
         self.last_comment = text.rfind("-->")
-        self.in_capitals = text.isupper()
+        self.is_markdown = bool(_MARKDOWN.search(text))
+        # In other texts a line after "#" is mostly a remark or a command of a listing, and one in capitals a label.
+        self.set_off = {match.end() for match in _SET_OFF.finditer(text)}
+        lines = Counter(line.strip() for line in text.splitlines() if line.isupper())
+        self.in_capitals = set() if text.isupper() else {line for line, count in lines.items() if count == 1}
 
     def read(self) -> Iterator[Block]:
         offset = 0
@@ -125,7 +136,7 @@ class _Reader:
         elif _ROW.match(line) or (self.in_table and "|" in line) or line.count("\t") >= _TABS:
             yield from self._close()
             yield *span, False, 0
-        elif _HEADING.match(line):
+        elif _HEADING.match(line) and self._is_heading(span):
             yield from self._close()
             yield *span, False, level_of(line)
         elif _UNDERLINE.match(line) and self._is_title(line):
@@ -143,6 +154,11 @@ class _Reader:
                 yield from self._close()
                 self.kind = kind
             self.open.append(span)
+
+    def _is_heading(self, span: Line) -> bool:
+        """Return whether a line after "#" is one: in Markdown, or one of several that are set off."""
+        end = span[0] + len(self.text[slice(*span)].rstrip("\r\n"))
+        return self.is_markdown or (end in self.set_off and len(self.set_off) > 1)
 
     def _is_title(self, underline: str) -> bool:
         """Return whether the open lines are a heading: few, and no sentence above a rule or a signature."""
@@ -175,11 +191,14 @@ class _Reader:
         borders = self._borders(lines) if len(lines) > 1 else []
         # A line alone between blank lines, or one in capitals that is set off from the paragraph below it.
         head = self.text[slice(*lines[0])].strip() if len(lines) == 1 or borders == [1] else ""
-        level = plain_level_of(head, self.in_capitals) if head and (len(lines) == 1 or head.isupper()) else 0
+        level = self._plain_level(head) if head and (len(lines) == 1 or head.isupper()) else 0
         for border in borders:
             yield lines[first][0], lines[border - 1][1], True, 0 if first else level
             first = border
         yield lines[first][0], lines[-1][1], True, 0 if first else level
+
+    def _plain_level(self, head: str) -> int:
+        return plain_level_of(head, head in self.in_capitals and len(self.in_capitals) > 1)
 
     def _borders(self, lines: list[Line]) -> list[int]:
         """Return the indices of the lines of a paragraph that begin a block of their own."""
@@ -249,7 +268,10 @@ def level_of(block: str) -> int:
 
 
 def plain_level_of(line: str, in_capitals: bool) -> int:
-    """Return level of a stripped line that stands alone, 0 for none: chapters by word and number, 2.1, or capitals."""
+    """Return level of a stripped line that stands alone, 0 for none: chapters by word and number, or 2.1.
+
+    `in_capitals`: it is in capitals, and no label.
+    """
     if len(line) > _HEADING_WIDTH:
         return 0
     ended = _HEADING_ENDED.search(line)
@@ -262,7 +284,7 @@ def plain_level_of(line: str, in_capitals: bool) -> int:
     if section:
         return 2 + section[1].count(".")
     letters = sum(map(str.isalpha, line))
-    return _CAPITALS if line.isupper() and letters >= _CAPITALS and not in_capitals else 0
+    return _CAPITALS if in_capitals and letters >= _CAPITALS else 0
 
 
 def title_of(heading: str) -> str:

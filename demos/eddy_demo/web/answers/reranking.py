@@ -1,4 +1,4 @@
-"""An answer from passages that the model has judged, with the progress of judging them."""
+"""An answer from re-ranked passages, with the progress of re-ranking."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class _Left(Exception):
     """Nobody waits for the answer any more."""
 
 
-def judged_answer(
+def reranked_answer(
     reader: LibraryReader, question: str, k: int, document: str | None = None
 ) -> Generator[Event, None, None]:
-    """Yield `judging` with what is done, then the events of `answer_question`, of passages that the model has judged.
+    """Yield `reranking` with what is done, then the events of `answer_question` of the re-ranked passages.
 
     Closing this generator stops the model after the pass that is under way.
     """
@@ -32,9 +32,9 @@ def judged_answer(
     def progress(done: int, total: int, _: str) -> None:
         if left.is_set():
             raise _Left
-        events.put(("judging", {"done": done, "total": total}))
+        events.put(("reranking", {"done": done, "total": total}))
 
-    def judge() -> None:
+    def rerank() -> None:
         try:
             answer.extend(answer_question(reader, question, k, document, rerank=reader.reranker(), progress=progress))
         except _Left:
@@ -42,10 +42,10 @@ def judged_answer(
         except Exception as error:
             failure.append(error)
 
-    worker = threading.Thread(target=judge, daemon=True)
+    worker = threading.Thread(target=rerank, daemon=True)
     worker.start()
     try:
-        yield "judging", {"done": 0, "total": 0}
+        yield "reranking", {"done": 0, "total": 0}
         while worker.is_alive() or not events.empty():
             try:
                 yield events.get(timeout=_POLL_SECONDS)
