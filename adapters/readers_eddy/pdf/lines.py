@@ -47,7 +47,7 @@ class Line:
     font: int = 0  # of most of its characters
     is_code: bool = False  # in type of one width
     opens: bool = False  # begins an item of a list whose marks or terms stand apart
-    level: int = 0  # as a heading of the file's outline
+    level: int = 0  # as a heading of the file's outline, -1 of a header that stays
 
     def with_text(self, text: str) -> Line:
         """Return the line with another text."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from readers_eddy.pdf.lines import Line
@@ -12,7 +13,7 @@ from readers_eddy.pdf.lines import Line
 _MAX_LINES = 4
 """Maximum number of header or footer lines of a page."""
 _NUMBER = re.compile(r"\d{1,5}")
-_ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})", re.IGNORECASE)
+_ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")
 _VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 _PAGE = re.compile(r"(?:page|p|pg|seite|folio|p[aá]gina|pag|sida|side|strona|стр|of|von|de|di)\b\.?", re.IGNORECASE)
 """Words of a page number."""
@@ -22,6 +23,8 @@ _APART, _SMALL, _LARGE = 1.5, 0.92, 1.06
 the body's, that are small or larger than that of a running line."""
 _MANY = 100
 """Difference between a page's number and its place from which a number in type of the body's size is none."""
+
+_STOP = re.compile(r"[.!?:][\"'”’»)\]]*$")
 
 LinePattern = tuple[str, int | None]
 """What the header lines of several pages share: their text, or the offset of their page number from the page's index;
@@ -60,7 +63,8 @@ def split_page_headers(lines: Sequence[Line], labels: Sequence[str] = ()) -> tup
             kept.add(line)
             known += f" {wording}"
     counted = Counter(_describe(line, pattern) for line, pattern in running.items() if line not in kept)
-    return [line for line in lines if line not in running or line in kept], dict(counted)
+    left = [line for line in lines if line not in running or line in kept]
+    return [replace(line, level=-1) if line in kept else line for line in left], dict(counted)
 
 
 def _letters(text: str) -> str:
@@ -68,7 +72,7 @@ def _letters(text: str) -> str:
 
 
 class _Body:
-    """Size of type of most of a document, and the usual distance between its lines."""
+    """Size of type, usual distance between lines, and whether most pages end within a sentence."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
         sizes: Counter[float] = Counter()
@@ -76,6 +80,13 @@ class _Body:
             sizes[round(line.size, 1)] += len(line.text)
         self.size = sizes.most_common(1)[0][0] if sizes else 1.0
         gaps = [round(a.y - b.y, 1) for a, b in pairwise(lines) if a.page == b.page and 0 < a.y - b.y < 3 * self.size]
+        ends: dict[int, Line] = {}
+        for line in lines:
+            before = ends.get(line.page)
+            if len(line.text.split()) > 4 and (before is None or line.y < before.y):
+                ends[line.page] = line
+        open_ends = sum(not _STOP.search(line.text) for line in ends.values())
+        self.flows = 2 * open_ends > len(ends) > 1
         self.pitch = Counter(gaps).most_common(1)[0][0] if gaps else 1.3 * self.size
 
 
@@ -153,14 +164,12 @@ def _apart(pages: dict[int, list[list[Line]]], found: dict[Line, LinePattern], b
 def _may_run(line: Line, pattern: LinePattern, body: _Body, labels: Sequence[str], is_head: bool) -> bool:
     """Whether a number that counts with the pages may be that of the page; others are of lessons, invoices or years."""
     text, offset = pattern
-    if offset is None or line.size <= _SMALL * body.size:
+    if offset is None or line.size <= _SMALL * body.size or body.flows:
         return True
     number = offset + line.page
-    if line.parts > 1 and abs(offset) < _MANY:
-        return True
     own = number == line.page + 1 or (line.page < len(labels) and labels[line.page] == str(number))
     if not text or text == "roman" or not any(map(str.isalpha, _PAGE.sub("", text))):
-        return own or abs(offset) < _MANY
+        return own or abs(offset) < _MANY or not is_head
     return own and (not is_head or line.parts > 1 or len(line.text.split()) > 3 or "|" in text)
 
 
@@ -170,7 +179,8 @@ def _repeated_patterns(edges: dict[int, list[Line]], n_pages: int) -> set[LinePa
         for line in lines:
             for pattern in _patterns(line):
                 pages_of[pattern].add(page)
-    return {pattern for pattern, pages in pages_of.items() if _on_most(pages, n_pages)}
+    few = {pattern for pattern, pages in pages_of.items() if pattern[0] == "roman" and len(pages) > 1}
+    return few | {pattern for pattern, pages in pages_of.items() if _on_most(pages, n_pages)}
 
 
 def _on_most(pages: set[int], n_pages: int) -> bool:
@@ -185,8 +195,8 @@ def _patterns(line: Line) -> Iterator[LinePattern]:
     yield line.text, None
     if len(words) == 1:
         bare = line.text.strip("-–—.|·[]()/:")
-        if bare and _ROMAN.fullmatch(bare):
-            yield "roman", _roman(bare.lower()) - line.page
+        if bare and bare.islower() and _ROMAN.fullmatch(bare):
+            yield "roman", _roman(bare) - line.page
     for match in _NUMBER.finditer(line.text):  # as in "page 3 of 12"
         around = f"{line.text[: match.start()]}#{line.text[match.end() :]}"
         yield around if any(map(str.isalpha, around)) else "", int(match[0]) - line.page

@@ -83,7 +83,7 @@ def _texts(paragraph: _Paragraph, vocabulary: _Vocabulary) -> Iterator[tuple[str
             kept, glue = vocabulary.join(text, after.text)
             text = kept + glue
         if line is paragraph.lines[0]:
-            if line.level:
+            if line.level > 0:
                 text = f"{'#' * line.level} {text}"
             elif _REMARK.match(text):  # a remark of a program, for no heading of a PDF file begins as one of Markdown
                 text = f"    {text}"
@@ -129,6 +129,7 @@ class _Flow:
         current: _Paragraph | None = None
         for line in self.lines:
             kind = "row" if _is_list(line) else "code" if line.is_code and self._has_code else ""
+            kind = "header" if line.level < 0 else kind
             if current and kind == current.kind and self._goes_on(current, line):
                 current.lines.append(line)
             elif not kind and line.level == 0 and (other := self._other_half(out, line)):
@@ -142,7 +143,7 @@ class _Flow:
 
     def _goes_on(self, paragraph: _Paragraph, line: Line) -> bool:
         before = paragraph.last
-        if paragraph.kind == "row" or line.angle != before.angle:
+        if paragraph.kind in ("row", "header") or line.angle != before.angle:
             return False
         if paragraph.kind == "code":
             return line.page == before.page and 0 < before.y - line.y < 3 * line.size
@@ -151,7 +152,7 @@ class _Flow:
     def _continues(self, paragraph: _Paragraph, before: Line, line: Line) -> bool:
         """Whether a line continues the paragraph of the one above it."""
         ended = bool(_STOP.search(before.text))
-        goes_on = line.text[0].islower() and not ended
+        goes_on = _is_lower(line.text) and not ended
         if _unlike(before, line) or line.opens or before.level != line.level:
             return False
         if before.level or _is_item(line, ended, bool(_ITEM.match(paragraph.lines[0].text))):
@@ -165,7 +166,7 @@ class _Flow:
             if before.text.isupper() or (all(_is_title(each.text) for each in paragraph.lines)):
                 return False
         indented = line.x > before.x + 0.7 * line.size and (ended or len(paragraph.lines) > 1)
-        return gap <= _MAX_GAP * typical and not indented and (line.text[0].islower() or self._is_full(before, line))
+        return gap <= _MAX_GAP * typical and not indented and (_is_lower(line.text) or self._is_full(before, line))
 
     def _is_full(self, line: Line, after: Line) -> bool:
         """Whether a line ends where its column does, so that the first word of the next one had no room."""
@@ -174,7 +175,7 @@ class _Flow:
 
     def _other_half(self, out: list[_Paragraph], line: Line) -> _Paragraph | None:
         """Return the paragraph whose unfinished sentence a line that begins another block goes on."""
-        lower = line.text[0].islower()
+        lower = _is_lower(line.text)
         for back, paragraph in enumerate(out[: -_LOOK_BACK - 1 : -1]):
             before = paragraph.last
             if paragraph.kind or before.level or line.page - before.page > _PAGES:
@@ -188,7 +189,8 @@ class _Flow:
                 continue  # a heading
             if _is_item(line, True, True) or (_NOTE.match(paragraph.lines[0].text) and back):
                 continue
-            full = len(paragraph.lines) > 1 and line.size < 1.1 * self._body and self._is_full(before, line)
+            reach = before.x + 0.6 * (self._reach[before] - before.x)
+            full = len(paragraph.lines) > 1 and line.size < 1.1 * self._body and before.end > reach
             if broken or (lower and (len(paragraph.lines) > 1 or self._is_full(before, line))):
                 return paragraph
             between = out[len(out) - back :]
@@ -229,6 +231,10 @@ def _reach(lines: list[Line]) -> dict[Line, float]:
 
 def _is_title(text: str) -> bool:
     return bool(_TITLE.fullmatch(text)) and not _PROSE.search(text)
+
+
+def _is_lower(text: str) -> bool:
+    return text.lstrip("([“‘«\"'")[:1].islower()
 
 
 def _is_item(line: Line, ended: bool, among_items: bool) -> bool:
