@@ -465,7 +465,7 @@ def _band(groups: list[Row], start: int) -> tuple[int, list[Gutter]]:
         apart = (
             min(cell.lines[-1].y for cell in groups[end - 1]) - max(cell.y for cell in group) if end > start else 1.0
         )
-        if not shared or not 0 < apart < max(4 * size, 3 * group[0].size):
+        if not shared or not 0 < apart < 3 * max(size, group[0].size):
             break
         if len(group) == 1 and (len(group[0].lines) > 1 or group[0].size > 1.06 * groups[start][0].size):
             break
@@ -481,12 +481,14 @@ def _kind(groups: list[Row], gutters: list[Gutter]) -> str:
     divided = [group for group in groups if len(group) > 1]
     if not gutters or 2 * len(divided) < len(groups) or all(piece.is_code for group in groups for piece in group):
         return ""
-    lasts = [[cell for cell in group if cell.x0 >= gutters[-1][0]] for group in divided]
-    firsts = [[cell for cell in group if cell.x1 <= gutters[0][1]] for group in divided]
     size = groups[0][0].size
-    edges = [[x for own in part if own for x in (side(own),)] for part, side in ((lasts, _left), (lasts, _right))]
-    if max(max(sum(abs(x - y) < 0.3 * size for y in xs) for x in xs) if xs else 0 for xs in edges) < 0.6 * len(divided):
-        return ""
+    sides = [_sides(group, sum(gutter) / 2) for gutter in gutters for group in divided]
+    for at in range(0, len(sides), len(divided)):
+        cells = [(left[-1], right[0]) for left, right in sides[at : at + len(divided)] if left and right]
+        edges = [[(b.x0, b.x1, a.x1)[edge] for a, b in cells] for edge in range(3)]
+        if not cells or max(sum(abs(x - y) < 0.3 * size for x in xs) for xs in edges for y in xs) < 0.6 * len(cells):
+            return ""
+    lasts, firsts = [right for _, right in sides[-len(divided) :]], [left for left, _ in sides[: len(divided)]]
     words = [sum(len(line.text.split()) for cell in own for line in cell.lines) for own in lasts]
     marks = all(_MARK.match(cell.text) for own in firsts for cell in own)
     if len(gutters) == 1 and (marks or sum(words) >= _CELL_WORDS * len(words)):
@@ -494,14 +496,6 @@ def _kind(groups: list[Row], gutters: list[Gutter]) -> str:
         return "item" if short >= 0.8 * len(divided) else ""
     longest = max(sum(len(line.text.split()) for line in cell.lines) for group in groups for cell in group)
     return "row" if longest < _LONG_CELL else ""
-
-
-def _left(cells: Row) -> float:
-    return cells[0].x0
-
-
-def _right(cells: Row) -> float:
-    return cells[-1].x1
 
 
 def _table(groups: list[Row], gutters: list[Gutter]) -> Iterator[Row]:

@@ -156,7 +156,7 @@ class _Flow:
         if _unlike(before, line) or line.opens or before.level != line.level:
             return False
         if before.level or _is_item(line, ended, bool(_ITEM.match(paragraph.lines[0].text))):
-            return bool(before.level) and not ended
+            return False
         gap, typical = before.y - line.y, self._gap.get(_size_key(line), 1.3 * line.size)
         if goes_on:
             return gap < 2 * typical
@@ -166,7 +166,7 @@ class _Flow:
             if before.text.isupper() or (all(_is_title(each.text) for each in paragraph.lines)):
                 return False
         indented = line.x > before.x + 0.7 * line.size and (ended or len(paragraph.lines) > 1)
-        return gap <= _MAX_GAP * typical and not indented and (_is_lower(line.text) or self._is_full(before, line))
+        return gap <= _MAX_GAP * typical and not indented and self._is_full(before, line)
 
     def _is_full(self, line: Line, after: Line) -> bool:
         """Whether a line ends where its column does, so that the first word of the next one had no room."""

@@ -134,7 +134,7 @@ def drop_cap(canvas: Canvas) -> None:
     canvas.setFont("Helvetica", 36)
     canvas.drawString(60, 672, "O")
     canvas.setFont("Helvetica", 11)
-    for row, text in enumerate(("nce upon a time there was a ferry that", "crossed the bay every single day.")):
+    for row, text in enumerate(("nce upon a time there was a ferry that", "crossed the bay each day of the year,")):
         canvas.drawString(92, 698 - 14 * row, text)
     canvas.drawString(60, 670, "and it came back at night, always late.")
 
@@ -255,7 +255,7 @@ PDF_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a form": (lambda: pdf(form), "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
     "a drop cap": (
         lambda: pdf(drop_cap),
-        "Once upon a time there was a ferry that crossed the bay every single day. and it came back at night, always "
+        "Once upon a time there was a ferry that crossed the bay each day of the year, and it came back at night, always "
         "late.",
     ),
     "a turned page": (lambda: pdf(turned), "A page that lies on its side has lines as any other page."),
