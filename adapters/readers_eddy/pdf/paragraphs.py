@@ -108,7 +108,7 @@ class _Flow:
             sizes[round(line.size, 1)] += len(line.text)
         self._body = max(sizes, key=sizes.__getitem__, default=1.0)
         code = sum(len(line.text) for line in lines if line.is_code)
-        self._has_code = 2 * code < sum(len(line.text) for line in lines)
+        self._has_code = code < 0.9 * sum(len(line.text) for line in lines)
         self.lines = lines
         gaps: dict[int, list[float]] = defaultdict(list)
         for before, line in pairwise(lines):
