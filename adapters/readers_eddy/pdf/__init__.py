@@ -92,7 +92,7 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
 
 
 def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int, int]:
-    """Return the lines of a page in reading order, the number of glyphs that nobody sees, and that of margin numbers."""
+    """Return the lines of a page in reading order, and the numbers of unseen glyphs and of line numbers."""
     glyphs, unseen = read_glyphs(page)
     found, n_numbers = read_lines(glyphs, number, read_fields(page))
     cleaned = ((line, _clean(line.text)) for line in found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -19,13 +19,14 @@ _GAP, _WORD_GAP = 0.75, 0.15
 _LEVEL, _BELOW = 0.25, 1.7
 """Difference of height within a line, and from one line of a cell to its next, at most."""
 _COLUMN_WORDS, _JUSTIFIED_WORDS, _FULL = 3.5, 2.0, 0.5
-"""Words in a line of a column of prose and of one with an even right edge, at least, and share of its lines that nearly fill it."""
+"""Words in a line of a column of prose, and of one with an even right edge, at least; share of lines that fill it."""
 _CELL_WORDS, _LONG_CELL = 6, 60
 """Words of the second of two cells from which it is prose about the first, and of a cell from which there is none."""
 _MARK = re.compile(r"(?:[•‣◦▪■●○·*–—-]|\W|\(?\w{1,3}[.):]|\[\w{1,4}\]|\d{1,4}(?:\.\d{1,3})*)$")
 """What stands before an item, a note or a line of a listing: no cell of its own."""
 _NAME = re.compile(r"[^\W\d_]{3}")
 """A name of a field that people read, and no "f2"."""
+_CELL_HYPHEN = re.compile("(?<=[^\\W\\d_])[-\u2010\u00ad]\n(?=[a-z])")
 _RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _WORD = re.compile(r"\w*[^\W\d_]\w*")
 _NUMERIC = re.compile(r"[^\w]*\d[\d.,:%/ -]*\w{0,3}$")
@@ -48,10 +49,6 @@ class Line:
     is_code: bool = False  # in type of one width
     opens: bool = False  # begins an item of a list whose marks or terms stand apart
     level: int = 0  # as a heading of the file's outline, -1 of a header that stays
-
-    def with_text(self, text: str) -> Line:
-        """Return the line with another text."""
-        return replace(self, text=text)
 
 
 @dataclass(eq=False)
@@ -274,27 +271,22 @@ def _in_columns(rows: list[Row]) -> list[Row]:
 
 
 def _by_rows(rows: list[Row], levels: list[Row]) -> list[Row]:
-    """Put a table of numbers that is drawn column by column into the order of its rows."""
-    run: list[Row] = []
-    for level in [*levels, []]:
-        orders = [piece.order for piece in level]
-        if level and run and run[-1][0].y - level[0].y > 4 * level[0].size:
-            rows, run = _reordered(rows, run), []
-        if level and max(orders) - min(orders) >= len(orders):
-            run.append(level)
-    return _reordered(rows, run)
-
-
-def _reordered(rows: list[Row], table: list[Row]) -> list[Row]:
-    pieces = [piece for level in table for piece in level]
-    words = sum(len(piece.text.split()) for piece in pieces)
-    numbers = sum(bool(_NUMERIC.match(piece.text)) for piece in pieces)
-    if len(table) < 3 or words > _COLUMN_WORDS * len(pieces) or 3 * numbers < len(pieces):
-        return rows
-    inside = set(pieces)
-    at = next(n for n, row in enumerate(rows) if inside & {*row})
-    rest = [[piece for piece in row if piece not in inside] for row in rows]
-    return [row for row in [*rest[:at], *table, *rest[at:]] if row]
+    """Put tables of numbers that are drawn column by column into the order of their rows."""
+    tables: list[list[Row]] = [[]]
+    for level in levels:
+        if max(piece.order for piece in level) - min(piece.order for piece in level) >= len(level):
+            if tables[-1] and tables[-1][-1][0].y - level[0].y > 4 * level[0].size:
+                tables.append([])
+            tables[-1].append(level)
+    for table in tables:
+        pieces = {piece for level in table for piece in level}
+        words = sum(len(piece.text.split()) for piece in pieces)
+        numbers = sum(bool(_NUMERIC.match(piece.text)) for piece in pieces)
+        if len(table) > 2 and words <= _COLUMN_WORDS * len(pieces) and 3 * numbers >= len(pieces):
+            at = next(n for n, row in enumerate(rows) if pieces & {*row})
+            rest = [[piece for piece in row if piece not in pieces] for row in rows]
+            rows = [row for row in [*rest[:at], *table, *rest[at:]] if row]
+    return rows
 
 
 def _cut(levels: list[Row], gutters: list[float]) -> Iterator[Row]:
@@ -417,116 +409,98 @@ def _groups(rows: list[Row]) -> list[Row]:
     groups: list[Row] = []
     for row in rows:
         for n, line in enumerate(row):
-            cell = replace(line, lines=[line])
             group = groups[-1] if groups else []
-            if group and (below := _cell_above(group, line, n == 0)):
-                below.lines.append(line)
-                below.x0, below.x1 = min(below.x0, line.x0), max(below.x1, line.x1)
-            elif group and (n or _is_beside(group, line)):
-                group.append(cell)
-            else:
-                groups.append([cell])
+            if group and (cell := _cell_above(group, line)):
+                cell.lines.append(line)
+                cell.x0, cell.x1 = min(cell.x0, line.x0), max(cell.x1, line.x1)
+                continue
+            top, low = max((cell.y for cell in group), default=0.0), min((c.lines[-1].y for c in group), default=0.0)
+            beside = group and line.x0 > max(cell.x1 for cell in group) + 0.5 * line.size
+            if not (group and n) and not (beside and low - 0.3 * line.size < line.y < top + 2.5 * line.size):
+                groups.append(group := [])
+            group.append(replace(line, lines=[line]))
     return groups
 
 
-def _cell_above(group: Row, line: Piece, is_first: bool) -> Piece | None:
-    """Return the cell of a group that a line goes on: the last one, or another if the first has no such line."""
-    for cell in group[::-1]:
-        last, left = cell.lines[-1], max((other.x1 for other in group if other.x1 <= cell.x0), default=-1e9)
-        drop = (last.y - line.y) / last.size
-        over = min(cell.x1, line.x1) > max(cell.x0, line.x0) and line.x0 > left
-        most = _BELOW if cell is group[-1] else 1.35
-        if over and 0.3 < drop < most and abs(last.size - line.size) < 0.1 * last.size:
-            right = min((other.x0 for other in group if other.x0 >= cell.x1), default=1e9)
-            if line.x1 < right and (cell is group[-1] or (cell is not group[0]) or not is_first):
-                return cell
+def _cell_above(group: Row, line: Piece) -> Piece | None:
+    """Return the cell that a line goes on: the last one of a group, or one before it, but not the first."""
+    for cell in group[:0:-1] or group:
+        left = max((other.x1 for other in group if other.x1 <= cell.x0), default=-1e9)
+        right = min((other.x0 for other in group if other.x0 >= cell.x1), default=1e9)
+        drop, most = (cell.lines[-1].y - line.y) / line.size, _BELOW if cell is group[-1] else 1.35
+        over = left < line.x0 < cell.x1 and cell.x0 < line.x1 < right
+        if over and 0.3 < drop < most and abs(cell.size - line.size) < 0.1 * line.size:
+            return cell
     return None
 
 
-def _is_beside(group: Row, line: Piece) -> bool:
-    top, low = max(cell.y for cell in group), min(cell.lines[-1].y for cell in group)
-    right = max(cell.x1 for cell in group)
-    return line.x0 > right + 0.5 * line.size and low - 0.3 * line.size < line.y < top + 2.5 * line.size
+def _words(lines: Iterable[Piece]) -> int:
+    return sum(len(line.text.split()) for line in lines)
 
 
-Gutter = tuple[float, float]
-
-
-def _band(groups: list[Row], start: int) -> tuple[int, list[Gutter]]:
+def _band(groups: list[Row], start: int) -> tuple[int, list[float]]:
     """Return the end of the groups from a first one on that share white space, and where that is, from the left."""
-    free: list[Gutter] = [(a.x1, b.x0) for a, b in pairwise(groups[start])]
-    best: tuple[int, list[Gutter]] = (start, [])
-    n_divided = 0
-    for end in range(start, len(groups)):
-        group, size = groups[end], groups[end][0].size
+    free = [(a.x1, b.x0) for a, b in pairwise(groups[start])]
+    end, gutters, n_divided, low = start, list[float](), 0, 1e9
+    for at, group in enumerate(groups[start:], start):
+        size, top = group[0].size, max(cell.y for cell in group)
         space = [(-1e9, group[0].x0), *((a.x1, b.x0) for a, b in pairwise(group)), (group[-1].x1, 1e9)]
-        shared = [(max(a, c), min(b, d)) for a, b in free for c, d in space]
-        shared = [(a, b) for a, b in shared if b - a > 0.6 * size]
-        apart = (
-            min(cell.lines[-1].y for cell in groups[end - 1]) - max(cell.y for cell in group) if end > start else 1.0
-        )
-        if not shared or not 0 < apart < 3 * max(size, group[0].size):
+        free = [(max(a, c), min(b, d)) for a, b in free for c, d in space if min(b, d) - max(a, c) > 0.6 * size]
+        lone = len(group) == 1 and (len(group[0].lines) > 1 or size > 1.06 * groups[start][0].size)
+        if not free or lone or (at > start and not 0 < low - top < 3 * size):
             break
-        if len(group) == 1 and (len(group[0].lines) > 1 or group[0].size > 1.06 * groups[start][0].size):
-            break
-        free = shared
+        low = min(cell.lines[-1].y for cell in group)
         n_divided += len(group) > 1
         if len(group) > 1 and n_divided > 1:
-            best = end + 1, free
-    return best
+            end, gutters = at + 1, [(a + b) / 2 for a, b in free]
+    return end, gutters
 
 
-def _kind(groups: list[Row], gutters: list[Gutter]) -> str:
+def _kind(groups: list[Row], gutters: list[float]) -> str:
     """Return what groups side by side are: rows of a table, items with their marks or terms, or neither ("")."""
     divided = [group for group in groups if len(group) > 1]
     if not gutters or 2 * len(divided) < len(groups) or all(piece.is_code for group in groups for piece in group):
         return ""
-    size = groups[0][0].size
-    sides = [_sides(group, sum(gutter) / 2) for gutter in gutters for group in divided]
-    for at in range(0, len(sides), len(divided)):
-        cells = [(left[-1], right[0]) for left, right in sides[at : at + len(divided)] if left and right]
+    firsts, lasts = [group[0] for group in divided], [_sides(group, gutters[-1])[1] for group in divided]
+    for gutter in gutters:
+        cells = [(sides[0][-1], sides[1][0]) for group in divided if all(sides := _sides(group, gutter))]
         edges = [[(b.x0, b.x1, a.x1)[edge] for a, b in cells] for edge in range(3)]
-        if not cells or max(sum(abs(x - y) < 0.3 * size for x in xs) for xs in edges for y in xs) < 0.6 * len(cells):
+        most = max((sum(abs(x - y) < 0.3 * firsts[0].size for x in xs) for xs in edges for y in xs), default=0)
+        if most < 0.6 * max(len(cells), 1):
             return ""
-    lasts, firsts = [right for _, right in sides[-len(divided) :]], [left for left, _ in sides[: len(divided)]]
-    words = [sum(len(line.text.split()) for cell in own for line in cell.lines) for own in lasts]
-    marks = all(_MARK.match(cell.text) for own in firsts for cell in own)
-    if len(gutters) == 1 and (marks or sum(words) >= _CELL_WORDS * len(words)):
-        short = sum(len(cell.lines) == 1 and len(cell.text) < 30 for own in firsts for cell in own)
+    marks = all(_MARK.match(cell.text) for cell in firsts)
+    words = _words(line for cells in lasts for cell in cells for line in cell.lines)
+    if len(gutters) == 1 and (marks or words >= _CELL_WORDS * len(lasts)):
+        short = sum(len(cell.lines) == 1 and len(cell.text) < 30 for cell in firsts)
         return "item" if short >= 0.8 * len(divided) else ""
-    longest = max(sum(len(line.text.split()) for line in cell.lines) for group in groups for cell in group)
-    return "row" if longest < _LONG_CELL else ""
+    return "row" if max(_words(cell.lines) for group in groups for cell in group) < _LONG_CELL else ""
 
 
-def _table(groups: list[Row], gutters: list[Gutter]) -> Iterator[Row]:
+def _table(groups: list[Row], gutters: list[float]) -> Iterator[Row]:
     """Yield the rows of a table with as many cells each."""
     for group in groups:
         cells = [replace(group[0], text="", lines=[]) for _ in range(len(gutters) + 1)]
         for piece in group:
-            at = sum((piece.x0 + piece.x1) / 2 >= (a + b) / 2 for a, b in gutters)
-            cells[at].text = " ".join([cells[at].text, *(line.text for line in piece.lines)]).strip()
-            cells[at].x0, cells[at].x1 = piece.x0, piece.x1
+            cell = cells[sum(piece.x0 + piece.x1 >= 2 * gutter for gutter in gutters)]
+            text = "\n".join([cell.text, *(line.text for line in piece.lines)]).strip()
+            cell.text = _CELL_HYPHEN.sub("", text).replace("\n", " ")
+            cell.x0, cell.x1 = piece.x0, piece.x1
         yield cells
 
 
 def _margin_numbers(rows: list[Row]) -> set[Piece]:
     """Return the numbers of lines in the margin: beside text, and counting its lines."""
-    lines = [piece for row in rows for piece in row]
-    text = [piece for piece in lines if len(piece.text.split()) > 2]
-    numbers = [piece for piece in lines if piece.text.isdecimal() and len(piece.text) < 5]
-    if len(numbers) < 2 or len(text) < 3:
-        return set()
     found: set[Piece] = set()
+    text = [piece for row in rows for piece in row if len(piece.text.split()) > 2]
+    numbers = [piece for row in rows for piece in row if piece.text.isdecimal() and len(piece.text) < 5]
+    if len(numbers) < 2 or 4 * sum(piece.text[0].islower() for piece in text) <= len(text):
+        return found
     left, right = min(piece.x0 for piece in text), max(piece.x1 for piece in text)
     for side in ([piece for piece in numbers if piece.x1 < left], [piece for piece in numbers if piece.x0 > right]):
         beside = [n for n in sorted(side, key=lambda n: -n.y) if any(abs(n.y - p.y) < 0.5 * p.size for p in text)]
         steps = {int(b.text) - int(a.text) for a, b in pairwise(beside)}
-        if len(steps) != 1 or (step := steps.pop()) < 1 or len(beside) < (3 if step == 1 else 2):
-            continue
-        between = [
-            sum(b.y < p.y - 0.3 * p.size and p.y - 0.3 * p.size < a.y for p in text) for a, b in pairwise(beside)
-        ]
-        lower = sum(piece.text[0].islower() for piece in text)
-        if all(abs(n - step) <= 1 for n in between) and 4 * lower > len(text):
+        between = [sum(b.y < p.y - 0.3 * p.size < a.y for p in text) for a, b in pairwise(beside)]
+        step = max(steps, default=0)
+        if len(steps) == 1 and len(beside) > (step == 1) + 1 and all(abs(n - step) <= 1 for n in between):
             found.update(beside)
     return found
