@@ -6,7 +6,6 @@ import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import islice
 
 import pypdfium2.raw as pdfium
@@ -95,9 +94,10 @@ def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int, int]:
     """Return the lines of a page in reading order, and the numbers of unseen glyphs and of line numbers."""
     glyphs, unseen = read_glyphs(page)
     found, n_numbers = read_lines(glyphs, number, read_fields(page))
-    cleaned = ((line, _clean(line.text)) for line in found)
-    spaced = ((line, (text if line.is_code else _SPACES.sub(" ", text)).strip()) for line, text in cleaned)
-    return [replace(line, text=text) for line, text in spaced if text], unseen, n_numbers
+    for line in found:
+        text = _clean(line.text)
+        line.text = (text if line.is_code else _SPACES.sub(" ", text)).strip()
+    return [line for line in found if line.text], unseen, n_numbers
 
 
 def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
@@ -115,8 +115,7 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
             title += _letters(lines[end - 1].text)
             if not lines[end - 1].is_row and title in wanted:
                 size, level = end - at, wanted.pop(title)
-                text = " ".join(each.text for each in lines[at:end])
-                line = replace(line, text=text, level=level)
+                line.text, line.level = " ".join(each.text for each in lines[at:end]), level
                 break
             if not title or not any(other.startswith(title) for other in wanted):
                 break

@@ -32,9 +32,9 @@ _WORD = re.compile(r"\w*[^\W\d_]\w*")
 _NUMERIC = re.compile(r"[^\w]*\d[\d.,:%/ -]*\w{0,3}$")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Line:
-    """A line of a page: text without surrounding space, page counted from 0, sizes in points, angle in degrees."""
+    """A line of a page, or a piece of one: page counted from 0, sizes in points, angle in degrees."""
 
     text: str
     page: int
@@ -49,28 +49,15 @@ class Line:
     is_code: bool = False  # in type of one width
     opens: bool = False  # begins an item of a list whose marks or terms stand apart
     level: int = 0  # as a heading of the file's outline, -1 of a header that stays
-
-
-@dataclass(eq=False)
-class Piece:
-    """Text on one baseline without a wide gap, or a cell of several such lines."""
-
-    text: str
-    x0: float
-    x1: float
-    y: float
-    size: float
-    order: int  # of drawing
-    font: int = 0
-    is_code: bool = False
+    order: int = 0  # of drawing
     space: float = 9.0  # the least between its words, of the size
-    lines: list[Piece] = field(default_factory=list, repr=False)
+    lines: list[Line] = field(default_factory=list, repr=False)  # of a cell
 
 
-Row = list[Piece]
+Row = list[Line]
 
 
-def read_lines(glyphs: Glyphs, number: int, fields: Sequence[Piece] = ()) -> tuple[list[Line], int]:
+def read_lines(glyphs: Glyphs, number: int, fields: Sequence[Line] = ()) -> tuple[list[Line], int]:
     """Return the lines of a page in the order of drawing, and how many line numbers in its margins are left out.
 
     Lines at another angle than most, such as a stamp, come last.
@@ -91,19 +78,16 @@ def read_lines(glyphs: Glyphs, number: int, fields: Sequence[Piece] = ()) -> tup
     return lines, n_numbers
 
 
-def _line(row: Row, kind: str, number: int, angle: int) -> Line:
-    main = max(row, key=lambda piece: len(piece.text))
-    is_code = all(piece.is_code for piece in row)
-    text = f"| {' | '.join(piece.text for piece in row)} |" if kind == "row" else _joined(row)
-    first, last = min(piece.x0 for piece in row), max(piece.x1 for piece in row)
-    is_row, opens = kind == "row", kind == "item"
-    return Line(
-        *(text, number, first, main.y, main.size, angle, is_row, last, len(row), main.font, is_code and not is_row),
-        opens=opens,
-    )
+def _line(row: Row, kind: str, page: int, angle: int) -> Line:
+    line = _one(row)
+    if kind == "row":
+        line.text = f"| {' | '.join(cell.text for cell in row)} |"
+    line.page, line.angle, line.is_row, line.opens, line.parts = page, angle, kind == "row", kind == "item", len(row)
+    line.is_code &= not line.is_row
+    return line
 
 
-def _pieces(glyphs: Glyphs) -> list[Piece]:
+def _pieces(glyphs: Glyphs) -> list[Line]:
     if not len(glyphs.codes):
         return []
     left, right, size, base = glyphs.boxes[:, 0], glyphs.boxes[:, 2], np.maximum(glyphs.sizes, 0.01), glyphs.baselines
@@ -129,12 +113,16 @@ def _pieces(glyphs: Glyphs) -> list[Piece]:
     fonts, mono = glyphs.fonts[middle].tolist(), glyphs.mono[middle].tolist()
     heights, sizes, edges = base[borders[:-1]].tolist(), size[borders[:-1]].tolist(), borders.tolist()
     return [
-        Piece("".join(letters[a:b]), first[n], last[n], heights[n], sizes[n], n, fonts[n], mono[n], least[n])
+        Line(
+            *("".join(letters[a:b]), 0, first[n], heights[n], sizes[n], 0.0, False, last[n], 1, fonts[n], mono[n]),
+            order=n,
+            space=least[n],
+        )
         for n, (a, b) in enumerate(pairwise(edges))
     ]
 
 
-def _with_scripts(pieces: list[Piece]) -> list[Piece]:
+def _with_scripts(pieces: list[Line]) -> list[Line]:
     """Put raised and lowered pieces on the baseline of the text that they touch, and next to it in the order."""
     heights = np.array([piece.y for piece in pieces])
     moved = False
@@ -144,20 +132,22 @@ def _with_scripts(pieces: list[Piece]) -> list[Piece]:
         near = np.flatnonzero(np.abs(heights - piece.y) < 2 * piece.size)
         for base in sorted((pieces[at] for at in near.tolist()), key=lambda base: abs(base.order - piece.order)):
             rise = (piece.y - base.y) / base.size
-            gaps = (piece.x0 - base.x1) / base.size, (base.x0 - piece.x1) / base.size
+            gaps = (piece.x - base.end) / base.size, (base.x - piece.end) / base.size
             if not 0.05 < abs(rise) < 0.75 or not any(-0.25 < gap < 0.3 for gap in gaps):
                 continue
             small = piece.size < 0.88 * base.size
-            if small or (piece.text.isdigit() and rise > 0.2 and piece.size < 1.1 * base.size and base.x1 <= piece.x1):
+            if small or (
+                piece.text.isdigit() and rise > 0.2 and piece.size < 1.1 * base.size and base.end <= piece.end
+            ):
                 piece.text = raised(piece.text) if rise > 0 else lowered(piece.text)
                 piece.y, piece.size, piece.font = base.y, base.size, base.font
                 if abs(piece.order - base.order) > 1:
                     piece.order, moved = base.order, True
                 break
-    return sorted(pieces, key=lambda piece: (piece.order, piece.x0)) if moved else pieces
+    return sorted(pieces, key=lambda piece: (piece.order, piece.x)) if moved else pieces
 
 
-def _with_drop_caps(pieces: list[Piece]) -> list[Piece]:
+def _with_drop_caps(pieces: list[Line]) -> list[Line]:
     """Join a large initial that hangs over several lines with the word that it begins."""
     usual = float(np.median([piece.size for piece in pieces])) if pieces else 0.0
     caps = [piece for piece in pieces if len(piece.text) <= 2 and piece.size > 1.8 * usual and piece.text[0].isupper()]
@@ -166,7 +156,7 @@ def _with_drop_caps(pieces: list[Piece]) -> list[Piece]:
             piece
             for piece in pieces
             if piece is not cap
-            and -0.2 * usual <= piece.x0 - cap.x1 < 1.5 * usual
+            and -0.2 * usual <= piece.x - cap.end < 1.5 * usual
             and cap.y - 0.3 * usual <= piece.y < cap.y + cap.size
         ]
         if len({round(piece.y) for piece in beside}) < 2:
@@ -177,18 +167,18 @@ def _with_drop_caps(pieces: list[Piece]) -> list[Piece]:
         apart = cap.text in ("A", "I", "O") and words[word] > 1 and not words[cap.text.lower() + word]
         first.text = f"{cap.text}{' ' if apart else ''}{first.text}"
         for piece in beside:
-            piece.x0 = min(cap.x0, piece.x0)
+            piece.x = min(cap.x, piece.x)
         pieces.remove(cap)
     return pieces
 
 
-def _drawn(pieces: list[Piece]) -> list[Row]:
+def _drawn(pieces: list[Line]) -> list[Row]:
     """Gather pieces that were drawn one after the other on one baseline."""
     rows: list[Row] = []
     for piece in pieces:
         last = rows[-1][-1] if rows else piece
         level = rows and abs(piece.y - last.y) < _LEVEL * max(piece.size, last.size)
-        if level and (piece.x0 > last.x1 - _GAP * piece.size or _RTL.search(piece.text) or _RTL.search(last.text)):
+        if level and (piece.x > last.end - _GAP * piece.size or _RTL.search(piece.text) or _RTL.search(last.text)):
             rows[-1].append(piece)
         else:
             rows.append([piece])
@@ -206,45 +196,45 @@ def _segments(row: Row) -> Row:
     return [_one(group) for group in joined]
 
 
-def _distance(a: Piece, b: Piece) -> float:
-    return max(b.x0 - a.x1, a.x0 - b.x1)
+def _distance(a: Line, b: Line) -> float:
+    return max(b.x - a.end, a.x - b.end)
 
 
-def _one(group: Row) -> Piece:
+def _one(group: Row) -> Line:
     if len(group) == 1:
         return group[0]
     main = max(group, key=lambda piece: len(piece.text))
-    first, last = min(piece.x0 for piece in group), max(piece.x1 for piece in group)
-    space = min(piece.space for piece in group)
-    is_code = all(piece.is_code for piece in group)
-    return Piece(_joined(group), first, last, main.y, main.size, group[0].order, main.font, is_code, space)
+    first, end = min(piece.x for piece in group), max(piece.end for piece in group)
+    is_code, space = all(piece.is_code for piece in group), min(piece.space for piece in group)
+    text, order = _joined(group), group[0].order
+    return replace(main, text=text, x=first, end=end, order=order, is_code=is_code, space=space)
 
 
-def _joined(row: Sequence[Piece]) -> str:
+def _joined(row: Sequence[Line]) -> str:
     text = row[0].text
     for before, piece in pairwise(row):
         gap = _distance(before, piece)
         if before.is_code and piece.is_code:
-            text += " " * round(gap * len(piece.text) / max(piece.x1 - piece.x0, 0.1))
+            text += " " * round(gap * len(piece.text) / max(piece.end - piece.x, 0.1))
         else:
             text += " " if gap > _WORD_GAP * min(before.size, piece.size) else ""
         text += piece.text
     return text
 
 
-def _insert_fields(rows: list[Row], fields: Sequence[Piece]) -> None:
+def _insert_fields(rows: list[Row], fields: Sequence[Line]) -> None:
     """Put the fields of a form beside their labels, or below the line that is above them."""
-    for own in sorted(fields, key=lambda own: (-own.y, own.x0)):
+    for own in sorted(fields, key=lambda own: (-own.y, own.x)):
         level = [row for row in rows if any(abs(p.y - own.y) < 0.7 * max(p.size, own.size) for p in row)]
         if level:
             row = min(level, key=lambda row: min(abs(_distance(p, own)) for p in row))
             name, _, value = own.text.partition(": ")
-            at = sum(p.x0 < own.x0 for p in row)
+            at = sum(p.x < own.x for p in row)
             label = row[at - 1] if at else None
             if value and label and (label not in fields or not _NAME.search(name)):
                 own.text = value  # the page says what it is
             if label and label not in fields and (label.text.endswith(":") or name.casefold() in label.text.casefold()):
-                label.text, label.x1 = f"{label.text} {own.text}", max(own.x1, label.x1)
+                label.text, label.end = f"{label.text} {own.text}", max(own.end, label.end)
             else:
                 row.insert(at, own)
         else:
@@ -293,18 +283,18 @@ def _cut(levels: list[Row], gutters: list[float]) -> Iterator[Row]:
     """Yield the lines of each column from top to bottom, between levels that cross the white space."""
     band: list[Row] = []
     for level in [*levels, []]:
-        if level and not any(piece.x0 < gutter < piece.x1 for piece in level for gutter in gutters):
+        if level and not any(piece.x < gutter < piece.end for piece in level for gutter in gutters):
             band.append(level)
             continue
         for left, right in pairwise([-1e9, *gutters, 1e9]):
-            columns = ([piece for piece in row if left <= (piece.x0 + piece.x1) / 2 < right] for row in band)
+            columns = ([piece for piece in row if left <= (piece.x + piece.end) / 2 < right] for row in band)
             yield from (row for row in columns if row)
         band = []
         if level:
             yield level
 
 
-def _levels(pieces: list[Piece]) -> list[Row]:
+def _levels(pieces: list[Line]) -> list[Row]:
     """Gather pieces at one height, or a little lower in another column, from top to bottom and left to right."""
     levels: list[Row] = []
     for piece in sorted(pieces, key=lambda piece: -piece.y):
@@ -315,12 +305,12 @@ def _levels(pieces: list[Piece]) -> list[Row]:
                 break
         else:
             levels.append([piece])
-    return [sorted(level, key=lambda piece: piece.x0) for level in levels]
+    return [sorted(level, key=lambda piece: piece.x) for level in levels]
 
 
 def _gutters(levels: list[Row]) -> list[float]:
     """Return where white space divides most of the levels that reach to both sides, with prose on both."""
-    gaps = np.array([(a.x1, b.x0) for level in levels for a, b in pairwise(level)])
+    gaps = np.array([(a.end, b.x) for level in levels for a, b in pairwise(level)])
     if len(gaps) < 3:
         return []
     found: list[float] = []
@@ -335,7 +325,7 @@ def _gutters(levels: list[Row]) -> list[float]:
         if any(abs(gutter - other) < size for other in tried) or any(abs(gutter - x) < 4 * size for x in found):
             continue
         tried.append(gutter)
-        crossing = sum(any(piece.x0 < gutter < piece.x1 for piece in level) for level in levels)
+        crossing = sum(any(piece.x < gutter < piece.end for piece in level) for level in levels)
         strong = middles[votes > 0.7 * votes[at]]
         if votes[at] > crossing / 2 and _are_prose(levels, gutter, strong):
             found.append(gutter)
@@ -343,7 +333,7 @@ def _gutters(levels: list[Row]) -> list[float]:
 
 
 def _sides(level: Row, gutter: float) -> tuple[Row, Row]:
-    return [piece for piece in level if piece.x1 <= gutter], [piece for piece in level if piece.x0 >= gutter]
+    return [piece for piece in level if piece.end <= gutter], [piece for piece in level if piece.x >= gutter]
 
 
 def _are_prose(levels: list[Row], gutter: float, others: NDArray[np.float64]) -> bool:
@@ -352,15 +342,15 @@ def _are_prose(levels: list[Row], gutter: float, others: NDArray[np.float64]) ->
     for side, bounds in enumerate((np.sort(others[others < gutter])[::-1], np.sort(others[others > gutter]))):
         rows = [sides[side] for sides in divided]
         for bound in bounds.tolist():
-            near = [[p for p in row if (p.x0 + p.x1 < 2 * bound) == side] for row in rows]
-            starts = np.array([p.x0 for row in rows if (p := next((p for p in row if p.x0 > bound), None))])
+            near = [[p for p in row if (p.x + p.end < 2 * bound) == side] for row in rows]
+            starts = np.array([p.x for row in rows if (p := next((p for p in row if p.x > bound), None))])
             aligned = np.abs(starts - np.median(starts)) < 0.3 * rows[0][0].size if len(starts) else starts
             if 2 * sum(map(bool, near)) > len(rows) and 2 * aligned.sum() > len(rows):
                 rows = [row for row in near if row]
                 break
         words = sum(len(_WORD.findall(piece.text)) for row in rows for piece in row)
-        ends = np.array([max(piece.x1 for piece in row) for row in rows])
-        widths = ends - [min(piece.x0 for piece in row) for row in rows]
+        ends = np.array([max(piece.end for piece in row) for row in rows])
+        widths = ends - [min(piece.x for piece in row) for row in rows]
         even = np.abs(ends - np.quantile(ends, 0.7)) < 0.2 * rows[0][0].size
         least = _JUSTIFIED_WORDS if even.mean() > 0.6 else _COLUMN_WORDS
         if words < least * len(rows) or (widths > 0.7 * np.quantile(widths, 0.9)).mean() < _FULL:
@@ -399,8 +389,8 @@ def _justified(row: Row, rows: list[Row]) -> Row:
         return row
     alike = 0
     for other in rows:
-        x0, x1, words = other[0].x0, other[-1].x1, sum(len(piece.text.split()) for piece in other)
-        alike += other is not row and words > 2 and abs(x1 - row[-1].x1) < 0.3 * size and abs(x0 - row[0].x0) < 3 * size
+        x0, x1, words = other[0].x, other[-1].end, sum(len(piece.text.split()) for piece in other)
+        alike += other is not row and words > 2 and abs(x1 - row[-1].end) < 0.3 * size and abs(x0 - row[0].x) < 3 * size
     return [_one(row)] if alike >= 2 else row
 
 
@@ -412,39 +402,39 @@ def _groups(rows: list[Row]) -> list[Row]:
             group = groups[-1] if groups else []
             if group and (cell := _cell_above(group, line)):
                 cell.lines.append(line)
-                cell.x0, cell.x1 = min(cell.x0, line.x0), max(cell.x1, line.x1)
+                cell.x, cell.end = min(cell.x, line.x), max(cell.end, line.end)
                 continue
             top, low = max((cell.y for cell in group), default=0.0), min((c.lines[-1].y for c in group), default=0.0)
-            beside = group and line.x0 > max(cell.x1 for cell in group) + 0.5 * line.size
+            beside = group and line.x > max(cell.end for cell in group) + 0.5 * line.size
             if not (group and n) and not (beside and low - 0.3 * line.size < line.y < top + 2.5 * line.size):
                 groups.append(group := [])
             group.append(replace(line, lines=[line]))
     return groups
 
 
-def _cell_above(group: Row, line: Piece) -> Piece | None:
+def _cell_above(group: Row, line: Line) -> Line | None:
     """Return the cell that a line goes on: the last one of a group, or one before it, but not the first."""
     for cell in group[:0:-1] or group:
-        left = max((other.x1 for other in group if other.x1 <= cell.x0), default=-1e9)
-        right = min((other.x0 for other in group if other.x0 >= cell.x1), default=1e9)
+        left = max((other.end for other in group if other.end <= cell.x), default=-1e9)
+        right = min((other.x for other in group if other.x >= cell.end), default=1e9)
         drop, most = (cell.lines[-1].y - line.y) / line.size, _BELOW if cell is group[-1] else 1.35
-        over = left < line.x0 < cell.x1 and cell.x0 < line.x1 < right
+        over = left < line.x < cell.end and cell.x < line.end < right
         if over and 0.3 < drop < most and abs(cell.size - line.size) < 0.1 * line.size:
             return cell
     return None
 
 
-def _words(lines: Iterable[Piece]) -> int:
+def _words(lines: Iterable[Line]) -> int:
     return sum(len(line.text.split()) for line in lines)
 
 
 def _band(groups: list[Row], start: int) -> tuple[int, list[float]]:
     """Return the end of the groups from a first one on that share white space, and where that is, from the left."""
-    free = [(a.x1, b.x0) for a, b in pairwise(groups[start])]
+    free = [(a.end, b.x) for a, b in pairwise(groups[start])]
     end, gutters, n_divided, low = start, list[float](), 0, 1e9
     for at, group in enumerate(groups[start:], start):
         size, top = group[0].size, max(cell.y for cell in group)
-        space = [(-1e9, group[0].x0), *((a.x1, b.x0) for a, b in pairwise(group)), (group[-1].x1, 1e9)]
+        space = [(-1e9, group[0].x), *((a.end, b.x) for a, b in pairwise(group)), (group[-1].end, 1e9)]
         free = [(max(a, c), min(b, d)) for a, b in free for c, d in space if min(b, d) - max(a, c) > 0.6 * size]
         lone = len(group) == 1 and (len(group[0].lines) > 1 or size > 1.06 * groups[start][0].size)
         if not free or lone or (at > start and not 0 < low - top < 3 * size):
@@ -464,7 +454,7 @@ def _kind(groups: list[Row], gutters: list[float]) -> str:
     firsts, lasts = [group[0] for group in divided], [_sides(group, gutters[-1])[1] for group in divided]
     for gutter in gutters:
         cells = [(sides[0][-1], sides[1][0]) for group in divided if all(sides := _sides(group, gutter))]
-        edges = [[(b.x0, b.x1, a.x1)[edge] for a, b in cells] for edge in range(3)]
+        edges = [[(b.x, b.end, a.end)[edge] for a, b in cells] for edge in range(3)]
         most = max((sum(abs(x - y) < 0.3 * firsts[0].size for x in xs) for xs in edges for y in xs), default=0)
         if most < 0.6 * max(len(cells), 1):
             return ""
@@ -481,22 +471,22 @@ def _table(groups: list[Row], gutters: list[float]) -> Iterator[Row]:
     for group in groups:
         cells = [replace(group[0], text="", lines=[]) for _ in range(len(gutters) + 1)]
         for piece in group:
-            cell = cells[sum(piece.x0 + piece.x1 >= 2 * gutter for gutter in gutters)]
+            cell = cells[sum(piece.x + piece.end >= 2 * gutter for gutter in gutters)]
             text = "\n".join([cell.text, *(line.text for line in piece.lines)]).strip()
             cell.text = _CELL_HYPHEN.sub("", text).replace("\n", " ")
-            cell.x0, cell.x1 = piece.x0, piece.x1
+            cell.x, cell.end = piece.x, piece.end
         yield cells
 
 
-def _margin_numbers(rows: list[Row]) -> set[Piece]:
+def _margin_numbers(rows: list[Row]) -> set[Line]:
     """Return the numbers of lines in the margin: beside text, and counting its lines."""
-    found: set[Piece] = set()
+    found: set[Line] = set()
     text = [piece for row in rows for piece in row if len(piece.text.split()) > 2]
     numbers = [piece for row in rows for piece in row if piece.text.isdecimal() and len(piece.text) < 5]
     if len(numbers) < 2 or 4 * sum(piece.text[0].islower() for piece in text) <= len(text):
         return found
-    left, right = min(piece.x0 for piece in text), max(piece.x1 for piece in text)
-    for side in ([piece for piece in numbers if piece.x1 < left], [piece for piece in numbers if piece.x0 > right]):
+    left, right = min(piece.x for piece in text), max(piece.end for piece in text)
+    for side in ([piece for piece in numbers if piece.end < left], [piece for piece in numbers if piece.x > right]):
         beside = [n for n in sorted(side, key=lambda n: -n.y) if any(abs(n.y - p.y) < 0.5 * p.size for p in text)]
         steps = {int(b.text) - int(a.text) for a, b in pairwise(beside)}
         between = [sum(b.y < p.y - 0.3 * p.size < a.y for p in text) for a, b in pairwise(beside)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import pairwise
 
 from readers_eddy.pdf.lines import Line
@@ -58,8 +57,9 @@ def split_page_headers(lines: Sequence[Line], labels: Sequence[str] = ()) -> tup
             first.add(line)
             known += f" {wording}"
     counted = Counter(_describe(line, pattern) for line, pattern in running.items() if line not in first)
-    left = (line for line in lines if line not in running or line in first)
-    return [replace(line, level=-1) if line in first else line for line in left], dict(counted)
+    for line in first:
+        line.level = -1
+    return [line for line in lines if line not in running or line in first], dict(counted)
 
 
 def _letters(text: str) -> str:

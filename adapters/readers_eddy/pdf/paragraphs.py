@@ -194,7 +194,7 @@ class _Flow:
 
 
 def _reach(lines: list[Line]) -> dict[Line, float]:
-    """Return where the column of each line of a page ends: its block, or if that is small, all that begin as it does."""
+    """Return where the column of each line of a page ends: its block, or if it is small, all that begin as it does."""
     reach: dict[Line, float] = {}
     text = [line for line in lines if line.parts == 1]
     block: list[Line] = []
