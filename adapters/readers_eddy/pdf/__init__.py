@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import unicodedata
+from collections import defaultdict
 from collections.abc import Iterator
+from itertools import islice
 
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfDocument, PdfiumError, PdfPage
@@ -28,6 +31,8 @@ _TEX = dict(
 )
 _TEX_LIGATURE = re.compile("(?<=[a-z])[\x0b\x0c\x0e\x0f\x1b-\x1f]|[\x0b\x0c\x0e\x0f\x1b-\x1f](?=[a-z])")
 """Codes of ligatures beside letters, in TeX's fonts of pixels, which have no names."""
+_OUTLINE, _TITLE_LINES = 10_000, 3
+"""Entries of an outline, and lines of a title, at most."""
 _NO_TITLE = {"anonymous", "untitled", "unspecified"}
 _END = b"%%EOF"
 
@@ -52,15 +57,16 @@ def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages) -> Content:
 def _read(document: PdfDocument, is_cut: bool) -> Content:
     document.init_forms()
     n_pages = len(document)
-    lines, pictures, broken, hidden = list[Line](), list[int](), list[int](), dict[int, int]()
+    lines, pictures, broken, hidden, n_numbers = list[Line](), list[int](), list[int](), dict[int, int](), 0
     for number in range(n_pages):
         try:
             page = document[number]
         except PdfiumError:
             broken.append(number + 1)
             continue
-        own, unseen = page_lines(page, number)
+        own, unseen, n_margin = page_lines(page, number)
         lines += own
+        n_numbers += n_margin
         hidden |= {number + 1: unseen} if unseen else {}
         if not own and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
             pictures.append(number + 1)
@@ -75,6 +81,8 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
     labels = tuple(document.get_page_label(number) for number in range(n_pages))
     plain = tuple(str(number + 1) for number in range(n_pages))
     body, left_out = split_page_headers(lines, labels if any(labels) else plain)
+    left_out |= {"line numbers in the margin": n_numbers} if n_numbers else {}
+    body = with_headings(body, document)
     text, starts = reflow(body, n_pages)
     title, notes = choose_title([_title(document)])
     notes += tuple(_notes(text, left_out, pictures, n_pages, hidden, broken, is_cut))
@@ -82,13 +90,42 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
     return Content(title, text, starts, page_labels=page_labels, notes=notes)
 
 
-def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int]:
-    """Return the lines of a page in reading order, and the number of glyphs that nobody sees."""
+def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int, int]:
+    """Return the lines of a page in reading order, and the numbers of unseen glyphs and of line numbers."""
     glyphs, unseen = read_glyphs(page)
     found, n_numbers = read_lines(glyphs, number, read_fields(page))
-    cleaned = ((line, _clean(line.text)) for line in found)
-    spaced = ((line, (text if line.is_code else _SPACES.sub(" ", text)).strip()) for line, text in cleaned)
-    return [line.with_text(text) for line, text in spaced if text], unseen
+    for line in found:
+        text = _clean(line.text)
+        line.text = (text if line.is_code else _SPACES.sub(" ", text)).strip()
+    return [line for line in found if line.text], unseen, n_numbers
+
+
+def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
+    """Join and mark the lines that are a title of the file's outline, on the page to which it leads."""
+    titles: dict[int, dict[str, int]] = defaultdict(dict)
+    for entry in islice(document.get_toc(), _OUTLINE):
+        page = dest.get_index() if (dest := entry.get_dest()) else None
+        if page is not None and (title := _letters(entry.get_title())):
+            titles[page].setdefault(title, min(entry.level + 1, 6))
+    out: list[Line] = []
+    at = 0
+    while at < len(lines):
+        line, wanted, title, size = lines[at], titles.get(lines[at].page, {}), "", 0
+        for end in range(at + 1, min(at + _TITLE_LINES, len(lines)) + 1):
+            title += _letters(lines[end - 1].text)
+            if not lines[end - 1].is_row and title in wanted:
+                size, level = end - at, wanted.pop(title)
+                line.text, line.level = " ".join(each.text for each in lines[at:end]), level
+                break
+            if not title or not any(other.startswith(title) for other in wanted):
+                break
+        out.append(line)
+        at += max(size, 1)
+    return out
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalpha, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _title(document: PdfDocument) -> str:

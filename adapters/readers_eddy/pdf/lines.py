@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -19,21 +19,22 @@ _GAP, _WORD_GAP = 0.75, 0.15
 _LEVEL, _BELOW = 0.25, 1.7
 """Difference of height within a line, and from one line of a cell to its next, at most."""
 _COLUMN_WORDS, _JUSTIFIED_WORDS, _FULL = 3.5, 2.0, 0.5
-"""Words in a line of a column of prose and of one with an even right edge, at least, and share of its lines that nearly fill it."""
+"""Words in a line of a column of prose, and of one with an even right edge, at least; share of lines that fill it."""
 _CELL_WORDS, _LONG_CELL = 6, 60
 """Words of the second of two cells from which it is prose about the first, and of a cell from which there is none."""
 _MARK = re.compile(r"(?:[•‣◦▪■●○·*–—-]|\W|\(?\w{1,3}[.):]|\[\w{1,4}\]|\d{1,4}(?:\.\d{1,3})*)$")
 """What stands before an item, a note or a line of a listing: no cell of its own."""
 _NAME = re.compile(r"[^\W\d_]{3}")
 """A name of a field that people read, and no "f2"."""
+_CELL_HYPHEN = re.compile("(?<=[^\\W\\d_])[-\u2010\u00ad]\n(?=[a-z])")
 _RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _WORD = re.compile(r"\w*[^\W\d_]\w*")
 _NUMERIC = re.compile(r"[^\w]*\d[\d.,:%/ -]*\w{0,3}$")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Line:
-    """A line of a page: text without surrounding space, page counted from 0, sizes in points, angle in degrees."""
+    """A line of a page, or a piece of one: page counted from 0, sizes in points, angle in degrees."""
 
     text: str
     page: int
@@ -47,33 +48,16 @@ class Line:
     font: int = 0  # of most of its characters
     is_code: bool = False  # in type of one width
     opens: bool = False  # begins an item of a list whose marks or terms stand apart
-    level: int = 0  # as a heading of the file's outline
-
-    def with_text(self, text: str) -> Line:
-        """Return the line with another text."""
-        return replace(self, text=text)
-
-
-@dataclass(eq=False)
-class Piece:
-    """Text on one baseline without a wide gap, or a cell of several such lines."""
-
-    text: str
-    x0: float
-    x1: float
-    y: float
-    size: float
-    order: int  # of drawing
-    font: int = 0
-    is_code: bool = False
+    level: int = 0  # as a heading of the file's outline, -1 of a header that stays
+    order: int = 0  # of drawing
     space: float = 9.0  # the least between its words, of the size
-    lines: list[Piece] = field(default_factory=list, repr=False)
+    lines: list[Line] = field(default_factory=list, repr=False)  # of a cell
 
 
-Row = list[Piece]
+Row = list[Line]
 
 
-def read_lines(glyphs: Glyphs, number: int, fields: Sequence[Piece] = ()) -> tuple[list[Line], int]:
+def read_lines(glyphs: Glyphs, number: int, fields: Sequence[Line] = ()) -> tuple[list[Line], int]:
     """Return the lines of a page in the order of drawing, and how many line numbers in its margins are left out.
 
     Lines at another angle than most, such as a stamp, come last.
@@ -94,19 +78,16 @@ def read_lines(glyphs: Glyphs, number: int, fields: Sequence[Piece] = ()) -> tup
     return lines, n_numbers
 
 
-def _line(row: Row, kind: str, number: int, angle: int) -> Line:
-    main = max(row, key=lambda piece: len(piece.text))
-    is_code = all(piece.is_code for piece in row)
-    text = f"| {' | '.join(piece.text for piece in row)} |" if kind == "row" else _joined(row)
-    first, last = min(piece.x0 for piece in row), max(piece.x1 for piece in row)
-    is_row, opens = kind == "row", kind == "item"
-    return Line(
-        *(text, number, first, main.y, main.size, angle, is_row, last, len(row), main.font, is_code and not is_row),
-        opens=opens,
-    )
+def _line(row: Row, kind: str, page: int, angle: int) -> Line:
+    line = _one(row)
+    if kind == "row":
+        line.text = f"| {' | '.join(cell.text for cell in row)} |"
+    line.page, line.angle, line.is_row, line.opens, line.parts = page, angle, kind == "row", kind == "item", len(row)
+    line.is_code &= not line.is_row
+    return line
 
 
-def _pieces(glyphs: Glyphs) -> list[Piece]:
+def _pieces(glyphs: Glyphs) -> list[Line]:
     if not len(glyphs.codes):
         return []
     left, right, size, base = glyphs.boxes[:, 0], glyphs.boxes[:, 2], np.maximum(glyphs.sizes, 0.01), glyphs.baselines
@@ -132,12 +113,16 @@ def _pieces(glyphs: Glyphs) -> list[Piece]:
     fonts, mono = glyphs.fonts[middle].tolist(), glyphs.mono[middle].tolist()
     heights, sizes, edges = base[borders[:-1]].tolist(), size[borders[:-1]].tolist(), borders.tolist()
     return [
-        Piece("".join(letters[a:b]), first[n], last[n], heights[n], sizes[n], n, fonts[n], mono[n], least[n])
+        Line(
+            *("".join(letters[a:b]), 0, first[n], heights[n], sizes[n], 0.0, False, last[n], 1, fonts[n], mono[n]),
+            order=n,
+            space=least[n],
+        )
         for n, (a, b) in enumerate(pairwise(edges))
     ]
 
 
-def _with_scripts(pieces: list[Piece]) -> list[Piece]:
+def _with_scripts(pieces: list[Line]) -> list[Line]:
     """Put raised and lowered pieces on the baseline of the text that they touch, and next to it in the order."""
     heights = np.array([piece.y for piece in pieces])
     moved = False
@@ -147,20 +132,22 @@ def _with_scripts(pieces: list[Piece]) -> list[Piece]:
         near = np.flatnonzero(np.abs(heights - piece.y) < 2 * piece.size)
         for base in sorted((pieces[at] for at in near.tolist()), key=lambda base: abs(base.order - piece.order)):
             rise = (piece.y - base.y) / base.size
-            gaps = (piece.x0 - base.x1) / base.size, (base.x0 - piece.x1) / base.size
+            gaps = (piece.x - base.end) / base.size, (base.x - piece.end) / base.size
             if not 0.05 < abs(rise) < 0.75 or not any(-0.25 < gap < 0.3 for gap in gaps):
                 continue
             small = piece.size < 0.88 * base.size
-            if small or (piece.text.isdigit() and rise > 0.2 and piece.size < 1.1 * base.size and base.x1 <= piece.x1):
+            if small or (
+                piece.text.isdigit() and rise > 0.2 and piece.size < 1.1 * base.size and base.end <= piece.end
+            ):
                 piece.text = raised(piece.text) if rise > 0 else lowered(piece.text)
                 piece.y, piece.size, piece.font = base.y, base.size, base.font
                 if abs(piece.order - base.order) > 1:
                     piece.order, moved = base.order, True
                 break
-    return sorted(pieces, key=lambda piece: (piece.order, piece.x0)) if moved else pieces
+    return sorted(pieces, key=lambda piece: (piece.order, piece.x)) if moved else pieces
 
 
-def _with_drop_caps(pieces: list[Piece]) -> list[Piece]:
+def _with_drop_caps(pieces: list[Line]) -> list[Line]:
     """Join a large initial that hangs over several lines with the word that it begins."""
     usual = float(np.median([piece.size for piece in pieces])) if pieces else 0.0
     caps = [piece for piece in pieces if len(piece.text) <= 2 and piece.size > 1.8 * usual and piece.text[0].isupper()]
@@ -169,7 +156,7 @@ def _with_drop_caps(pieces: list[Piece]) -> list[Piece]:
             piece
             for piece in pieces
             if piece is not cap
-            and -0.2 * usual <= piece.x0 - cap.x1 < 1.5 * usual
+            and -0.2 * usual <= piece.x - cap.end < 1.5 * usual
             and cap.y - 0.3 * usual <= piece.y < cap.y + cap.size
         ]
         if len({round(piece.y) for piece in beside}) < 2:
@@ -180,18 +167,18 @@ def _with_drop_caps(pieces: list[Piece]) -> list[Piece]:
         apart = cap.text in ("A", "I", "O") and words[word] > 1 and not words[cap.text.lower() + word]
         first.text = f"{cap.text}{' ' if apart else ''}{first.text}"
         for piece in beside:
-            piece.x0 = min(cap.x0, piece.x0)
+            piece.x = min(cap.x, piece.x)
         pieces.remove(cap)
     return pieces
 
 
-def _drawn(pieces: list[Piece]) -> list[Row]:
+def _drawn(pieces: list[Line]) -> list[Row]:
     """Gather pieces that were drawn one after the other on one baseline."""
     rows: list[Row] = []
     for piece in pieces:
         last = rows[-1][-1] if rows else piece
         level = rows and abs(piece.y - last.y) < _LEVEL * max(piece.size, last.size)
-        if level and (piece.x0 > last.x1 - _GAP * piece.size or _RTL.search(piece.text) or _RTL.search(last.text)):
+        if level and (piece.x > last.end - _GAP * piece.size or _RTL.search(piece.text) or _RTL.search(last.text)):
             rows[-1].append(piece)
         else:
             rows.append([piece])
@@ -209,45 +196,45 @@ def _segments(row: Row) -> Row:
     return [_one(group) for group in joined]
 
 
-def _distance(a: Piece, b: Piece) -> float:
-    return max(b.x0 - a.x1, a.x0 - b.x1)
+def _distance(a: Line, b: Line) -> float:
+    return max(b.x - a.end, a.x - b.end)
 
 
-def _one(group: Row) -> Piece:
+def _one(group: Row) -> Line:
     if len(group) == 1:
         return group[0]
     main = max(group, key=lambda piece: len(piece.text))
-    first, last = min(piece.x0 for piece in group), max(piece.x1 for piece in group)
-    space = min(piece.space for piece in group)
-    is_code = all(piece.is_code for piece in group)
-    return Piece(_joined(group), first, last, main.y, main.size, group[0].order, main.font, is_code, space)
+    first, end = min(piece.x for piece in group), max(piece.end for piece in group)
+    is_code, space = all(piece.is_code for piece in group), min(piece.space for piece in group)
+    text, order = _joined(group), group[0].order
+    return replace(main, text=text, x=first, end=end, order=order, is_code=is_code, space=space)
 
 
-def _joined(row: Sequence[Piece]) -> str:
+def _joined(row: Sequence[Line]) -> str:
     text = row[0].text
     for before, piece in pairwise(row):
         gap = _distance(before, piece)
         if before.is_code and piece.is_code:
-            text += " " * round(gap * len(piece.text) / max(piece.x1 - piece.x0, 0.1))
+            text += " " * round(gap * len(piece.text) / max(piece.end - piece.x, 0.1))
         else:
             text += " " if gap > _WORD_GAP * min(before.size, piece.size) else ""
         text += piece.text
     return text
 
 
-def _insert_fields(rows: list[Row], fields: Sequence[Piece]) -> None:
+def _insert_fields(rows: list[Row], fields: Sequence[Line]) -> None:
     """Put the fields of a form beside their labels, or below the line that is above them."""
-    for own in sorted(fields, key=lambda own: (-own.y, own.x0)):
+    for own in sorted(fields, key=lambda own: (-own.y, own.x)):
         level = [row for row in rows if any(abs(p.y - own.y) < 0.7 * max(p.size, own.size) for p in row)]
         if level:
             row = min(level, key=lambda row: min(abs(_distance(p, own)) for p in row))
             name, _, value = own.text.partition(": ")
-            at = sum(p.x0 < own.x0 for p in row)
+            at = sum(p.x < own.x for p in row)
             label = row[at - 1] if at else None
             if value and label and (label not in fields or not _NAME.search(name)):
                 own.text = value  # the page says what it is
             if label and label not in fields and (label.text.endswith(":") or name.casefold() in label.text.casefold()):
-                label.text, label.x1 = f"{label.text} {own.text}", max(own.x1, label.x1)
+                label.text, label.end = f"{label.text} {own.text}", max(own.end, label.end)
             else:
                 row.insert(at, own)
         else:
@@ -274,45 +261,40 @@ def _in_columns(rows: list[Row]) -> list[Row]:
 
 
 def _by_rows(rows: list[Row], levels: list[Row]) -> list[Row]:
-    """Put a table of numbers that is drawn column by column into the order of its rows."""
-    run: list[Row] = []
-    for level in [*levels, []]:
-        orders = [piece.order for piece in level]
-        if level and run and run[-1][0].y - level[0].y > 4 * level[0].size:
-            rows, run = _reordered(rows, run), []
-        if level and max(orders) - min(orders) >= len(orders):
-            run.append(level)
-    return _reordered(rows, run)
-
-
-def _reordered(rows: list[Row], table: list[Row]) -> list[Row]:
-    pieces = [piece for level in table for piece in level]
-    words = sum(len(piece.text.split()) for piece in pieces)
-    numbers = sum(bool(_NUMERIC.match(piece.text)) for piece in pieces)
-    if len(table) < 3 or words > _COLUMN_WORDS * len(pieces) or 3 * numbers < len(pieces):
-        return rows
-    inside = set(pieces)
-    at = next(n for n, row in enumerate(rows) if inside & {*row})
-    rest = [[piece for piece in row if piece not in inside] for row in rows]
-    return [row for row in [*rest[:at], *table, *rest[at:]] if row]
+    """Put tables of numbers that are drawn column by column into the order of their rows."""
+    tables: list[list[Row]] = [[]]
+    for level in levels:
+        if max(piece.order for piece in level) - min(piece.order for piece in level) >= len(level):
+            if tables[-1] and tables[-1][-1][0].y - level[0].y > 4 * level[0].size:
+                tables.append([])
+            tables[-1].append(level)
+    for table in tables:
+        pieces = {piece for level in table for piece in level}
+        words = sum(len(piece.text.split()) for piece in pieces)
+        numbers = sum(bool(_NUMERIC.match(piece.text)) for piece in pieces)
+        if len(table) > 2 and words <= _COLUMN_WORDS * len(pieces) and 3 * numbers >= len(pieces):
+            at = next(n for n, row in enumerate(rows) if pieces & {*row})
+            rest = [[piece for piece in row if piece not in pieces] for row in rows]
+            rows = [row for row in [*rest[:at], *table, *rest[at:]] if row]
+    return rows
 
 
 def _cut(levels: list[Row], gutters: list[float]) -> Iterator[Row]:
     """Yield the lines of each column from top to bottom, between levels that cross the white space."""
     band: list[Row] = []
     for level in [*levels, []]:
-        if level and not any(piece.x0 < gutter < piece.x1 for piece in level for gutter in gutters):
+        if level and not any(piece.x < gutter < piece.end for piece in level for gutter in gutters):
             band.append(level)
             continue
         for left, right in pairwise([-1e9, *gutters, 1e9]):
-            columns = ([piece for piece in row if left <= (piece.x0 + piece.x1) / 2 < right] for row in band)
+            columns = ([piece for piece in row if left <= (piece.x + piece.end) / 2 < right] for row in band)
             yield from (row for row in columns if row)
         band = []
         if level:
             yield level
 
 
-def _levels(pieces: list[Piece]) -> list[Row]:
+def _levels(pieces: list[Line]) -> list[Row]:
     """Gather pieces at one height, or a little lower in another column, from top to bottom and left to right."""
     levels: list[Row] = []
     for piece in sorted(pieces, key=lambda piece: -piece.y):
@@ -323,12 +305,12 @@ def _levels(pieces: list[Piece]) -> list[Row]:
                 break
         else:
             levels.append([piece])
-    return [sorted(level, key=lambda piece: piece.x0) for level in levels]
+    return [sorted(level, key=lambda piece: piece.x) for level in levels]
 
 
 def _gutters(levels: list[Row]) -> list[float]:
     """Return where white space divides most of the levels that reach to both sides, with prose on both."""
-    gaps = np.array([(a.x1, b.x0) for level in levels for a, b in pairwise(level)])
+    gaps = np.array([(a.end, b.x) for level in levels for a, b in pairwise(level)])
     if len(gaps) < 3:
         return []
     found: list[float] = []
@@ -343,7 +325,7 @@ def _gutters(levels: list[Row]) -> list[float]:
         if any(abs(gutter - other) < size for other in tried) or any(abs(gutter - x) < 4 * size for x in found):
             continue
         tried.append(gutter)
-        crossing = sum(any(piece.x0 < gutter < piece.x1 for piece in level) for level in levels)
+        crossing = sum(any(piece.x < gutter < piece.end for piece in level) for level in levels)
         strong = middles[votes > 0.7 * votes[at]]
         if votes[at] > crossing / 2 and _are_prose(levels, gutter, strong):
             found.append(gutter)
@@ -351,7 +333,7 @@ def _gutters(levels: list[Row]) -> list[float]:
 
 
 def _sides(level: Row, gutter: float) -> tuple[Row, Row]:
-    return [piece for piece in level if piece.x1 <= gutter], [piece for piece in level if piece.x0 >= gutter]
+    return [piece for piece in level if piece.end <= gutter], [piece for piece in level if piece.x >= gutter]
 
 
 def _are_prose(levels: list[Row], gutter: float, others: NDArray[np.float64]) -> bool:
@@ -360,15 +342,15 @@ def _are_prose(levels: list[Row], gutter: float, others: NDArray[np.float64]) ->
     for side, bounds in enumerate((np.sort(others[others < gutter])[::-1], np.sort(others[others > gutter]))):
         rows = [sides[side] for sides in divided]
         for bound in bounds.tolist():
-            near = [[p for p in row if (p.x0 + p.x1 < 2 * bound) == side] for row in rows]
-            starts = np.array([p.x0 for row in rows if (p := next((p for p in row if p.x0 > bound), None))])
+            near = [[p for p in row if (p.x + p.end < 2 * bound) == side] for row in rows]
+            starts = np.array([p.x for row in rows if (p := next((p for p in row if p.x > bound), None))])
             aligned = np.abs(starts - np.median(starts)) < 0.3 * rows[0][0].size if len(starts) else starts
             if 2 * sum(map(bool, near)) > len(rows) and 2 * aligned.sum() > len(rows):
                 rows = [row for row in near if row]
                 break
         words = sum(len(_WORD.findall(piece.text)) for row in rows for piece in row)
-        ends = np.array([max(piece.x1 for piece in row) for row in rows])
-        widths = ends - [min(piece.x0 for piece in row) for row in rows]
+        ends = np.array([max(piece.end for piece in row) for row in rows])
+        widths = ends - [min(piece.x for piece in row) for row in rows]
         even = np.abs(ends - np.quantile(ends, 0.7)) < 0.2 * rows[0][0].size
         least = _JUSTIFIED_WORDS if even.mean() > 0.6 else _COLUMN_WORDS
         if words < least * len(rows) or (widths > 0.7 * np.quantile(widths, 0.9)).mean() < _FULL:
@@ -407,8 +389,8 @@ def _justified(row: Row, rows: list[Row]) -> Row:
         return row
     alike = 0
     for other in rows:
-        x0, x1, words = other[0].x0, other[-1].x1, sum(len(piece.text.split()) for piece in other)
-        alike += other is not row and words > 2 and abs(x1 - row[-1].x1) < 0.3 * size and abs(x0 - row[0].x0) < 3 * size
+        x0, x1, words = other[0].x, other[-1].end, sum(len(piece.text.split()) for piece in other)
+        alike += other is not row and words > 2 and abs(x1 - row[-1].end) < 0.3 * size and abs(x0 - row[0].x) < 3 * size
     return [_one(row)] if alike >= 2 else row
 
 
@@ -417,122 +399,98 @@ def _groups(rows: list[Row]) -> list[Row]:
     groups: list[Row] = []
     for row in rows:
         for n, line in enumerate(row):
-            cell = replace(line, lines=[line])
             group = groups[-1] if groups else []
-            if group and (below := _cell_above(group, line, n == 0)):
-                below.lines.append(line)
-                below.x0, below.x1 = min(below.x0, line.x0), max(below.x1, line.x1)
-            elif group and (n or _is_beside(group, line)):
-                group.append(cell)
-            else:
-                groups.append([cell])
+            if group and (cell := _cell_above(group, line)):
+                cell.lines.append(line)
+                cell.x, cell.end = min(cell.x, line.x), max(cell.end, line.end)
+                continue
+            top, low = max((cell.y for cell in group), default=0.0), min((c.lines[-1].y for c in group), default=0.0)
+            beside = group and line.x > max(cell.end for cell in group) + 0.5 * line.size
+            if not (group and n) and not (beside and low - 0.3 * line.size < line.y < top + 2.5 * line.size):
+                groups.append(group := [])
+            group.append(replace(line, lines=[line]))
     return groups
 
 
-def _cell_above(group: Row, line: Piece, is_first: bool) -> Piece | None:
-    """Return the cell of a group that a line goes on: the last one, or another if the first has no such line."""
-    for cell in group[::-1]:
-        last, left = cell.lines[-1], max((other.x1 for other in group if other.x1 <= cell.x0), default=-1e9)
-        drop = (last.y - line.y) / last.size
-        over = min(cell.x1, line.x1) > max(cell.x0, line.x0) and line.x0 > left
-        most = _BELOW if cell is group[-1] else 1.35
-        if over and 0.3 < drop < most and abs(last.size - line.size) < 0.1 * last.size:
-            right = min((other.x0 for other in group if other.x0 >= cell.x1), default=1e9)
-            if line.x1 < right and (cell is group[-1] or (cell is not group[0]) or not is_first):
-                return cell
+def _cell_above(group: Row, line: Line) -> Line | None:
+    """Return the cell that a line goes on: the last one of a group, or one before it, but not the first."""
+    for cell in group[:0:-1] or group:
+        left = max((other.end for other in group if other.end <= cell.x), default=-1e9)
+        right = min((other.x for other in group if other.x >= cell.end), default=1e9)
+        drop, most = (cell.lines[-1].y - line.y) / line.size, _BELOW if cell is group[-1] else 1.35
+        over = left < line.x < cell.end and cell.x < line.end < right
+        if over and 0.3 < drop < most and abs(cell.size - line.size) < 0.1 * line.size:
+            return cell
     return None
 
 
-def _is_beside(group: Row, line: Piece) -> bool:
-    top, low = max(cell.y for cell in group), min(cell.lines[-1].y for cell in group)
-    right = max(cell.x1 for cell in group)
-    return line.x0 > right + 0.5 * line.size and low - 0.3 * line.size < line.y < top + 2.5 * line.size
+def _words(lines: Iterable[Line]) -> int:
+    return sum(len(line.text.split()) for line in lines)
 
 
-Gutter = tuple[float, float]
-
-
-def _band(groups: list[Row], start: int) -> tuple[int, list[Gutter]]:
+def _band(groups: list[Row], start: int) -> tuple[int, list[float]]:
     """Return the end of the groups from a first one on that share white space, and where that is, from the left."""
-    free: list[Gutter] = [(a.x1, b.x0) for a, b in pairwise(groups[start])]
-    best: tuple[int, list[Gutter]] = (start, [])
-    n_divided = 0
-    for end in range(start, len(groups)):
-        group, size = groups[end], groups[end][0].size
-        space = [(-1e9, group[0].x0), *((a.x1, b.x0) for a, b in pairwise(group)), (group[-1].x1, 1e9)]
-        shared = [(max(a, c), min(b, d)) for a, b in free for c, d in space]
-        shared = [(a, b) for a, b in shared if b - a > 0.6 * size]
-        apart = (
-            min(cell.lines[-1].y for cell in groups[end - 1]) - max(cell.y for cell in group) if end > start else 1.0
-        )
-        if not shared or not 0 < apart < max(4 * size, 3 * group[0].size):
+    free = [(a.end, b.x) for a, b in pairwise(groups[start])]
+    end, gutters, n_divided, low = start, list[float](), 0, 1e9
+    for at, group in enumerate(groups[start:], start):
+        size, top = group[0].size, max(cell.y for cell in group)
+        space = [(-1e9, group[0].x), *((a.end, b.x) for a, b in pairwise(group)), (group[-1].end, 1e9)]
+        free = [(max(a, c), min(b, d)) for a, b in free for c, d in space if min(b, d) - max(a, c) > 0.6 * size]
+        lone = len(group) == 1 and (len(group[0].lines) > 1 or size > 1.06 * groups[start][0].size)
+        if not free or lone or (at > start and not 0 < low - top < 3 * size):
             break
-        if len(group) == 1 and (len(group[0].lines) > 1 or group[0].size > 1.06 * groups[start][0].size):
-            break
-        free = shared
+        low = min(cell.lines[-1].y for cell in group)
         n_divided += len(group) > 1
         if len(group) > 1 and n_divided > 1:
-            best = end + 1, free
-    return best
+            end, gutters = at + 1, [(a + b) / 2 for a, b in free]
+    return end, gutters
 
 
-def _kind(groups: list[Row], gutters: list[Gutter]) -> str:
+def _kind(groups: list[Row], gutters: list[float]) -> str:
     """Return what groups side by side are: rows of a table, items with their marks or terms, or neither ("")."""
     divided = [group for group in groups if len(group) > 1]
     if not gutters or 2 * len(divided) < len(groups) or all(piece.is_code for group in groups for piece in group):
         return ""
-    lasts = [[cell for cell in group if cell.x0 >= gutters[-1][0]] for group in divided]
-    firsts = [[cell for cell in group if cell.x1 <= gutters[0][1]] for group in divided]
-    size = groups[0][0].size
-    edges = [[x for own in part if own for x in (side(own),)] for part, side in ((lasts, _left), (lasts, _right))]
-    if max(max(sum(abs(x - y) < 0.3 * size for y in xs) for x in xs) if xs else 0 for xs in edges) < 0.6 * len(divided):
-        return ""
-    words = [sum(len(line.text.split()) for cell in own for line in cell.lines) for own in lasts]
-    marks = all(_MARK.match(cell.text) for own in firsts for cell in own)
-    if len(gutters) == 1 and (marks or sum(words) >= _CELL_WORDS * len(words)):
-        short = sum(len(cell.lines) == 1 and len(cell.text) < 30 for own in firsts for cell in own)
+    firsts, lasts = [group[0] for group in divided], [_sides(group, gutters[-1])[1] for group in divided]
+    for gutter in gutters:
+        cells = [(sides[0][-1], sides[1][0]) for group in divided if all(sides := _sides(group, gutter))]
+        edges = [[(b.x, b.end, a.end)[edge] for a, b in cells] for edge in range(3)]
+        most = max((sum(abs(x - y) < 0.3 * firsts[0].size for x in xs) for xs in edges for y in xs), default=0)
+        if most < 0.6 * max(len(cells), 1):
+            return ""
+    marks = all(_MARK.match(cell.text) for cell in firsts)
+    words = _words(line for cells in lasts for cell in cells for line in cell.lines)
+    if len(gutters) == 1 and (marks or words >= _CELL_WORDS * len(lasts)):
+        short = sum(len(cell.lines) == 1 and len(cell.text) < 30 for cell in firsts)
         return "item" if short >= 0.8 * len(divided) else ""
-    longest = max(sum(len(line.text.split()) for line in cell.lines) for group in groups for cell in group)
-    return "row" if longest < _LONG_CELL else ""
+    return "row" if max(_words(cell.lines) for group in groups for cell in group) < _LONG_CELL else ""
 
 
-def _left(cells: Row) -> float:
-    return cells[0].x0
-
-
-def _right(cells: Row) -> float:
-    return cells[-1].x1
-
-
-def _table(groups: list[Row], gutters: list[Gutter]) -> Iterator[Row]:
+def _table(groups: list[Row], gutters: list[float]) -> Iterator[Row]:
     """Yield the rows of a table with as many cells each."""
     for group in groups:
         cells = [replace(group[0], text="", lines=[]) for _ in range(len(gutters) + 1)]
         for piece in group:
-            at = sum((piece.x0 + piece.x1) / 2 >= (a + b) / 2 for a, b in gutters)
-            cells[at].text = " ".join([cells[at].text, *(line.text for line in piece.lines)]).strip()
-            cells[at].x0, cells[at].x1 = piece.x0, piece.x1
+            cell = cells[sum(piece.x + piece.end >= 2 * gutter for gutter in gutters)]
+            text = "\n".join([cell.text, *(line.text for line in piece.lines)]).strip()
+            cell.text = _CELL_HYPHEN.sub("", text).replace("\n", " ")
+            cell.x, cell.end = piece.x, piece.end
         yield cells
 
 
-def _margin_numbers(rows: list[Row]) -> set[Piece]:
+def _margin_numbers(rows: list[Row]) -> set[Line]:
     """Return the numbers of lines in the margin: beside text, and counting its lines."""
-    lines = [piece for row in rows for piece in row]
-    text = [piece for piece in lines if len(piece.text.split()) > 2]
-    numbers = [piece for piece in lines if piece.text.isdecimal() and len(piece.text) < 5]
-    if len(numbers) < 2 or len(text) < 3:
-        return set()
-    found: set[Piece] = set()
-    left, right = min(piece.x0 for piece in text), max(piece.x1 for piece in text)
-    for side in ([piece for piece in numbers if piece.x1 < left], [piece for piece in numbers if piece.x0 > right]):
+    found: set[Line] = set()
+    text = [piece for row in rows for piece in row if len(piece.text.split()) > 2]
+    numbers = [piece for row in rows for piece in row if piece.text.isdecimal() and len(piece.text) < 5]
+    if len(numbers) < 2 or 4 * sum(piece.text[0].islower() for piece in text) <= len(text):
+        return found
+    left, right = min(piece.x for piece in text), max(piece.end for piece in text)
+    for side in ([piece for piece in numbers if piece.end < left], [piece for piece in numbers if piece.x > right]):
         beside = [n for n in sorted(side, key=lambda n: -n.y) if any(abs(n.y - p.y) < 0.5 * p.size for p in text)]
         steps = {int(b.text) - int(a.text) for a, b in pairwise(beside)}
-        if len(steps) != 1 or (step := steps.pop()) < 1 or len(beside) < (3 if step == 1 else 2):
-            continue
-        between = [
-            sum(b.y < p.y - 0.3 * p.size and p.y - 0.3 * p.size < a.y for p in text) for a, b in pairwise(beside)
-        ]
-        lower = sum(piece.text[0].islower() for piece in text)
-        if all(abs(n - step) <= 1 for n in between) and 4 * lower > len(text):
+        between = [sum(b.y < p.y - 0.3 * p.size < a.y for p in text) for a, b in pairwise(beside)]
+        step = max(steps, default=0)
+        if len(steps) == 1 and len(beside) > (step == 1) + 1 and all(abs(n - step) <= 1 for n in between):
             found.update(beside)
     return found

@@ -33,6 +33,8 @@ _MAX_GAP = 1.15
 """Ratio to the typical distance between lines; a larger gap begins a paragraph."""
 _MAX_SIZE_CHANGE = 0.06
 """Relative difference of sizes above which lines belong to different paragraphs, as a heading or a footnote does."""
+_HEADING = 60
+"""Characters in the longest line that is a heading by its capitals."""
 _LOOK_BACK, _PAGES = 12, 2
 """Paragraphs and pages that may stand between the halves of a sentence, at most."""
 
@@ -83,7 +85,7 @@ def _texts(paragraph: _Paragraph, vocabulary: _Vocabulary) -> Iterator[tuple[str
             kept, glue = vocabulary.join(text, after.text)
             text = kept + glue
         if line is paragraph.lines[0]:
-            if line.level:
+            if line.level > 0:
                 text = f"{'#' * line.level} {text}"
             elif _REMARK.match(text):  # a remark of a program, for no heading of a PDF file begins as one of Markdown
                 text = f"    {text}"
@@ -108,7 +110,7 @@ class _Flow:
             sizes[round(line.size, 1)] += len(line.text)
         self._body = max(sizes, key=sizes.__getitem__, default=1.0)
         code = sum(len(line.text) for line in lines if line.is_code)
-        self._has_code = 2 * code < sum(len(line.text) for line in lines)
+        self._has_code = code < 0.9 * sum(len(line.text) for line in lines)
         self.lines = lines
         gaps: dict[int, list[float]] = defaultdict(list)
         for before, line in pairwise(lines):
@@ -129,86 +131,70 @@ class _Flow:
         current: _Paragraph | None = None
         for line in self.lines:
             kind = "row" if _is_list(line) else "code" if line.is_code and self._has_code else ""
+            kind = "header" if line.level < 0 else kind
             if current and kind == current.kind and self._goes_on(current, line):
                 current.lines.append(line)
-            elif not kind and line.level == 0 and (other := self._other_half(out, line)):
-                other.lines.append(line)
-                self._put_aside(out, other, line)
-                current = other
+            elif not kind and line.level == 0 and (back := self._other_half(out, line)):
+                current = out[-back]
+                current.lines.append(line)
+                # What stood between the halves goes before the paragraph if it is on the page of its beginning.
+                between, page = out[len(out) - back + 1 :], current.lines[0].page
+                aside = [each for each in between if each.last.page == page < line.page]
+                out[-back:] = [*aside, current, *(each for each in between if each not in aside)]
             else:
                 current = _Paragraph([line], kind)
                 out.append(current)
         return out
 
     def _goes_on(self, paragraph: _Paragraph, line: Line) -> bool:
-        before = paragraph.last
-        if paragraph.kind == "row" or line.angle != before.angle:
-            return False
-        if paragraph.kind == "code":
-            return line.page == before.page and 0 < before.y - line.y < 3 * line.size
-        return _in_flow(before, line) and self._continues(paragraph, before, line)
-
-    def _continues(self, paragraph: _Paragraph, before: Line, line: Line) -> bool:
         """Whether a line continues the paragraph of the one above it."""
-        ended = bool(_STOP.search(before.text))
-        goes_on = line.text[0].islower() and not ended
-        if _unlike(before, line) or line.opens or before.level != line.level:
+        before, gap = paragraph.last, paragraph.last.y - line.y
+        if paragraph.kind == "code":
+            return (line.page, line.angle) == (before.page, before.angle) and 0 < gap < 3 * line.size
+        if paragraph.kind or line.opens or before.level or line.level or not _in_flow(before, line):
             return False
-        if before.level or _is_item(line, ended, bool(_ITEM.match(paragraph.lines[0].text))):
-            return bool(before.level) and not ended
-        gap, typical = before.y - line.y, self._gap.get(_size_key(line), 1.3 * line.size)
-        if goes_on:
+        ended = bool(_STOP.search(before.text))
+        if _unlike(before, line) or _is_item(line, ended, bool(_ITEM.match(paragraph.lines[0].text))):
+            return False
+        typical = self._gap.get(_size_key(line), 1.3 * line.size)
+        if _is_lower(line.text) and not ended:
             return gap < 2 * typical
-        if line.font != before.font and all(each.font == before.font for each in paragraph.lines):
-            return False  # a heading
-        if len(before.text) < 60 and not ended and _PROSE.search(line.text):
-            if before.text.isupper() or (all(_is_title(each.text) for each in paragraph.lines)):
-                return False
+        heading = line.font != before.font and all(each.font == before.font for each in paragraph.lines)
+        if len(before.text) < _HEADING and not ended and _PROSE.search(line.text):
+            heading = heading or before.text.isupper() or all(_is_title(each.text) for each in paragraph.lines)
         indented = line.x > before.x + 0.7 * line.size and (ended or len(paragraph.lines) > 1)
-        return gap <= _MAX_GAP * typical and not indented and (line.text[0].islower() or self._is_full(before, line))
+        return gap <= _MAX_GAP * typical and not heading and not indented and self._is_full(before, line)
 
     def _is_full(self, line: Line, after: Line) -> bool:
         """Whether a line ends where its column does, so that the first word of the next one had no room."""
         word = len(after.text.split(maxsplit=1)[0]) * (after.end - after.x) / max(len(after.text), 1)
         return line.end + word + 0.2 * line.size > self._reach[line]
 
-    def _other_half(self, out: list[_Paragraph], line: Line) -> _Paragraph | None:
-        """Return the paragraph whose unfinished sentence a line that begins another block goes on."""
-        lower = line.text[0].islower()
-        for back, paragraph in enumerate(out[: -_LOOK_BACK - 1 : -1]):
-            before = paragraph.last
-            if paragraph.kind or before.level or line.page - before.page > _PAGES:
+    def _other_half(self, out: list[_Paragraph], line: Line) -> int:
+        """Return how far back the paragraph is whose unfinished sentence a line of another block goes on, or 0."""
+        lower = _is_lower(line.text)
+        for back, paragraph in enumerate(out[: -_LOOK_BACK - 1 : -1], 1):
+            before, is_long = paragraph.last, len(paragraph.lines) > 1
+            if back == 1 and not lower and _in_flow(before, line):
+                return 0
+            fonts, broken = {each.font for each in paragraph.lines}, bool(_BROKEN.search(before.text))
+            apart = paragraph.kind or before.level or line.opens or line.page - before.page > _PAGES
+            apart = apart or _STOP.search(before.text) or _unlike(before, line) or before.angle != line.angle
+            note = back > 1 and _NOTE.match(paragraph.lines[0].text)
+            if apart or note or _is_item(line, True, True) or not (broken or line.font in fonts):
                 continue
-            if _STOP.search(before.text) or _unlike(before, line) or before.angle != line.angle or line.opens:
-                continue
-            if not back and _in_flow(before, line) and not lower:
-                return None
-            broken = bool(_BROKEN.search(before.text))
-            if line.font not in {each.font for each in paragraph.lines} and not broken:
-                continue  # a heading
-            if _is_item(line, True, True) or (_NOTE.match(paragraph.lines[0].text) and back):
-                continue
-            full = len(paragraph.lines) > 1 and line.size < 1.1 * self._body and self._is_full(before, line)
-            if broken or (lower and (len(paragraph.lines) > 1 or self._is_full(before, line))):
-                return paragraph
-            between = out[len(out) - back :]
-            if full and before.font == line.font and all(each.kind or _unlike(each.last, line) for each in between):
-                if not any(each.last.size > line.size for each in between):
-                    return paragraph
-        return None
-
-    def _put_aside(self, out: list[_Paragraph], joined: _Paragraph, line: Line) -> None:
-        """Put what stood between the halves of a sentence before the paragraph, if it is on the page of its beginning."""
-        at = out.index(joined)
-        aside = [
-            each for each in out[at + 1 :] if each.last.page == joined.lines[0].page and each.last.page < line.page
-        ]
-        rest = [each for each in out[at + 1 :] if each not in aside]
-        out[at:] = [*aside, joined, *rest]
+            if broken or (lower and (is_long or self._is_full(before, line))):
+                return back
+            between = out[len(out) - back + 1 :]
+            full = before.end > before.x + 0.6 * (self._reach[before] - before.x) and line.size < 1.1 * self._body
+            small = all(each.kind or (_unlike(each.last, line) and each.last.size < line.size) for each in between)
+            if full and is_long and small and before.font == line.font:
+                return back
+        return 0
 
 
 def _reach(lines: list[Line]) -> dict[Line, float]:
-    """Return where the columns of the lines of a page end: their block, or if it is small, all that begin as they do."""
+    """Return where the column of each line of a page ends: its block, or if it is small, all that begin as it does."""
     reach: dict[Line, float] = {}
     text = [line for line in lines if line.parts == 1]
     block: list[Line] = []
@@ -229,6 +215,10 @@ def _reach(lines: list[Line]) -> dict[Line, float]:
 
 def _is_title(text: str) -> bool:
     return bool(_TITLE.fullmatch(text)) and not _PROSE.search(text)
+
+
+def _is_lower(text: str) -> bool:
+    return text.lstrip("([“‘«\"'")[:1].islower()
 
 
 def _is_item(line: Line, ended: bool, among_items: bool) -> bool:
