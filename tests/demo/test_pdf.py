@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import reportlab
@@ -24,8 +26,8 @@ from chroma_eddy import Document, Highlight
 from eddy_demo.ask import pages_cited
 from eddy_demo.library.index import open_stored
 from eddy_embed import Embedder
-from readers_eddy.errors import Unreadable
-from readers_eddy.pdf import read_pdf
+from readers_eddy import Unreadable, process, read_document
+from readers_eddy.pdf import read_pdf, recognition
 from readers_eddy.pdf.glyphs import read_glyphs
 from readers_eddy.pdf.lines import Line
 from readers_eddy.pdf.page_headers import split_page_headers
@@ -352,23 +354,44 @@ def empty_pdf() -> bytes:
         (b"no pdf", "damaged, or no PDF file"),
         (empty_pdf(), "damaged, or no PDF file"),
         (make([[], []]), "no text in its 2 pages"),
-        (scan([""]), "no text in its page, only pictures: run OCR first"),
-        (scan(["", ""]), "no text in its 2 pages, only pictures: run OCR first"),
+        (scan([""]), 'no text in its page, only pictures, which `pip install "eddy-embed[ocr]"` lets Eddy read'),
+        (scan(["", ""]), "no text in its 2 pages, only pictures, which `pip install"),
     ],
     ids=["truncated", "without a tree", "no pdf", "no pages", "blank", "one picture", "pictures"],
 )
 def test_files_without_text(data: bytes, reason: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(Unreadable) as error, patch.object(recognition, "find_spec", lambda name: None):
         read_pdf(data)
     assert str(error.value).startswith(reason)
     assert capfd.readouterr().err == ""
 
 
+def test_scanned_pages_are_recognized_column_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the process with limited memory."""
+    columns = [[f"{name} column goes on in line {line}." for line in range(4)] for name in ("The left", "The right")]
+    drawn = io.BytesIO()
+    page = Canvas(drawn, (460, 160))
+    for column, left in zip(columns, (20, 250), strict=True):
+        for line, text in enumerate(column):
+            page.drawString(left, 120 - 20 * line, text)
+    page.save()
+    with PdfDocument(drawn.getvalue()) as document:
+        picture = document[0].render(scale=3).to_pil()
+    file = Canvas(str(tmp_path / "scan.pdf"), (460, 160))
+    file.drawImage(ImageReader(picture), 0, 0, 460, 160)
+    file.save()
+    monkeypatch.setattr(process, "subprocess", subprocess)
+    read = read_document(tmp_path / "scan.pdf")
+    assert read.text == "\n\n".join(map(" ".join, columns))
+    assert read.notes == ("recognized in pictures, so there may be errors: text on 1 of 1 pages (p. 1)",)
+
+
 def test_what_is_missing_or_mended_is_said() -> None:
-    assert read_pdf(scan(["Page one.", "", "Page three."])).notes == (
-        "no text on 1 of 3 pages, only pictures (p. 2): run OCR first if they matter, for instance with "
-        "`ocrmypdf --skip-text IN OUT`",
-    )
+    pages = scan(["Page one.", "", "Page three."])
+    unread = "no text on 1 of 3 pages, only pictures (p. 2), "
+    assert read_pdf(pages).notes == (unread + "in which no text is recognized",)
+    with patch.object(recognition, "find_spec", lambda name: None):
+        assert read_pdf(pages).notes == (unread + 'which `pip install "eddy-embed[ocr]"` lets Eddy read',)
     (note,) = read_pdf(make([["Not in the font: ź and 潮."]])).notes
     assert note == "2 characters have no meaning in the file's fonts and stand as \ufffd"
     mended = read_pdf(BOOK[:-2])

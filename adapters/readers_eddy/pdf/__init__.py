@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 import pypdfium2.raw as pdfium
@@ -19,6 +19,7 @@ from readers_eddy.pdf.glyphs import read_glyphs
 from readers_eddy.pdf.lines import Line, read_lines
 from readers_eddy.pdf.page_headers import split_page_headers
 from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, reflow
+from readers_eddy.pdf.recognition import can_recognize, recognize
 
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]|[\ufffe\uffff]")
 _SPACES = re.compile(r"[ \xa0]+")
@@ -37,13 +38,16 @@ _NO_TITLE = {"anonymous", "untitled", "unspecified"}
 _END = b"%%EOF"
 
 
-def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages) -> Content:
-    """Extract the text of a PDF file as people see it; notes say what is left out."""
+def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages, alive: Callable[[], None] = lambda: None) -> Content:
+    """Extract the text of a PDF file as people see it; notes say what is left out.
+
+    `alive` is called after each page whose text was recognized in its picture, which takes seconds.
+    """
     try:
         with PdfDocument(data) as document:
             if len(document) > max_pages:
                 raise Unreadable(f"it has {len(document):,} pages, and at most {max_pages:,} are read; split it")
-            return _read(document, _END not in data[-1024:])
+            return _read(document, _END not in data[-1024:], alive)
     except PdfiumError as error:
         if error.err_code == pdfium.FPDF_ERR_PASSWORD:
             raise Unreadable(
@@ -54,10 +58,11 @@ def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages) -> Content:
         ) from error
 
 
-def _read(document: PdfDocument, is_cut: bool) -> Content:
+def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Content:
     document.init_forms()
     n_pages = len(document)
-    lines, pictures, broken, hidden, n_numbers = list[Line](), list[int](), list[int](), dict[int, int](), 0
+    lines, hidden, n_numbers = list[Line](), dict[int, int](), 0
+    pictures, recognized, broken = list[int](), list[int](), list[int]()
     for number in range(n_pages):
         try:
             page = document[number]
@@ -65,11 +70,13 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
             broken.append(number + 1)
             continue
         own, unseen, n_margin = page_lines(page, number)
+        if not own and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
+            own = _cleaned(read_lines(recognize(page), number)[0]) if can_recognize() else []
+            (recognized if own else pictures).append(number + 1)
+            alive()
         lines += own
         n_numbers += n_margin
         hidden |= {number + 1: unseen} if unseen else {}
-        if not own and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
-            pictures.append(number + 1)
         page.close()
     if not n_pages:
         raise Unreadable("it has no pages")
@@ -77,7 +84,7 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
         many = "its page" if n_pages == 1 else f"its {n_pages} pages"
         if not pictures:
             raise Unreadable(f"no text in {many}")
-        raise Unreadable(f"no text in {many}, only pictures: run OCR first, for instance with `ocrmypdf IN OUT`")
+        raise Unreadable(f"no text in {many}, only pictures, {_remedy()}")
     labels = tuple(document.get_page_label(number) for number in range(n_pages))
     plain = tuple(str(number + 1) for number in range(n_pages))
     body, left_out = split_page_headers(lines, labels if any(labels) else plain)
@@ -85,7 +92,7 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
     body = with_headings(body, document)
     text, starts = reflow(body, n_pages)
     title, notes = choose_title([_title(document)])
-    notes += tuple(_notes(text, left_out, pictures, n_pages, hidden, broken, is_cut))
+    notes += tuple(_notes(text, left_out, pictures, recognized, n_pages, hidden, broken, is_cut))
     page_labels = labels if any(labels) and labels != plain else ()
     return Content(title, text, starts, page_labels=page_labels, notes=notes)
 
@@ -94,10 +101,14 @@ def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int, int]:
     """Return the lines of a page in reading order, and the numbers of unseen glyphs and of line numbers."""
     glyphs, unseen = read_glyphs(page)
     found, n_numbers = read_lines(glyphs, number, read_fields(page))
-    for line in found:
+    return _cleaned(found), unseen, n_numbers
+
+
+def _cleaned(lines: list[Line]) -> list[Line]:
+    for line in lines:
         text = _clean(line.text)
         line.text = (text if line.is_code else _SPACES.sub(" ", text)).strip()
-    return [line for line in found if line.text], unseen, n_numbers
+    return [line for line in lines if line.text]
 
 
 def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
@@ -144,6 +155,7 @@ def _notes(
     text: str,
     left_out: dict[str, int],
     pictures: list[int],
+    recognized: list[int],
     n_pages: int,
     hidden: dict[int, int],
     broken: list[int],
@@ -154,20 +166,29 @@ def _notes(
         yield f"left out {sum(left_out.values())} running headers and footers: {_listed(kinds, 50)}"
     if hidden:
         yield (
-            f"left out {sum(hidden.values())} characters that nobody sees ({_listed([f'p. {n}' for n in hidden])}): "
+            f"left out {sum(hidden.values())} characters that nobody sees ({_pages(hidden)}): "
             "drawn invisibly, in the colour behind them, tiny, off the page or on a layer that is off"
         )
     if pictures:
-        yield (
-            f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_listed([f'p. {n}' for n in pictures])}): "
-            "run OCR first if they matter, for instance with `ocrmypdf --skip-text IN OUT`"
-        )
+        yield (f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_pages(pictures)}), {_remedy()}")
+    if recognized:
+        yield f"recognized in pictures, so there may be errors: text on {len(recognized)} of {n_pages} pages ({_pages(recognized)})"
     if unknown := text.count(_UNKNOWN):
         yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
     if broken:
-        yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_listed([f'p. {n}' for n in broken])})"
+        yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_pages(broken)})"
     if is_cut:
         yield "damaged, so check that nothing is missing: the file does not end as a PDF file does"
+
+
+def _remedy() -> str:
+    return (
+        "in which no text is recognized" if can_recognize() else 'which `pip install "eddy-embed[ocr]"` lets Eddy read'
+    )
+
+
+def _pages(numbers: Iterable[int]) -> str:
+    return _listed([f"p. {number}" for number in numbers])
 
 
 def _listed(items: list[str], most: int = 5) -> str:

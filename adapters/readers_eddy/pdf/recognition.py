@@ -15,6 +15,8 @@ from readers_eddy.pdf.glyphs import Glyphs
 
 _PIXELS = 1_700
 """Length of a page's longer side: 150 dots an inch of A4, and less than 2 GB of memory."""
+_THREADS = min(4, os.cpu_count() or 1)
+"""Each of them takes part of the memory that the process may have."""
 _LEAST_SCORE = 0.5
 _TYPE, _ALIKE = 1.25, 0.3
 """Size of type in heights of its letters, and difference of heights that are of the same type."""
@@ -35,17 +37,21 @@ def can_recognize() -> bool:
 def _engine() -> Any:
     from rapidocr import RapidOCR
 
-    threads = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": os.cpu_count() or 1 for kind in ("intra", "inter")}
+    threads = {f"EngineConfig.onnxruntime.{kind}_op_num_threads": _THREADS for kind in ("intra", "inter")}
     return RapidOCR(params={"Global.log_level": "error", "Global.use_cls": False, **threads})
 
 
 def recognize(page: PdfPage) -> Glyphs:
     """Return the glyphs of a page's picture, those of a line side by side in equal widths."""
     bitmap = page.render(scale=_PIXELS / max(page.get_size()))
-    result = _engine()(bitmap.to_numpy())
+    try:
+        result = _engine()(bitmap.to_numpy())
+    except Exception as error:
+        raise MemoryError if "bad_alloc" in str(error) else error from None
     place = bitmap.get_posconv(page)
     lines = list[tuple[str, Box]]()
-    for text, box, score in zip(result.txts or (), () if result.boxes is None else result.boxes, result.scores or ()):
+    texts, boxes = result.txts or (), () if result.boxes is None else result.boxes
+    for text, box, score in zip(texts, boxes, result.scores or (), strict=True):
         if score >= _LEAST_SCORE and text.strip():
             left, top = place.to_page(int(box[:, 0].min()), int(box[:, 1].min()))
             right, bottom = place.to_page(int(box[:, 0].max()), int(box[:, 1].max()))
@@ -69,7 +75,9 @@ def _in_order(lines: list[tuple[str, Box]]) -> list[tuple[str, Box]]:
             if gap > 0 and (axis or all(map(_is_prose, parts))):
                 return [line for part in (reversed(parts) if axis else parts) for line in _in_order(part)]
     bottom = min((box[1] for _, box in lines), default=0.0)
-    return [(text, (left, bottom, right, top)) for text, (left, _, right, top) in sorted(lines, key=lambda line: line[1])]
+    return [
+        (text, (left, bottom, right, top)) for text, (left, _, right, top) in sorted(lines, key=lambda line: line[1])
+    ]
 
 
 def _is_prose(lines: list[tuple[str, Box]]) -> bool:
@@ -82,13 +90,13 @@ def _spread(lines: list[tuple[str, Box]]) -> Glyphs:
     heights = np.array([(box[3] - box[1]) * _TYPE for _, box in lines] or [1.0])
     usual = np.median(np.repeat(heights, [len(text) for text, _ in lines] or [1]))
     heights[np.abs(heights - usual) < _ALIKE * usual] = usual
-    rows = [
-        (ord(sign), box[0] + at * width, box[1], box[0] + (at + 1) * width, box[3], size, number, text[at - 1 : at] == " ")
-        for number, ((text, box), size) in enumerate(zip(lines, heights.tolist(), strict=False))
-        for width in [(box[2] - box[0]) / len(text)]
-        for at, sign in enumerate(text)
-        if not sign.isspace()
-    ]
+    rows = []
+    for number, ((text, (left, bottom, right, top)), size) in enumerate(zip(lines, heights.tolist(), strict=False)):
+        edges = np.linspace(left, right, len(text) + 1).tolist()
+        for at, sign in enumerate(text):
+            if not sign.isspace():
+                box = (edges[at], bottom, edges[at + 1], top)
+                rows.append((ord(sign), *box, size, number, text[:at][-1:].isspace()))
     table = np.array(rows or np.empty((0, 8)), np.float64)
     zeros = np.zeros(len(rows), np.int64)
     return Glyphs(
