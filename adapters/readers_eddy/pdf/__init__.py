@@ -172,7 +172,8 @@ def _notes(
     if pictures:
         yield (f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_pages(pictures)}), {_remedy()}")
     if recognized:
-        yield f"recognized in pictures, so there may be errors: text on {len(recognized)} of {n_pages} pages ({_pages(recognized)})"
+        many = f"{len(recognized)} of {n_pages} pages ({_pages(recognized)})"
+        yield f"recognized in pictures, so there may be errors: text on {many}"
     if unknown := text.count(_UNKNOWN):
         yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
     if broken:
