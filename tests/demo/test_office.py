@@ -65,7 +65,12 @@ def test_titles_and_notes(tmp_path: Path) -> None:
     table.active.append([1, "=A1*2"])
     for name, data, title, notes in (
         ("a.pptx", slides(), "Ferry", ("parts of the file are not read: hidden slides (1)",)),
-        ("a.xlsx", merged_sheet(), "", ("hidden sheets are left out (1)",)),
+        (
+            "a.xlsx",
+            merged_sheet(),
+            "",
+            ("hidden sheets are left out (1)", "hidden rows, as by a filter, are left out (1)"),
+        ),
         (
             "b.xlsx",
             saved(table),

@@ -53,7 +53,7 @@ def _cells(
                 break
             cells.append(_copy(None, copied))
             continue
-        across, down = (min(max(_span(cell.get(name)), 1), 1000) for name in ("colspan", "rowspan"))
+        across, down = min(max(_span(cell.get("colspan")), 1), 1000), min(_span(cell.get("rowspan")) or 1000, 1000)
         for at in range(across):
             cells.append(_copy(cell, copied) if at else cell)
             if down > 1:

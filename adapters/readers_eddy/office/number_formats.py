@@ -1,36 +1,41 @@
-"""Numbers and times of sheets and charts, as their formats show them."""
+"""Numbers and times of sheets and charts, as the formats that are surely known show them, else their plain values."""
 
 from __future__ import annotations
 
 import datetime
 import re
+from decimal import ROUND_HALF_UP, Decimal
 
-_SPACING = re.compile(r"\[[^$][^]]*\]|[_*].")  # widths, colours and conditions in a number's format
+_NOTHING_SHOWN = re.compile(r"\[(?:Black|Blue|Cyan|Green|Magenta|Red|White|Yellow|Color ?\d+)\]|[_*].", re.IGNORECASE)
+"""Colours, gaps and fillings of a number's format."""
 _CURRENCY = re.compile(r"\[\$([^]-]*)[^]]*\]")
-_DIGITS = re.compile(r'"[^"]*"|\\.|(?P<whole>[#0,]*[#0])(?:\.(?P<places>[0#?]+))?(?P<percent>%?)')
-_LITERAL = re.compile(r'"([^"]*)"|\\(.)|([ $€£¥%+()-])')
-_OTHER = re.compile("[0#]E[+-]|[#?0]/")  # powers of ten, fractions
+_LITERAL = r'((?:"[^"]*"|\\.|[ $€£¥+()-])*)'
+_FORM = re.compile(rf"{_LITERAL}(#,##)?(0+)(?:\.(0+))?( *%)?{_LITERAL}")
 
 
 def shown_number(value: float, form: str) -> str:
-    """Return a number as a format of sheets and charts shows it, such as `#,##0.00`; powers and fractions plainly."""
-    form = _CURRENCY.sub(r'"\1"', _SPACING.sub("", form.split(";")[0]))
-    digits = next((found for found in _DIGITS.finditer(form) if found["whole"]), None)
-    if digits is None or _OTHER.search(form):
-        return f"{value:.15g}" if isinstance(value, float) else str(value)
-    places = digits["places"] or ""
-    zeros, grouped = digits["whole"].count("0"), "," if "," in digits["whole"] else ""
-    width = "" if grouped else f"0{zeros + (len(places) + 1 if places else 0)}"
-    text = f"{value * (100 if digits['percent'] else 1):{width}{grouped}.{len(places)}f}"
-    if set(places) & set("#?"):
-        text = text.rstrip("0").rstrip(".")
-    before, after = (
-        "".join("".join(found) for found in _LITERAL.findall(each))
-        for each in (form[: digits.start()], digits["percent"] + form[digits.end() :])
-    )
-    return f"{before}{text}{after}".strip()
+    """Return a number as a format such as `#,##0.00` or `0.0 %` shows it; plainly for any other format."""
+    form = _CURRENCY.sub(r'"\1"', _NOTHING_SHOWN.sub("", form.split(";")[0]))
+    known = _FORM.fullmatch(form)
+    plain = f"{value:.15g}" if isinstance(value, float) else str(value)
+    if known is None or not Decimal(plain).is_finite():
+        return plain
+    before, grouped, zeros, places, percent, after = known.groups("")
+    number = Decimal(plain).scaleb(2 if percent else 0).quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
+    if grouped and len(zeros) > 1:
+        return plain
+    width = len(zeros) + (len(places) + 1 if places else 0) + (number < 0)
+    before, after = (re.sub(r'"([^"]*)"|\\(.)', r"\1\2", each) for each in (before, after))
+    return f"{before}{number:{',' if grouped else f'0{width}'}f}{percent}{after}".strip()
 
 
-def shown_time(value: datetime.datetime) -> str:
-    """Return a date, with its time of day unless that is midnight."""
-    return str(value.date()) if value.time() == datetime.time() else f"{value:%Y-%m-%d %H:%M}"
+def shown_time(value: datetime.datetime | datetime.time | datetime.timedelta) -> str:
+    """Return a date, with its time of day unless that is midnight; a time or a length, with seconds if it has any."""
+    if isinstance(value, datetime.timedelta):
+        seconds = round(value.total_seconds())
+        hours, rest = divmod(abs(seconds), 3600)
+        return f"{'-' if seconds < 0 else ''}{hours}:{rest // 60:02}:{rest % 60:02}"
+    if isinstance(value, datetime.datetime) and value.time() == datetime.time():
+        return str(value.date())
+    text = value.isoformat(*([" "] if isinstance(value, datetime.datetime) else []))
+    return re.sub(r"(:\d\d):00$|(\.\d*?)0+$", r"\1\2", text)
