@@ -7,7 +7,7 @@ from collections import Counter
 
 from readers_eddy.content import Content
 
-_PAGE_FOOT = re.compile(r"^(.*\[Page +\d+\])[ \t]*$", re.MULTILINE)
+_PAGE_FOOT = re.compile(r"^(.*\[Page +\d+\])[ \t\r]*$", re.MULTILINE)
 _NUMBERED = re.compile(r"(?!(?:page|seite|página|pagina|p\.) )[^\W\d]+\W*#\W*", re.IGNORECASE)
 """A line that is a word and a number, as a chapter's heading."""
 _SENTENCE_ENDS = tuple(".!?:;…”\"'’)]»")

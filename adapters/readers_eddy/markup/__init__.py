@@ -60,9 +60,9 @@ def read_tree(markup: str) -> Content:
     soup = BeautifulSoup(markup, "html.parser")
     for tag in soup.find_all("noframes"):
         tag.replace_with(BeautifulSoup(tag.get_text(), "html.parser"))
-    hidden = leave_out_unseen(soup)
-    titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
     try:
+        hidden = leave_out_unseen(soup)
+        titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
         named = [tag.get_text() for tag in titles]
         named += [_Converter().convert_soup(tag).strip().lstrip("#") for tag in headings]
         title, notes = choose_title([_SPACE.sub(" ", each).strip() for each in named])
@@ -140,6 +140,7 @@ def _prepare(soup: BeautifulSoup) -> None:
         tag.decompose()
     for string in soup.find_all(string=lambda s: isinstance(s, PreformattedString)):  # comments, doctypes
         string.extract()
+    _write_fractions(soup)
     for tag in soup.find_all("rt"):
         tag.insert(0, "(")
         tag.append(")")
@@ -155,6 +156,19 @@ def _prepare(soup: BeautifulSoup) -> None:
         after = br.next_sibling
         if isinstance(after, NavigableString) and not br.find_parent("pre"):
             after.replace_with(after.lstrip(" \t\r\n\f"))
+
+
+def _write_fractions(soup: BeautifulSoup) -> None:
+    """Write a raised number, a stroke and a lowered one as `3 1/4`, apart from the digit before."""
+    for above in soup.find_all("sup"):
+        stroke, below = above.next_sibling, above.find_next_sibling()
+        if below is None or below.name != "sub" or stroke not in ("/", "⁄") or below.previous_sibling is not stroke:
+            continue
+        if above.get_text().isdecimal() and below.get_text().isdecimal():
+            whole = above.find_previous(string=True)
+            above.replace_with(f"{' ' if str(whole)[-1:].isdecimal() else ''}{above.get_text()}/{below.get_text()}")
+            stroke.extract()
+            below.decompose()
 
 
 def _name_roles(soup: BeautifulSoup) -> None:

@@ -46,6 +46,7 @@ def _texts(part: MIMEPart, notes: list[str], names: list[str]) -> Iterator[str]:
     elif kind in ("text/plain", "text/html") and not part.get_filename() and not part.is_attachment():
         payload, label = part.get_payload(decode=True), part.get_content_charset()
         assert isinstance(payload, bytes)
+        label = None if label in ("ascii", "us-ascii") else label  # what many programs say of any text
         text = decode(payload, kind == "text/html", label).replace("\r\n", "\n")
         content = read_html(text) if kind == "text/html" else Content("", text.strip())
         notes += content.notes

@@ -104,7 +104,7 @@ def _write_formulas(soup: BeautifulSoup) -> None:
                 twin.decompose()
             if others:
                 del place["style"]  # pages hide the one of the two that a browser does not need
-            place = place.parent  # type: ignore[assignment]  # one that has others beside it has a parent
+            place = place.parent
         text = mathml_text(math)
         if math.get("display") == "block":
             math.name = "div"

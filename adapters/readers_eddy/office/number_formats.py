@@ -12,18 +12,21 @@ _CURRENCY = re.compile(r"\[\$([^]-]*)[^]]*\]")
 _LITERAL = r'((?:"[^"]*"|\\.|[ $€£¥+()-])*)'
 _FORM = re.compile(rf"{_LITERAL}(#,##)?(0+)(?:\.(0+))?( *%)?{_LITERAL}")
 
+_MOST = 1e15
+"""Sheets know the digits of numbers below this one."""
+
 
 def shown_number(value: float, form: str) -> str:
     """Return a number as a format such as `#,##0.00` or `0.0 %` shows it; plainly for any other format."""
     form = _CURRENCY.sub(r'"\1"', _NOTHING_SHOWN.sub("", form.split(";")[0]))
     known = _FORM.fullmatch(form)
     plain = f"{value:.15g}" if isinstance(value, float) else str(value)
-    if known is None or not Decimal(plain).is_finite():
+    if known is None or not abs(value) < _MOST:
         return plain
     before, grouped, zeros, places, percent, after = known.groups("")
-    number = Decimal(plain).scaleb(2 if percent else 0).quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
     if grouped and len(zeros) > 1:
         return plain
+    number = Decimal(plain).scaleb(2 if percent else 0).quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
     width = len(zeros) + (len(places) + 1 if places else 0) + (number < 0)
     before, after = (re.sub(r'"([^"]*)"|\\(.)', r"\1\2", each) for each in (before, after))
     return f"{before}{number:{',' if grouped else f'0{width}'}f}{percent}{after}".strip()
