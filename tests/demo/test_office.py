@@ -74,7 +74,11 @@ def test_titles_and_notes(tmp_path: Path) -> None:
             "a.xlsx",
             merged_sheet(),
             "",
-            ("hidden sheets are left out (1)", "hidden rows, as by a filter, are left out (1)"),
+            (
+                "hidden sheets are left out (1)",
+                "hidden rows, as by a filter, are left out (1)",
+                "cells of hidden columns are left out (1)",
+            ),
         ),
         (
             "b.xlsx",

@@ -175,7 +175,7 @@ def _name_roles(soup: BeautifulSoup) -> None:
     for tag in soup.find_all(role=True):
         if tag["role"] == "heading":
             tag.name = f"h{min(max(_number(tag.get('aria-level'), 2), 1), 6)}"
-        elif tag.name in ("div", "span", "section"):
+        elif tag.name not in ("ul", "ol", "li"):
             tag.name = _ROLES.get(str(tag["role"]), tag.name)
 
 
@@ -206,11 +206,12 @@ def _leave_out_line_numbers(pre: Tag) -> None:
     for tag in pre.find_all("span", class_=_LINE_NUMBERS):
         if tag.get_text(strip=True).isdecimal():
             tag.decompose()
-    numbers = pre.get_text().split()
-    cell, first = pre.find_parent(["td", "th"]), _number(numbers[0] if numbers else "", -1)
-    beside = cell is not None and cell.find_next_sibling(["td", "th"]) is not None
-    if cell is not None and beside and numbers == [str(each) for each in range(first, first + len(numbers))]:
-        cell.decompose()
+    cell, numbers = pre.find_parent(["td", "th"]), pre.get_text().split()
+    code = None if cell is None else cell.find_next_sibling(["td", "th"])
+    first = _number(numbers[0] if numbers else "", 0)
+    if code is not None and code.find("pre") and len(numbers) > 1 and cell is not None:
+        if numbers == [str(each) for each in range(first, first + len(numbers))]:
+            cell.decompose()
 
 
 def _is_code(tag: Tag) -> bool:

@@ -102,6 +102,7 @@ def _cells(sheet: Any, lost: Counter[str]) -> dict[int, dict[int, str]]:
         whole = sheet.row_dimensions[row].hidden
         gone = own if whole else hidden.intersection(own)
         lost["hidden rows, as by a filter, are left out"] += bool(whole and own)
+        lost["cells of hidden columns are left out"] += 0 if whole else len(gone)
         cells[row] = {column: text for column, text in own.items() if column not in gone}
     return dict(sorted(cells.items()))
 
