@@ -19,7 +19,7 @@ _INVISIBLE = str.maketrans("", "", "\u2061\u2062\u2063\u2064\u200b")  # operator
 _OPERAND = re.compile(r"[\d.,]+|[^\W\d_][\u0300-\u036f⁰-₟²³¹]*|[^\W\d_]{3,}|[′″*†∞]")
 _PRODUCT = re.compile(r"[\w.,\u0300-\u036f]+")
 _LETTERS = r"[^\W\d_ª²³¹º\u02b0-\u02ff\u1d2c-\u1dbf⁰-₟]{2,}"
-_NAME, _NAME_AT_END = re.compile(_LETTERS), re.compile(rf"{_LETTERS}$")
+_NAME = re.compile(_LETTERS)
 _ACCENTS = dict(
     zip("¯‾―^ˆ~˜→⃗˙.¨ˇ", "\u0304\u0304\u0304\u0302\u0302\u0303\u0303\u20d7\u20d7\u0307\u0307\u0308\u030c", strict=True)
 )
@@ -44,7 +44,7 @@ def _joined(parts: Iterable[str]) -> str:
     """Join parts, with a space between two numbers and beside names of several letters."""
     text = ""
     for part in parts:
-        apart = _NAME.match(part) or _NAME_AT_END.search(text) or (part[:1].isdecimal() and text[-1:].isdecimal())
+        apart = _NAME.match(part) or _NAME.match(text[-2:]) or (part[:1].isdecimal() and text[-1:].isdecimal())
         text += " " + part if apart and text[-1:].isalnum() and part[:1].isalnum() else part
     return text
 

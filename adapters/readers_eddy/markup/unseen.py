@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import re
 from collections import defaultdict
+from itertools import chain
 
 from bs4 import BeautifulSoup
 from bs4.element import NavigableString, Tag, TemplateString
@@ -78,7 +79,7 @@ def _hidden_by_styles(soup: BeautifulSoup) -> list[Tag]:
                 names = _SELECTOR.findall(re.sub(r"::?[\w-]+(?:\([^)]*\))?|\[[^]]*\]", "", last))
                 if not _UNSEEN_STYLE.search(body):
                     showing[names[0] if names else "*"].append(set(names))
-                elif "".join(names) == selector.strip():
+                elif names and "".join(names) == selector.strip():
                     hiding[names[0]].append(set(names))
     if not hiding or "*" in showing:
         return []
@@ -132,16 +133,15 @@ def _beside(place: Tag) -> list[Tag] | None:
     """Return what draws a formula again beside an element that holds it; None if anything else stands there."""
     if place.parent is None or place.parent.name not in _WRAPPERS:
         return None
-    others = [
-        each for each in (*place.previous_siblings, *place.next_siblings) if not isinstance(each, str) or each.strip()
-    ]
-    twins = [
-        each
-        for each in others
-        if isinstance(each, Tag)
-        and (each.get("aria-hidden") == "true" or (each.name == "img" and each.has_attr("alt")))
-    ]
-    return twins if len(twins) == len(others) else None
+    twins = []
+    for each in chain(place.previous_siblings, place.next_siblings):
+        if isinstance(each, Tag) and (
+            each.get("aria-hidden") == "true" or (each.name == "img" and each.has_attr("alt"))
+        ):
+            twins.append(each)
+        elif isinstance(each, Tag) or each.strip():
+            return None
+    return twins
 
 
 def _is_read(button: Tag) -> bool:
