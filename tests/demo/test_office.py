@@ -20,7 +20,7 @@ from tests.demo.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, f
 
 from readers_eddy.documents import SourceDocument, read_documents
 from readers_eddy.limits import ReadingLimits
-from readers_eddy.office.number_formats import shown_number, shown_time
+from readers_eddy.office.cells import shown_number, shown_time
 
 
 def changed(archive: bytes, part: str, find: str, put: str) -> bytes:

@@ -13,8 +13,7 @@ from openpyxl.styles.numbers import is_date_format, is_timedelta_format
 from openpyxl.utils.datetime import from_excel
 
 from readers_eddy.formulas import omml_text
-from readers_eddy.office.number_formats import shown_number, shown_time
-from readers_eddy.office.tables import table
+from readers_eddy.office.cells import shown_number, shown_time, table
 from readers_eddy.scripts import lowered, raised
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"

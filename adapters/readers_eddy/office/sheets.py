@@ -19,9 +19,8 @@ from openpyxl.xml.functions import tostring
 
 from readers_eddy.content import Content, choose_title, join_pages
 from readers_eddy.errors import Unreadable
+from readers_eddy.office.cells import shown_number, shown_time, table
 from readers_eddy.office.drawingml import read_graphic
-from readers_eddy.office.number_formats import shown_number, shown_time
-from readers_eddy.office.tables import table
 from readers_eddy.scripts import lowered, raised
 
 _UNSTORED = re.compile(rb"<f[^>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v></v>|</c>)")

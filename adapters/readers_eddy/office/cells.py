@@ -1,9 +1,10 @@
-"""Numbers and times of sheets and charts, as the formats that are surely known show them, else their plain values."""
+"""Rows of cells as text; numbers and times as the formats that are surely known show them, else their plain values."""
 
 from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Iterable, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 
 _NOTHING_SHOWN = re.compile(r"\[(?:Black|Blue|Cyan|Green|Magenta|Red|White|Yellow|Color ?\d+)\]|[_*].", re.IGNORECASE)
@@ -42,3 +43,9 @@ def shown_time(value: datetime.datetime | datetime.time | datetime.timedelta) ->
         return str(value.date())
     text = value.isoformat(*([" "] if isinstance(value, datetime.datetime) else []))
     return re.sub(r"(:\d\d):00$|(\.\d*?)0+$", r"\1\2", text)
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """Return rows as lines `| cell | cell |`; rows without text are left out."""
+    lines = ([" ".join(cell.split()) for cell in row] for row in rows)
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines if any(cells))
