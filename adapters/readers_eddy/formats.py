@@ -17,6 +17,7 @@ from readers_eddy.content import MAX_TITLE, Content, Row, choose_title
 from readers_eddy.errors import Unreadable, one_line
 from readers_eddy.limits import ReadingLimits, reading_archive
 from readers_eddy.page_lists import page_lists
+from readers_eddy.plain_text import read_text
 
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")  # in the ZIP format
 DOCUMENT_SUFFIXES = (
@@ -86,7 +87,7 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits, alive: Callable[[]
 
         return read_pdf(data, limits.pages, alive)
     if suffix == ".txt":
-        return Content("", decode(data))
+        return read_text(decode(data))
     if suffix in _ARCHIVES:
         with reading_archive(data, suffix, limits.unpacked_bytes):
             return _archive(data, suffix)
