@@ -232,7 +232,7 @@ def test_dependencies_are_declared() -> None:
     assert set(re.findall(r'^ *"([\w-]+)', block[1], re.MULTILINE)) == DEPENDENCIES
 
 
-APART = {"mteb", "ray", "sentence-transformers"}
+APART = {"mteb", "ocr", "ray", "sentence-transformers"}
 """Extras that `all` leaves out, since they bring many packages for few users."""
 
 

@@ -2,7 +2,7 @@
 
 from eddy_embed.utils.extras import check_installed
 
-_NEEDED = "bs4 lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 webencodings yaml"
+_NEEDED = "bs4 lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 selectolax webencodings yaml"
 check_installed("readers", *_NEEDED.split())
 
 from readers_eddy.documents import (  # noqa: E402

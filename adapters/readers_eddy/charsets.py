@@ -16,13 +16,18 @@ _SEARCHED = 4096
 """Bytes at the beginning of a page that are searched for a label."""
 
 
-def decode(data: bytes, html: bool = False) -> str:
-    """Decode strictly: a wrong guess would shift every citation.
+def decode(data: bytes, html: bool = False, label: str | None = None) -> str:
+    """Decode strictly: a wrong guess would shift every citation; `label` stands in a header, before the page's own.
 
     Raises:
         Unreadable: The bytes are not what their mark or label says, or not UTF-8 without either.
     """
     mark, encoding = next((each for each in _MARKS if data.startswith(each[0])), (b"", ""))
+    if not encoding and label:
+        known = webencodings.lookup(label)
+        if known is None and not data.isascii():
+            raise Unreadable(f"its charset {label!r:.80} is not known; save its text as .txt")
+        encoding = str(known.codec_info.name) if known else "utf-8"
     if not encoding:
         encoding = _declared(data) if html else "utf-8"
     # A page in a code page of Windows has a character for every byte, if only a control character.

@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -17,6 +17,7 @@ from readers_eddy.content import MAX_TITLE, Content, Row, choose_title
 from readers_eddy.errors import Unreadable, one_line
 from readers_eddy.limits import ReadingLimits, reading_archive
 from readers_eddy.page_lists import page_lists
+from readers_eddy.plain_text import read_text
 
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")  # in the ZIP format
 DOCUMENT_SUFFIXES = (
@@ -37,15 +38,17 @@ def suffix_of(name: str) -> str | None:
     return next((suffix for suffix in READABLE_SUFFIXES if name.lower().endswith(suffix)), None)
 
 
-def read_file(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Content | Row]:
-    """Yield the one document of a file, or the rows of a .jsonl file.
+def read_file(
+    path: Path, suffix: str, limits: ReadingLimits, alive: Callable[[], None] = lambda: None
+) -> Iterator[Content | Row]:
+    """Yield the one document of a file, or the rows of a .jsonl file; `alive` as in `read_pdf`.
 
     Raises:
         Unreadable: The file, or its rest, cannot be read.
         MemoryError: Reading takes more memory than there is.
     """
     try:
-        yield from _read(path, suffix, limits)
+        yield from _read(path, suffix, limits, alive)
     except RecursionError:
         raise MemoryError from None
     except (Unreadable, MemoryError):
@@ -58,7 +61,7 @@ def read_file(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Conten
         raise Unreadable(f"it cannot be read ({type(error).__name__}: {one_line(error)})") from None
 
 
-def _read(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Content | Row]:
+def _read(path: Path, suffix: str, limits: ReadingLimits, alive: Callable[[], None]) -> Iterator[Content | Row]:
     with path.open("rb") as file:
         if _GIT_LFS.match(file.read(_GIT_LFS_BYTES)):
             raise Unreadable("a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again")
@@ -69,22 +72,22 @@ def _read(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Content | 
         data = file.read(limits.file_bytes + 1)  # the size that a system names may be wrong, as in /proc
     if len(data) > limits.file_bytes:
         raise Unreadable(f"larger than {_megabytes(limits.file_bytes)}; split it")
-    yield _checked(_content(data, suffix, limits), limits)
+    yield _checked(_content(data, suffix, limits, alive), limits)
 
 
 def _megabytes(size: int) -> str:
     return f"{size / 2**20:g} MB"
 
 
-def _content(data: bytes, suffix: str, limits: ReadingLimits) -> Content:
+def _content(data: bytes, suffix: str, limits: ReadingLimits, alive: Callable[[], None]) -> Content:
     if not data:
         raise Unreadable("empty")
     if suffix == ".pdf":
         from readers_eddy.pdf import read_pdf
 
-        return read_pdf(data, limits.pages)
+        return read_pdf(data, limits.pages, alive)
     if suffix == ".txt":
-        return Content("", decode(data))
+        return read_text(decode(data))
     if suffix in _ARCHIVES:
         with reading_archive(data, suffix, limits.unpacked_bytes):
             return _archive(data, suffix)

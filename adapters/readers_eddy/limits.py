@@ -13,6 +13,9 @@ from readers_eddy.errors import Unreadable, one_line
 _OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 """First bytes of an encrypted .docx, .pptx or .xlsx, and of any .doc, .ppt or .xls."""
 
+_XML_NO_MEMORY = 2
+"""Code of lxml's errors where memory is exhausted."""
+
 
 @dataclass(frozen=True)
 class ReadingLimits:
@@ -50,6 +53,8 @@ def reading_archive(data: bytes, suffix: str, most_bytes: int) -> Iterator[None]
     except (Unreadable, MemoryError, RecursionError):
         raise
     except Exception as error:
+        if getattr(error, "code", None) == _XML_NO_MEMORY:
+            raise MemoryError from None
         raise Unreadable(
             f"broken, or no {suffix} file ({one_line(error)}): open it in the program that made it and save it again"
         ) from None

@@ -75,6 +75,9 @@ class ReaderProcess:
             child.stdin.flush()
         until = time.monotonic() + self._limits.parse_seconds
         while "error" not in (message := self._receive(child, until)):
+            if "alive" in message:
+                until = time.monotonic() + self._limits.parse_seconds
+                continue
             yield _content(message["document"]) if "document" in message else _row(message["row"])
         if message["last"]:
             self._stop()

@@ -1,4 +1,4 @@
-"""Raised and lowered characters, by one rule for all formats: as Unicode's own signs where it has them."""
+"""Raised and lowered characters as Unicode's own signs where it has them, and numbers of lists, for all formats."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ _LETTERS = dict(zip("abcdefghijklmnoprstuvwxyz", "ᵃᵇᶜᵈᵉᶠᵍʰⁱʲ�
 _WORDS = {"TM": "™", "SM": "℠"}
 _KEPT = "*†‡§¶®©™℠ªº"
 _SEPARATORS = ",;–-"
+_ROMAN = tuple(
+    zip((1000, 900, 500, 400, 100, 90, 50, 40, 10, 9, 5, 4, 1), "m cm d cd c xc l xl x ix v iv i".split(), strict=True)
+)
 
 
 def raised(text: str) -> str:
@@ -34,3 +37,19 @@ def _signs(text: str, bare: str, signs: dict[str, str]) -> str:
     if not known or not any(letter in signs for letter in bare):
         return text
     return "".join(signs.get(letter, letter) for letter in bare)
+
+
+def numeral(number: int, style: str) -> str:
+    """Return a list's number in letters or Roman digits where its style, as HTML or Word names it, says so."""
+    text = str(number)
+    if "Letter" in style and 0 < number <= 780:  # Word's: …, z, aa, bb
+        text = chr(ord("a") + (number - 1) % 26) * ((number + 25) // 26)
+    elif re.search("alpha|latin", style) and 0 < number <= 702:  # of pages: …, z, aa, ab
+        before, last = divmod(number - 1, 26)
+        text = (chr(ord("a") + before - 1) if before else "") + chr(ord("a") + last)
+    elif "roman" in style.lower() and 0 < number < 4000:
+        text = ""
+        for value, sign in _ROMAN:
+            text += sign * (number // value)
+            number %= value
+    return text.upper() if "upper" in style else text

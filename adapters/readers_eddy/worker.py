@@ -10,7 +10,8 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,24 @@ def main() -> None:
     for request in sys.stdin:
         limit_resources(limits.parse_bytes, limits.parse_seconds)
         path, suffix = json.loads(request)
-        for message in _messages(Path(path), suffix, limits):
+        for message in _messages(Path(path), suffix, limits, partial(_go_on, limits)):
             sys.stdout.write(f"{json.dumps(message, default=vars)}\n")
         sys.stdout.flush()
 
 
-def _messages(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[dict[str, Any]]:
+def _go_on(limits: ReadingLimits) -> None:
+    """Begin the time anew, here and in the process that waits: a page was recognized, and the next one may be."""
+    limit_resources(limits.parse_bytes, limits.parse_seconds)
+    sys.stdout.write('{"alive": true}\n')
+    sys.stdout.flush()
+
+
+def _messages(
+    path: Path, suffix: str, limits: ReadingLimits, alive: Callable[[], None] = lambda: None
+) -> Iterator[dict[str, Any]]:
     error, last = "", False
     try:
-        for item in read_file(path, suffix, limits):
+        for item in read_file(path, suffix, limits, alive):
             yield {"document" if isinstance(item, Content) else "row": item}
         last = path.stat().st_size > _SMALL_BYTES
     except MemoryError:

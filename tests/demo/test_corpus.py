@@ -32,4 +32,4 @@ def test_every_kind_of_file_is_read_as_people_see_it(tmp_path: Path, capsys: pyt
     with capsys.disabled():
         print(f"\n{len(FILES) - len(wrong)} of {len(FILES)} kinds of files are read right")  # noqa: T201
     assert wrong == {}
-    assert len(FILES) == 64
+    assert len(FILES) == 75

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from docx.oxml import parse_xml
-from tests.demo.word_files import word_file
+from tests.demo.word_files import raw_word, word_file
 
 from eddy_embed import Segmenter
 from readers_eddy.documents import read_documents
@@ -54,8 +54,97 @@ PAGES = [
     ("<main>One</main><aside>Two</aside><nav>Three</nav>", "One"),
     ("<nav>Home</nav><div role=navigation>Login</div><p>One</p><aside>Two</aside>", "One\n\nTwo"),
     ("<main></main><p>One</p>", "One"),
+    ("<title>T</title><header><h1>Boats</h1></header><section><p>One</section>", "# Boats\n\nOne"),
+    ("<header><h1>Boats</h1>Ours</header><main>One</main><div role=main>Two</div>", "# Boats\n\nOne\n\nTwo"),
+    ("<frameset><frame src=a></frameset><noframes><p>One</p></noframes>", "One"),
+    # Marks of lists, and what is chosen and filled in.
+    ("<ol type=a start=26><li>x<li>y</ol>", "z. x\naa. y"),
+    ("<ol reversed><li>x<li>y</ol><ol style='list-style: upper-roman'><li value=9>z</ol>", "2. x\n1. y\n\nIX. z"),
+    ("<ul><li><input type=checkbox checked> oil<li><input type=radio> tar</ul>", "- ☒ oil\n- ☐ tar"),
+    ("Size <select><option>S<option selected>M</select> <input type=submit value=Go><input value=Ada>", "Size M Ada"),
+    # Tables and headings that only roles say, readings of signs, fractions of raised and lowered digits.
+    (
+        "<div role=grid><div role=row><div role=columnheader>A</div><div role=columnheader>B</div></div>"
+        "<div role=row><span role=cell>1</span><span role=cell>2</span></div></div>",
+        "| A | B |\n| 1 | 2 |",
+    ),
+    ("<div role=heading aria-level=3>Tides</div><h2><img alt=x></h2>", "### Tides"),
+    ("<ruby>港<rt>みなと</rt></ruby> <ruby>海<rp>[</rp><rt>うみ</rt><rp>]</rp></ruby>", "港(みなと) 海(うみ)"),
+    ("3<sup>1</sup>&frasl;<sub>4</sub> cups, <sup>1</sup>/<sub>2</sub>", "3 1/4 cups, 1/2"),
+    ("<table><tr><td>1<td rowspan=0>x<tr><td>2<caption>C</table>", "C\n\n| 1 | x |\n| 2 | x |"),
+    # Code beside its line numbers.
+    (
+        f"<table><tr><td><pre>1\n2\n3\n4\n5\n6</pre><td><pre>{CODE}</pre></table>",
+        f"```\n{CODE}\n```",
+    ),
+    ("<pre><span class=lineno>1 </span>if x:\n<span class=lineno>2 </span>    y</pre>", "```\nif x:\n    y\n```"),
+    # What the page's own styles hide, unless another of their rules shows it.
+    (
+        "<style>.a, p#b { display: none } .c{display:none} li .c{display:block} @media print{.d{display:none}}</style>"
+        "<p class=a>no<p id=b>no<p class=c>c<p class=d>d",
+        "c\n\nd",
+    ),
     ("no markup at all", "no markup at all"),
 ]
+
+
+# Each: MathML; the same in Word, "" where it has no other form; its linear form.
+X, Y, TWO, SUM = "<mi>x</mi>", "<mi>y</mi>", "<mn>2</mn>", "<mrow><mi>x</mi><mo>+</mo><mi>y</mi></mrow>"
+_E = "<m:e><m:r><m:t>{}</m:t></m:r></m:e>"
+_X = _E.format("x")
+FORMULAS = [
+    (f"<mn>3</mn><mfrac>{TWO}<mn>5</mn></mfrac>", "", "3 2/5"),
+    (
+        f"<mfrac>{SUM}<mrow>{TWO}{X}</mrow></mfrac><mo>=</mo>{Y}",
+        "<m:f><m:num><m:r><m:t>x+y</m:t></m:r></m:num><m:den><m:r><m:t>2x</m:t></m:r></m:den></m:f>"
+        "<m:r><m:t>=y</m:t></m:r>",
+        "(x+y)/(2x)=y",
+    ),
+    (f"<msqrt>{X}{Y}</msqrt>", f"<m:rad><m:deg/>{_E.format('xy')}</m:rad>", "√(xy)"),
+    (f"<mroot>{X}<mn>3</mn></mroot>", f"<m:rad><m:deg><m:r><m:t>3</m:t></m:r></m:deg>{_X}</m:rad>", "∛x"),
+    (f"<msup><mrow><mo>(</mo>{SUM}<mo>)</mo></mrow>{TWO}</msup>", "", "(x+y)²"),
+    (f"<msup>{X}<mrow>{X}{Y}</mrow></msup>{Y}", "", "x^(xy) y"),
+    (f"<msub>{X}{Y}</msub>", f"<m:sSub>{_X}<m:sub><m:r><m:t>y</m:t></m:r></m:sub></m:sSub>", "x_y"),
+    (
+        f"<munderover><mo>∑</mo>{SUM}{TWO}</munderover>{X}",
+        f"<m:nary><m:naryPr><m:chr m:val='∑'/></m:naryPr><m:sub><m:r><m:t>x+y</m:t></m:r></m:sub>"
+        f"<m:sup><m:r><m:t>2</m:t></m:r></m:sup>{_X}</m:nary>",
+        "∑_(x+y)² x",
+    ),
+    (
+        f"<mo>[</mo><mtable><mtr><mtd>{X}</mtd><mtd>{Y}</mtd></mtr><mtr><mtd>{TWO}</mtd></mtr></mtable><mo>]</mo>",
+        "<m:d><m:dPr><m:begChr m:val='['/><m:endChr m:val=']'/></m:dPr><m:e><m:m>"
+        f"<m:mr>{_X}{_E.format('y')}</m:mr><m:mr>{_E.format('2')}</m:mr></m:m></m:e></m:d>",
+        "[x y; 2]",
+    ),
+    (f"<mover>{X}<mo>^</mo></mover>", f"<m:acc>{_X}</m:acc>", "x\u0302"),
+    (
+        f"<mi>sin</mi><mo>&#x2061;</mo>{X}",
+        f"<m:func><m:fName><m:r><m:t>sin</m:t></m:r></m:fName>{_X}</m:func>",
+        "sin x",
+    ),
+    (f"<mfenced open='{{'>{X}{Y}</mfenced>", "", "{x,y)"),
+    (f"<mfrac linethickness='0'>{X}{Y}</mfrac>", "", "x¦y"),
+    (f"<mmultiscripts>{X}<mprescripts/>{TWO}<mn>4</mn></mmultiscripts>", "", "₂⁴x"),
+    (f"<semantics>{X}<annotation>tex</annotation></semantics>", "", "x"),
+]
+
+
+@pytest.mark.parametrize(("mathml", "omml", "text"), FORMULAS, ids=[text for *_, text in FORMULAS])
+def test_formulas_are_written_in_one_line(mathml: str, omml: str, text: str) -> None:
+    for page in (
+        "{}",
+        '<span style="display:none">{}</span><img alt="again">',
+        '<mjx-container><mjx-math aria-hidden="true">again</mjx-math><span>{}</span></mjx-container>',
+    ):
+        assert read_html(f"<p>So <span>{page.format(f'<math>{mathml}</math>')}</span>.").text == f"So {text}."
+    if omml:
+        assert read_docx(raw_word(f"<w:p><m:oMath>{omml}</m:oMath></w:p>")).text == text
+
+
+def test_formulas_in_tex_are_read_once() -> None:
+    drawn = '<span class="MathJax_Preview">[x]</span><script type="math/tex">x &lt; 5</script>'
+    assert read_html(f"<p>So {drawn} or <img class=latex alt='x^2'>, not <img alt=y>.").text == "So x < 5 or x^2, not ."
 
 
 @pytest.mark.parametrize(("markup", "text"), PAGES, ids=range(len(PAGES)))
@@ -176,3 +265,112 @@ def test_docx_notes_boxes_and_what_is_lost() -> None:
     content = read_docx(file.getvalue())
     assert content.text == "Area x[1]\n\nBoxed.\n\nAfter.\n\n1. A note."
     assert content.notes == ()
+
+
+def level(number: int, kind: str, text: str, more: str = "") -> str:
+    return f'<w:lvl w:ilvl="{number}"><w:numFmt w:val="{kind}"/>{more}<w:lvlText w:val="{text}"/></w:lvl>'
+
+
+NUMBERING = (
+    f"<w:abstractNum w:abstractNumId='0'>{level(0, 'decimal', '%1.')}{level(1, 'lowerLetter', '(%2)')}</w:abstractNum>"
+    f"<w:abstractNum w:abstractNumId='1'>{level(0, 'upperRoman', 'Part %1', '<w:start w:val=&quot;4&quot;/>')}"
+    f"{level(1, 'decimal', '%1.%2', '<w:isLgl/>')}</w:abstractNum>"
+    f"<w:abstractNum w:abstractNumId='2'>{level(0, 'bullet', '•')}</w:abstractNum>"
+    "<w:num w:numId='1'><w:abstractNumId w:val='0'/></w:num><w:num w:numId='3'><w:abstractNumId w:val='1'/></w:num>"
+    "<w:num w:numId='4'><w:abstractNumId w:val='2'/></w:num><w:num w:numId='2'><w:abstractNumId w:val='0'/>"
+    "<w:lvlOverride w:ilvl='0'><w:startOverride w:val='1'/></w:lvlOverride></w:num>"
+).replace("&quot;", "'")
+STYLES = (
+    "<w:style w:type='paragraph' w:styleId='H'><w:name w:val='heading 1'/><w:pPr><w:numPr><w:numId w:val='3'/>"
+    "</w:numPr></w:pPr></w:style>"
+    "<w:style w:type='paragraph' w:styleId='Mine'><w:name w:val='Mine'/><w:basedOn w:val='H'/></w:style>"
+    "<w:style w:type='paragraph' w:styleId='C'><w:name w:val='Source Code'/></w:style>"
+    "<w:style w:type='character' w:styleId='S'><w:name w:val='S'/><w:rPr><w:vanish/></w:rPr></w:style>"
+)
+
+
+def line(text: str, properties: str = "", run: str = "") -> str:
+    return (
+        f'<w:p><w:pPr>{properties}</w:pPr><w:r><w:rPr>{run}</w:rPr><w:t xml:space="preserve">{text}</w:t></w:r></w:p>'
+    )
+
+
+def item(text: str, number: int, level: int = 0) -> str:
+    return line(text, f"<w:numPr><w:ilvl w:val='{level}'/><w:numId w:val='{number}'/></w:numPr>")
+
+
+def field(instruction: str, result: str = "", data: str = "") -> str:
+    marks = [f"<w:fldChar w:fldCharType='{kind}'>{data}</w:fldChar>" for kind in ("begin", "separate", "end")]
+    return f"<w:r>{marks[0]}<w:instrText>{instruction}</w:instrText>{marks[1]}<w:t>{result}</w:t>{marks[2]}</w:r>"
+
+
+MINE = "<w:pStyle w:val='Mine'/>"
+CELLS = "<w:tc><w:p><w:r><w:t>a</w:t></w:r></w:p></w:tc><w:tc><w:p><w:r><w:t>b</w:t></w:r></w:p></w:tc>"
+CHECKED = "<w:ffData><w:checkBox><w:checked/></w:checkBox></w:ffData>"
+CHOICE = (
+    "<w:ffData><w:ddList><w:result w:val='1'/><w:listEntry w:val='S'/><w:listEntry w:val='M'/></w:ddList></w:ffData>"
+)
+WORD = {
+    "a list that is interrupted": (
+        item("a", 1)
+        + item("b", 1, 1)
+        + item("c", 1, 1)
+        + line("Rest.")
+        + item("d", 1)
+        + item("e", 1, 1)
+        + item("f", 2),
+        "1. a\n   (a) b\n   (b) c\n\nRest.\n\n2. d\n   (a) e\n1. f",
+    ),
+    "labels with words, bullets": (item("a", 3) + item("b", 3, 1) + item("c", 4), "Part IV a\n        4.1 b\n\n- c"),
+    "numbered headings by style": (line("a", MINE) + line("t") + line("b", MINE), "# Part IV a\n\nt\n\n# Part V b"),
+    "headings by outline level": (
+        line("a", "<w:outlineLvl w:val='1'/>") + line("b", "<w:outlineLvl w:val='9'/>"),
+        "## a\n\nb",
+    ),
+    "code": (
+        line("if x:", "<w:pStyle w:val='C'/>")
+        + line("    y", "<w:pStyle w:val='C'/>")
+        + line("  z", "", "<w:rFonts w:ascii='Courier New'/>"),
+        "```\nif x:\n    y\n  z\n```",
+    ),
+    "hidden text": (
+        line("a") + line("no", "", "<w:rStyle w:val='S'/>") + line("b", "", "<w:vanish w:val='0'/>"),
+        "a\n\nb",
+    ),
+    "hidden rows, gaps before cells": (
+        f"<w:tbl><w:tr><w:trPr><w:hidden/></w:trPr>{CELLS}</w:tr><w:tr>{CELLS}{CELLS}</w:tr>"
+        f"<w:tr><w:trPr><w:gridBefore w:val='2'/></w:trPr>{CELLS}</w:tr></w:tbl>",
+        "| a | b | a | b |\n|  |  | a | b |",
+    ),
+    "fields in fields": (
+        f"<w:p>{field('IF ' + field('X', 'no').replace('<w:r>', '').replace('</w:r>', ''), 'yes')}</w:p>",
+        "yes",
+    ),
+    "a field without an end": (
+        "<w:p><w:r><w:fldChar w:fldCharType='begin'/><w:t>a</w:t></w:r></w:p>" + line("b"),
+        "a\n\nb",
+    ),
+    "forms": (
+        f"<w:p>{field('', '', CHECKED)}{field('', '', CHOICE)}</w:p>",
+        "☒M",
+    ),
+    "readings, line ends": (
+        "<w:p><w:r><w:ruby><w:rt><w:r><w:t>うみ</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>海</w:t></w:r></w:rubyBase></w:ruby>"
+        "</w:r><w:r><w:cr/><w:t>b</w:t></w:r></w:p>",
+        "海(うみ)\nb",
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "text"), WORD.values(), ids=WORD)
+def test_word_files_are_read_as_word_shows_them(body: str, text: str) -> None:
+    for strict in (False, True):
+        assert read_docx(raw_word(body, STYLES, NUMBERING, strict)).text == text
+
+
+def test_hidden_text_of_word_files_is_counted() -> None:
+    for kind, count in (
+        ("hidden text", "hidden texts"),
+        ("hidden rows, gaps before cells", "hidden rows"),
+    ):
+        assert read_docx(raw_word(WORD[kind][0], STYLES)).notes == (f"{count} are left out (1)",)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import io
 import json
 import re
@@ -11,11 +12,15 @@ from pathlib import Path
 
 import openpyxl
 import pytest
+from openpyxl.comments import Comment
+from pptx import Presentation
+from pptx.util import Inches
 from tests.demo.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, with_charts
 from tests.demo.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, formats, merged_sheet, saved, slides
 
 from readers_eddy.documents import SourceDocument, read_documents
 from readers_eddy.limits import ReadingLimits
+from readers_eddy.office.cells import shown_number, shown_time
 
 
 def changed(archive: bytes, part: str, find: str, put: str) -> bytes:
@@ -65,7 +70,16 @@ def test_titles_and_notes(tmp_path: Path) -> None:
     table.active.append([1, "=A1*2"])
     for name, data, title, notes in (
         ("a.pptx", slides(), "Ferry", ("parts of the file are not read: hidden slides (1)",)),
-        ("a.xlsx", merged_sheet(), "", ("hidden sheets are left out (1)",)),
+        (
+            "a.xlsx",
+            merged_sheet(),
+            "",
+            (
+                "hidden sheets are left out (1)",
+                "hidden rows, as by a filter, are left out (1)",
+                "cells of hidden columns are left out (1)",
+            ),
+        ),
         (
             "b.xlsx",
             saved(table),
@@ -159,3 +173,85 @@ def test_a_cell_at_the_far_end_of_a_sheet_costs_nothing(tmp_path: Path) -> None:
     file = openpyxl.Workbook()
     file.active["A1"], file.active["XFD1048576"] = "near", "far"
     assert read(tmp_path, "a.xlsx", saved(file)).text == "# Sheet\n\nnear\n\nfar"
+
+
+def test_numbers_and_times_are_shown_right_or_plainly() -> None:
+    for value, form, text in (
+        (0.25, "0.0 %", "25.0 %"),
+        (0.125, "0.00", "0.13"),
+        (-1234.5, "#,##0.00;(#,##0.00)", "-1,234.50"),
+        (1234.5, "_-* #,##0.00 [$€-407]_-", "1,234.50 €"),
+        (7, "000\\x", "007x"),
+        (1234567, '#,##0,"K"', "1234567"),
+        (123456789, "000-00-0000", "123456789"),
+        (0.5, "# ?/?", "0.5"),
+        (12345.678, "0.00E+00", "12345.678"),
+        (5, "[>=10]0.0,;0", "5"),
+        (1e300, "0.00", "1e+300"),
+    ):
+        assert shown_number(value, form) == text
+    for time, text in (
+        (datetime.datetime(2026, 1, 2), "2026-01-02"),
+        (datetime.datetime(2026, 1, 2, 0, 0, 30), "2026-01-02 00:00:30"),
+        (datetime.datetime(2026, 1, 2, 8, 5, 0, 500_000), "2026-01-02 08:05:00.5"),
+        (datetime.time(8, 5), "08:05"),
+        (datetime.timedelta(hours=26, seconds=5), "26:00:05"),
+    ):
+        assert shown_time(time) == text
+
+
+def test_boxes_whose_tops_are_level_are_read_from_left_to_right(tmp_path: Path) -> None:
+    file = Presentation()
+    shapes = file.slides.add_slide(file.slide_layouts[6]).shapes
+    for left, top, text in ((5, 1, "b"), (1, 1.02, "a"), (5, 2, "d"), (1, 2.05, "c")):
+        shapes.add_textbox(Inches(left), Inches(top), Inches(3), Inches(1)).text_frame.text = text
+    assert read(tmp_path, "a.pptx", saved(file)).text == "a\n\nb\n\nc\n\nd"
+
+
+def test_comments_on_cells_are_noted(tmp_path: Path) -> None:
+    file = openpyxl.Workbook()
+    file.active["A1"] = "a"
+    file.active["A1"].comment = Comment("Not so.", "Ada")
+    assert read(tmp_path, "a.xlsx", saved(file)).notes == ("comments are not read (1)",)
+
+
+PARTS = "Content-Type: multipart/mixed; boundary=M\n\n--M\n\nOne.\n--M\n{}\n--M\n\nTwo.\n--M--\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        (PARTS.format("Content-Type: image/png\nContent-Disposition: inline; filename=a.png\n\nx"), "One.\n\nTwo."),
+        (PARTS.format("Content-Type: text/html; name=a.html\nContent-Disposition: attachment\n\nx"), "One.\n\nTwo."),
+        (PARTS.format("Content-Type: text/html\n\n<p>Here."), "One.\n\nHere.\n\nTwo."),
+        ("Content-Type: text/html\n\n<meta charset=iso-8859-1><p>Caf\xe9", "Café"),
+        (
+            "Content-Type: multipart/alternative; boundary=A\n\n--A\n\nPlain.\n--A\nContent-Type: text/html\n\n\n--A--",
+            "Plain.",
+        ),
+    ],
+)
+def test_texts_of_mails_are_those_that_people_see(tmp_path: Path, body: str, text: str) -> None:
+    assert read(tmp_path, "a.eml", (MAIL + body).encode("latin-1")).text.partition("\n\n")[2] == text
+
+
+def test_bytes_of_mails_without_a_charset_are_refused(tmp_path: Path) -> None:
+    for label in ("", "; charset=us-ascii"):
+        data = f"{MAIL}Content-Type: text/plain{label}\nContent-Transfer-Encoding: 8bit\n\nCaf\xe9"
+        assert refused(tmp_path, "a.eml", data.encode("latin-1")).startswith("not UTF-8: byte 0xe9 at position 3 ")
+
+
+def test_chapters_are_read_as_xml_and_a_bad_one_is_named(tmp_path: Path) -> None:
+    page = (
+        '<!DOCTYPE html [<!ENTITY own "ours">]><html><body><p/><p>&own;<i/> &ndash; <![CDATA[a<b]]></p></body></html>'
+    )
+    data = changed(book(), "OPS/text/one a.xhtml", "(?s).+", page)
+    data = changed(data, "OPS/book.opf", "<spine>", '<spine><itemref idref="lost"/>')
+    document = read(tmp_path, "a.epub", changed(data, "OPS/book.opf", "two.xhtml", "2.xhtml#top"))
+    assert document.text == "ours – a<b"
+    reason = "missing in the file"
+    assert document.notes == (f"chapters are not read: lost ({reason}); OPS/2.xhtml ({reason})",)
+    cut = changed(book(), "OPS/two.xhtml", "<h1>Two", "\0")
+    document = read(tmp_path, "b.epub", cut)
+    assert document.text == "# One\n\nThe sea¹ fell."
+    assert document.notes[0].startswith("chapters are not read: OPS/two.xhtml (character ")

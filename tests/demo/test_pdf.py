@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import reportlab
 from PIL import Image
 from pypdf import PdfReader, PdfWriter
+from pypdfium2 import PdfDocument
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
@@ -23,10 +26,12 @@ from chroma_eddy import Document, Highlight
 from eddy_demo.ask import pages_cited
 from eddy_demo.library.index import open_stored
 from eddy_embed import Embedder
-from readers_eddy.errors import Unreadable
-from readers_eddy.pdf import read_pdf
+from readers_eddy import Unreadable, process, read_document
+from readers_eddy.pdf import read_pdf, recognition
+from readers_eddy.pdf.glyphs import read_glyphs
+from readers_eddy.pdf.lines import Line
 from readers_eddy.pdf.page_headers import split_page_headers
-from readers_eddy.pdf.paragraphs import Line, reflow
+from readers_eddy.pdf.paragraphs import reflow
 
 TOP, PITCH, SIZE = 780.0, 14.0, 11.0
 Drawn = Sequence[str | tuple[str, float]]
@@ -181,8 +186,12 @@ def test_a_text_of_headers_alone_stays() -> None:
     assert read_pdf(same).notes == ()
 
 
+def line(text: str, page: int, x: float, y: float, size: float = SIZE, **more: Any) -> Line:
+    return Line(text, page, x, y, size, end=x + size / 2 * len(text), **more)
+
+
 def lines(page: int, *texts: str) -> list[Line]:
-    return [Line(text, page, 60, TOP - PITCH * row, SIZE) for row, text in enumerate(texts)]
+    return [line(text, page, 60, TOP - PITCH * row) for row, text in enumerate(texts)]
 
 
 # Each: what stands at the top of five pages, its size, and how many of these lines are left out.
@@ -232,10 +241,26 @@ def test_a_title_in_the_words_of_the_header_stays() -> None:
     assert read_pdf(make(pages, header="Tides")).text.startswith("Tides\n\nThe first page.")
 
 
+# --- Letters
+
+
+def test_no_letter_is_lost_among_rows_of_two_sizes() -> None:
+    """Equal letters that stand at one place across, in rows of other sizes, are all read."""
+    file, rows = io.BytesIO(), [(y, 6 + y % 5) for y in range(40, 800, 12)]
+    canvas = Canvas(file)
+    for y, size in rows:
+        canvas.setFont("Helvetica", size)
+        canvas.drawString(60, y, "lillil")
+    canvas.save()
+    with PdfDocument(file.getvalue()) as document:
+        glyphs, unseen = read_glyphs(document[0])
+    assert (len(glyphs.codes), unseen) == (6 * len(rows), 0)
+
+
 # --- Paragraphs
 
 LONG = "This line is as long as the column of the page is wide and"
-END = "the last one of the paragraph, which ends about where it could end."
+END = "the last one, which ends about where the column of it does."
 # Each: lines of a page and the text that they make; "" is a gap.
 PARAGRAPHS = [
     ([LONG, LONG, END], f"{LONG} {LONG} {END}"),
@@ -275,10 +300,10 @@ def test_a_remark_of_a_program_is_no_heading() -> None:
 
 
 def test_columns_sizes_indents_and_stamps() -> None:
-    column = [Line(f"{LONG} {n}", 0, 60, 500 - 14 * n, SIZE) for n in range(3)]
-    second = [Line(f"go on {LONG} {n}.", 0, 300 + 12 * (n == 2), 500 - 14 * n, SIZE) for n in range(3)]
-    note = [Line("A footnote in small print.", 0, 300, 100, 8), Line("arXiv stamp", 0, 20, 300, SIZE, angle=90)]
-    cells = [Line(f"| {name} | 04:10 |", 0, 60, 80 - row, SIZE, is_row=True) for row, name in ((0, "Alden"), (9, "Bo"))]
+    column = [line(f"{LONG} {n}", 0, 60, 500 - 14 * n, SIZE) for n in range(3)]
+    second = [line(f"go on {LONG} {n}.", 0, 300 + 12 * (n == 2), 500 - 14 * n, SIZE) for n in range(3)]
+    note = [line("A footnote in small print.", 0, 300, 100, 8), line("arXiv stamp", 0, 20, 300, SIZE, angle=90)]
+    cells = [line(f"| {name} | 04:10 |", 0, 60, 80 - row, SIZE, is_row=True) for row, name in ((0, "Alden"), (9, "Bo"))]
     text, starts = reflow([*column, *second, *note, *cells], 3)
     joined = " ".join(line.text for line in [*column, *second[:2]])
     rest = "A footnote in small print.\n\narXiv stamp\n\n| Alden | 04:10 |\n| Bo | 04:10 |"
@@ -289,7 +314,7 @@ def test_columns_sizes_indents_and_stamps() -> None:
 def test_pages_begin_where_their_first_character_is() -> None:
     """Also where a word, a sentence or a paragraph goes on over the border, and where pages are empty."""
     broken = ["exam-", "ple one and more of it", "Next sentence is here.", "Last."]
-    text, starts = reflow([Line(text, 2 * n, 60, 700, SIZE) for n, text in enumerate(broken)], 8)
+    text, starts = reflow([line(text, 2 * n, 60, 700, SIZE) for n, text in enumerate(broken)], 8)
     assert text == "example one and more of it Next sentence is here.\n\nLast."
     assert starts == (0, 4, 4, 27, 27, 51, 51, len(text))
     assert [text[a:b].strip() for a, b in pairwise((*starts, len(text))) if a < b] == [
@@ -329,23 +354,44 @@ def empty_pdf() -> bytes:
         (b"no pdf", "damaged, or no PDF file"),
         (empty_pdf(), "damaged, or no PDF file"),
         (make([[], []]), "no text in its 2 pages"),
-        (scan([""]), "no text in its page, only pictures: run OCR first"),
-        (scan(["", ""]), "no text in its 2 pages, only pictures: run OCR first"),
+        (scan([""]), 'no text in its page, only pictures, which `pip install "eddy-embed[ocr]"` lets Eddy read'),
+        (scan(["", ""]), "no text in its 2 pages, only pictures, which `pip install"),
     ],
     ids=["truncated", "without a tree", "no pdf", "no pages", "blank", "one picture", "pictures"],
 )
 def test_files_without_text(data: bytes, reason: str, capfd: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(Unreadable) as error:
+    with pytest.raises(Unreadable) as error, patch.object(recognition, "find_spec", lambda name: None):
         read_pdf(data)
     assert str(error.value).startswith(reason)
     assert capfd.readouterr().err == ""
 
 
+def test_scanned_pages_are_recognized_column_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the process with limited memory."""
+    columns = [[f"{name} column goes on in line {line}." for line in range(4)] for name in ("The left", "The right")]
+    drawn = io.BytesIO()
+    page = Canvas(drawn, (460, 160))
+    for column, left in zip(columns, (20, 250), strict=True):
+        for line, text in enumerate(column):
+            page.drawString(left, 120 - 20 * line, text)
+    page.save()
+    with PdfDocument(drawn.getvalue()) as document:
+        picture = document[0].render(scale=3).to_pil()
+    file = Canvas(str(tmp_path / "scan.pdf"), (460, 160))
+    file.drawImage(ImageReader(picture), 0, 0, 460, 160)
+    file.save()
+    monkeypatch.setattr(process, "subprocess", subprocess)
+    read = read_document(tmp_path / "scan.pdf")
+    assert read.text == "\n\n".join(map(" ".join, columns))
+    assert read.notes == ("recognized in pictures, so there may be errors: text on 1 of 1 pages (p. 1)",)
+
+
 def test_what_is_missing_or_mended_is_said() -> None:
-    assert read_pdf(scan(["Page one.", "", "Page three."])).notes == (
-        "no text on 1 of 3 pages, only pictures (p. 2): run OCR first if they matter, for instance with "
-        "`ocrmypdf --skip-text IN OUT`",
-    )
+    pages = scan(["Page one.", "", "Page three."])
+    unread = "no text on 1 of 3 pages, only pictures (p. 2), "
+    assert read_pdf(pages).notes == (unread + "in which no text is recognized",)
+    with patch.object(recognition, "find_spec", lambda name: None):
+        assert read_pdf(pages).notes == (unread + 'which `pip install "eddy-embed[ocr]"` lets Eddy read',)
     (note,) = read_pdf(make([["Not in the font: ź and 潮."]])).notes
     assert note == "2 characters have no meaning in the file's fonts and stand as \ufffd"
     mended = read_pdf(BOOK[:-2])

@@ -51,6 +51,30 @@ def test_text_is_the_file_character_by_character(folder: Path) -> None:
     assert read_documents([folder / "exact.txt"]).documents[0].text == text
 
 
+def test_page_heads_of_a_text_tear_no_sentence(folder: Path) -> None:
+    pages = [
+        f"\n{head}\n\n{text}\n\nAda Berg   [Page {n}]\n"
+        for n, (head, text) in enumerate(
+            (
+                ("", "  A float that hears\n  nothing for long is"),
+                ("RFN 12   Floats", "  lost.\n\nChapter 1"),
+                ("RFN 12   Floats", "  Then:\nit sinks."),
+            ),
+            start=1,
+        )
+    ]
+    for name, text in (("a.txt", "\f".join(pages)), ("b.txt", "\r\n".join("".join(pages).split("\n")))):
+        (folder / name).write_text(text, encoding="utf-8", newline="")
+        document = read_documents([folder / name]).documents[0]
+        assert (
+            document.text == "  A float that hears\n  nothing for long is\n  lost.\n\nChapter 1\n\n  Then:\nit sinks."
+        )
+        note = "page numbers and running heads are left out: “Ada Berg [Page #]”, “RFN # Floats”"
+        assert document.notes == (note,)
+    (folder / "a.txt").write_text("\f".join(f"Chapter {n}\n\nText {'x' * n}." for n in range(1, 4)), encoding="utf-8")
+    assert read_documents([folder / "a.txt"]).documents[0].text.count("Chapter") == 3
+
+
 def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
     (folder / "empty.txt").write_bytes(b"")
     (folder / "blank.md").write_bytes(b" \n\t\n")

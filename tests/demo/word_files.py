@@ -29,6 +29,32 @@ def docx_of(text: str) -> bytes:
     return word_file(lambda document: document.add_paragraph(text))
 
 
+def raw_word(body: str, styles: str = "", numbering: str = "", strict: bool = False) -> bytes:
+    """A Word file of the XML of its parts, with other names than Word gives them; in the strict format's namespaces."""
+    base = "http://schemas.openxmlformats.org/{}/2006/{}"
+    if strict:
+        base = "http://purl.oclc.org/ooxml/{}/{}"
+    spaces = f'xmlns:w="{base.format("wordprocessingml", "main")}" xmlns:m="{base.format("officeDocument", "math")}"'
+    link, package = base.format("officeDocument", "relationships"), "http://schemas.openxmlformats.org/package/2006"
+    parts = {
+        "word/text2.xml": f"<w:document {spaces}><w:body>{body}</w:body></w:document>",
+        "word/styles.xml": f"<w:styles {spaces}>{styles}</w:styles>",
+        "word/numbering.xml": f"<w:numbering {spaces}>{numbering}</w:numbering>",
+        "[Content_Types].xml": f'<Types xmlns="{package}/content-types"/>',
+    }
+    for name, links in (
+        ("_rels/.rels", {"officeDocument": "word/text2.xml"}),
+        ("word/_rels/text2.xml.rels", {"styles": "styles.xml", "numbering": "numbering.xml"}),
+    ):
+        inside = (f'<Relationship Id="{kind}" Type="{link}/{kind}" Target="{at}"/>' for kind, at in links.items())
+        parts[name] = f'<Relationships xmlns="{package}/relationships">{"".join(inside)}</Relationships>'
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        for name, part in parts.items():
+            archive.writestr(name, part)
+    return out.getvalue()
+
+
 def bomb() -> bytes:
     """A Word file of some kilobytes that unpacks to six megabytes, and takes many times that to be read."""
     out = io.BytesIO()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from itertools import chain
 from typing import Any
@@ -11,18 +12,15 @@ from bs4 import BeautifulSoup
 from bs4.element import NavigableString, PreformattedString, Tag
 from markdown_it import MarkdownIt
 from markdownify import MarkdownConverter
+from selectolax.lexbor import LexborHTMLParser
 
 from eddy_embed.text.sentences import headings
 from readers_eddy.content import MAX_TITLE, Content, choose_title
 from readers_eddy.errors import Unreadable
-from readers_eddy.markup.merged import fill_merged
 from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen
-from readers_eddy.scripts import lowered, raised
+from readers_eddy.scripts import lowered, numeral, raised
 
-_HIDDEN = (
-    "script style template noscript head title svg iframe object audio video canvas img input select annotation "
-    "annotation-xml"
-).split()
+_HIDDEN = ("script style template noscript head title svg iframe object audio video canvas img input select rp").split()
 _SURROUNDINGS = ["navigation", "banner", "contentinfo", "search"]
 """Roles of elements around a page's main content."""
 _MAIN_SHARE = 0.2
@@ -30,8 +28,19 @@ _MAIN_SHARE = 0.2
 _PLAIN = "a abbr b code del em i kbd s samp strong".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main summary details".split()
 _LAYOUT = ["table", *HEADINGS]
-"""A table that contains one of these only arranges a page."""
+"""A table that contains one of these, or lines of code, only arranges a page."""
+_ROLES = {
+    **dict.fromkeys(("table", "grid", "treegrid"), "table"),
+    **dict.fromkeys(("cell", "gridcell"), "td"),
+    **dict.fromkeys(("columnheader", "rowheader"), "th"),
+    **{"row": "tr", "rowgroup": "tbody", "list": "ul", "listitem": "li"},
+}
+_LINE_NUMBERS = re.compile(r"(?:^|[\s_-])(?:ln|lineno|linenos|linenumbers?|line-?numbers?|line-?nums?)(?:$|[\s_-])")
+_LIST_STYLES = {"a": "lower-alpha", "A": "upper-alpha", "i": "lower-roman", "I": "upper-roman"}
 _TABLE_PARTS = ["caption", "thead", "tbody", "tfoot", "tr", "td", "th"]
+_FILLED = ("text", "email", "tel", "number", "url", "date", "time")
+_MOST_COPIED = 1_000_000
+"""Characters and cells that merged cells may add to a file."""
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _FRONT_MATTER = re.compile(r"---[ \t]*(?:\r\n?|\n)(.*?)(?<=[\r\n])---[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL)
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
@@ -42,12 +51,19 @@ _YAML_NULL = "tag:yaml.org,2002:null"
 
 def read_html(markup: str) -> Content:
     """Extract the visible text of an HTML document, and its title or else its first heading."""
-    if "\0" in markup:  # the parser would stop there
+    if "\0" in markup:  # the parser would drop it
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
-    soup = BeautifulSoup(markup, "lxml")
-    hidden = leave_out_unseen(soup)
-    titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
+    return read_tree(LexborHTMLParser(markup).html or "")
+
+
+def read_tree(markup: str) -> Content:
+    """Do the same with markup in which every tag is closed, as a parser writes it."""
+    soup = BeautifulSoup(markup, "html.parser")
+    for tag in soup.find_all("noframes"):
+        tag.replace_with(BeautifulSoup(tag.get_text(), "html.parser"))
     try:
+        hidden = leave_out_unseen(soup)
+        titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
         named = [tag.get_text() for tag in titles]
         named += [_Converter().convert_soup(tag).strip().lstrip("#") for tag in headings]
         title, notes = choose_title([_SPACE.sub(" ", each).strip() for each in named])
@@ -96,7 +112,8 @@ def _plain(heading: str) -> str:
 def _leave_out_surroundings(soup: BeautifulSoup) -> tuple[str, ...]:
     """Take out menus, and all around the main content if the page says which that is; say so."""
     before = soup.get_text(" ", strip=True)
-    main = soup.find_all("main") or soup.find_all(attrs={"role": "main"})
+    main = soup.find_all(_is_main)
+    title = next((copy.copy(tag) for tag in soup.find_all("h1") if tag.find_parent("nav") is None), None)
     inside = sum(len(tag.get_text(" ", strip=True)) for tag in main)
     known = {id(tag) for tag in main}  # equal tags are the same to `in`, which compares all that they hold
     if soup.body is not None and id(soup.body) not in known and inside >= _MAIN_SHARE * len(before):
@@ -107,22 +124,34 @@ def _leave_out_surroundings(soup: BeautifulSoup) -> tuple[str, ...]:
         soup.body.extend(outermost)
     for tag in [*soup.find_all("nav"), *soup.find_all(attrs={"role": _SURROUNDINGS})]:
         tag.decompose()
+    if soup.body is not None and title is not None and soup.find("h1") is None:
+        soup.body.insert(0, title)
     lost = soup.get_text(" ", strip=True) != before
     return ("menus and what else is around the main content are left out",) if lost else ()
 
 
+def _is_main(tag: Tag) -> bool:
+    return tag.name == "main" or tag.get("role") == "main"
+
+
 def _prepare(soup: BeautifulSoup) -> None:
+    _write_controls(soup)
+    _name_roles(soup)
     for tag in soup.find_all(_HIDDEN):
         tag.decompose()
     for string in soup.find_all(string=lambda s: isinstance(s, PreformattedString)):  # comments, doctypes
         string.extract()
+    _write_fractions(soup)
+    for tag in soup.find_all("rt"):
+        tag.insert(0, "(")
+        tag.append(")")
+    for tag in [tag for tag in soup.find_all(HEADINGS) if not tag.get_text(strip=True)]:
+        tag.decompose()
+    for tag in soup.find_all("pre"):
+        _leave_out_line_numbers(tag)
     for table in soup.find_all("table"):
-        if table.get("role") in ("presentation", "none") or table.find(_LAYOUT):
-            for part in table.find_all(_TABLE_PARTS):
-                if part.find_parent("table") is table:
-                    part.name = "div"
-            table.name = "div"
-    fill_merged(soup)
+        _arrange(table)
+    _fill_merged(soup)
     _number_items(soup)
     for br in soup.find_all("br"):
         after = br.next_sibling
@@ -130,17 +159,140 @@ def _prepare(soup: BeautifulSoup) -> None:
             after.replace_with(after.lstrip(" \t\r\n\f"))
 
 
+def _write_fractions(soup: BeautifulSoup) -> None:
+    """Write a raised number, a stroke and a lowered one as `3 1/4`, apart from the digit before."""
+    for above in soup.find_all("sup"):
+        stroke, below = above.next_sibling, above.find_next_sibling()
+        if below is None or below.name != "sub" or stroke not in ("/", "⁄") or below.previous_sibling is not stroke:
+            continue
+        if above.get_text().isdecimal() and below.get_text().isdecimal():
+            whole = above.find_previous(string=True)
+            above.replace_with(f"{' ' if str(whole)[-1:].isdecimal() else ''}{above.get_text()}/{below.get_text()}")
+            stroke.extract()
+            below.decompose()
+
+
+def _name_roles(soup: BeautifulSoup) -> None:
+    for tag in soup.find_all(role=True):
+        if tag["role"] == "heading":
+            tag.name = f"h{min(max(_number(tag.get('aria-level'), 2), 1), 6)}"
+        elif tag.name not in ("ul", "ol", "li"):
+            tag.name = _ROLES.get(str(tag["role"]), tag.name)
+
+
+def _arrange(table: Tag) -> None:
+    """Make blocks of a table that only arranges a page; else put its caption first, as browsers do."""
+    if table.get("role") in ("presentation", "none") or table.find(_LAYOUT) or table.find(_is_code):
+        for part in table.find_all(_TABLE_PARTS):
+            if part.find_parent("table") is table:
+                part.name = "div"
+        table.name = "div"
+    elif (caption := table.find("caption")) is not None:
+        table.insert(0, caption)
+
+
+def _write_controls(soup: BeautifulSoup) -> None:
+    """Write what is chosen and filled in; a list without a choice, as of languages, is left out."""
+    for tag in soup.find_all("input"):
+        kind = str(tag.get("type", "text")).lower()
+        if kind in ("checkbox", "radio"):
+            tag.replace_with("☒" if tag.has_attr("checked") else "☐")
+        elif kind in _FILLED and tag.get("value"):
+            tag.replace_with(str(tag["value"]))
+    for tag in soup.find_all("select"):
+        tag.replace_with(", ".join(" ".join(each.get_text().split()) for each in tag.find_all("option", selected=True)))
+
+
+def _leave_out_line_numbers(pre: Tag) -> None:
+    for tag in pre.find_all("span", class_=_LINE_NUMBERS):
+        if tag.get_text(strip=True).isdecimal():
+            tag.decompose()
+    cell, numbers = pre.find_parent(["td", "th"]), pre.get_text().split()
+    code = None if cell is None else cell.find_next_sibling(["td", "th"])
+    first = _number(numbers[0] if numbers else "", 0)
+    if code is not None and code.find("pre") and len(numbers) > 1 and cell is not None:
+        if numbers == [str(each) for each in range(first, first + len(numbers))]:
+            cell.decompose()
+
+
+def _is_code(tag: Tag) -> bool:
+    return tag.name == "pre" and "\n" in tag.get_text().strip("\n")
+
+
 def _number_items(soup: BeautifulSoup) -> None:
     for ol in soup.find_all("ol"):
-        number = _number(ol.get("start"), 1)
-        for li in ol.find_all("li", recursive=False):
+        items = ol.find_all("li", recursive=False)
+        step = -1 if ol.has_attr("reversed") else 1
+        number = _number(ol.get("start"), len(items) if step < 0 else 1)
+        style = _LIST_STYLES.get(str(ol.get("type")), str(ol.get("style", "")))
+        for li in items:
             number = _number(li.get("value"), number)
-            li["value"] = str(number)
-            number += 1
+            li["mark"] = li.get("mark") or f"{numeral(number, style)}."
+            number += step
 
 
 def _number(value: Any, default: int) -> int:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else default
+
+
+def _fill_merged(soup: BeautifulSoup) -> None:
+    """Give every row of a table as many cells, a merged cell's text in each that it covers, within limits."""
+    copied = [0]
+    for table in soup.find_all("table"):
+        _fill_table(table, copied)
+
+
+def _fill_table(table: Tag, copied: list[int]) -> None:
+    rows = [row for row in table.find_all("tr") if row.find_parent("table") is table]
+    below: dict[int, tuple[Tag, int]] = {}  # by column: the cell above, and for how many more rows
+    grid = []
+    for row in rows:
+        cells, below = _cells(row.find_all(["td", "th"], recursive=False), below, copied)
+        grid.append(cells)
+    width = max(map(len, grid), default=0)
+    for row, cells in zip(rows, grid, strict=True):
+        for cell in cells:
+            row.append(cell.extract())
+        if any(cell.get_text(strip=True) for cell in cells) and copied[0] + width < _MOST_COPIED:
+            row.extend([_copy(None, copied) for _ in range(width - len(cells))])
+
+
+def _cells(
+    own: list[Tag], above: dict[int, tuple[Tag, int]], copied: list[int]
+) -> tuple[list[Tag], dict[int, tuple[Tag, int]]]:
+    """Return the cells of a row, also those that it shares with rows above, and what it shares with rows below."""
+    cells: list[Tag] = []
+    below = {column: (cell, more - 1) for column, (cell, more) in above.items() if more > 1}
+    waiting = iter(own)
+    last = max(above, default=-1)
+    while copied[0] <= _MOST_COPIED:
+        column = len(cells)
+        if column in above:
+            cells.append(_copy(above[column][0], copied))
+            continue
+        cell = next(waiting, None)
+        if cell is None:
+            if column > last:
+                break
+            cells.append(_copy(None, copied))
+            continue
+        across, down = min(max(_span(cell.get("colspan")), 1), 1000), min(_span(cell.get("rowspan")) or 1000, 1000)
+        for at in range(across):
+            cells.append(_copy(cell, copied) if at else cell)
+            if down > 1:
+                below[column + at] = cell, down - 1
+    return [*cells, *waiting], below
+
+
+def _copy(cell: Tag | None, copied: list[int]) -> Tag:
+    copied[0] += 1 + (len(cell.get_text()) if cell is not None else 0)
+    if cell is None or copied[0] > _MOST_COPIED:
+        return Tag(name="td")
+    return copy.copy(cell)
+
+
+def _span(value: Any) -> int:
+    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 6 else 1
 
 
 class _Converter(MarkdownConverter):
@@ -177,8 +329,7 @@ class _Converter(MarkdownConverter):
         return f"\n\n{fence}{_language(el)}\n{code}\n{fence}\n\n" if code.strip() else ""
 
     def convert_li(self, el: Tag, text: str, parent_tags: set[str]) -> str:
-        ordered = el.parent is not None and el.parent.name == "ol"
-        mark = f"{el['value']}. " if ordered else "- "
+        mark = f"{el.get('mark', '-')} "
         first, *others = text.strip().split("\n")
         lines = [mark + first, *(" " * len(mark) + line if line else "" for line in others)]
         return "\n".join(lines) + "\n" if first else "\n"

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import email
 from collections.abc import Iterator
-from email.message import MIMEPart
+from email.message import EmailMessage, MIMEPart
 from email.policy import default
 
-import webencodings
-
+from readers_eddy.charsets import decode
 from readers_eddy.content import Content, choose_title
 from readers_eddy.errors import Unreadable
 from readers_eddy.markup import read_html
@@ -20,40 +19,37 @@ def read_mail(data: bytes) -> Content:
     """Extract sender, receivers, date, subject and body; attachments are named in the notes."""
     message = email.message_from_bytes(data, policy=default)
     notes, names = list[str](), list[str]()
-    text = "\n\n".join(_parts(message, notes, names))
-    if not any(message[name] for name in _SHOWN) or not text:
+    body = [text for text in _texts(message, notes, names) if text]
+    header = _header(message)
+    if not header or not body:
         raise Unreadable("no e-mail, or without a text that can be read, as an encrypted one: save its text as .txt")
     title, own = choose_title([" ".join(str(message["Subject"] or "").split())])
     attached = (f"attachments are not read: {', '.join(names)}",) if names else ()
-    return Content(title, text, notes=(*own, *attached, *notes))
+    return Content(title, "\n\n".join([header, *body]), notes=(*own, *attached, *notes))
 
 
-def _parts(message: MIMEPart, notes: list[str], names: list[str]) -> Iterator[str]:
-    """Yield the header and body of a message, and of those that it forwards; nothing without a body."""
-    body = message.get_body(("html", "plain"))
-    if body is None:
-        return
-    yield "\n".join(f"{name}: {' '.join(str(message[name]).split())}" for name in _SHOWN if message[name])
-    text = _decoded(body).replace("\r\n", "\n")
-    content = read_html(text) if body.get_content_subtype() == "html" else Content("", text.strip())
-    notes += content.notes
-    yield content.text
-    for part in message.iter_attachments() if message.is_multipart() else ():
-        if part.get_content_type() == "message/rfc822":
-            yield "Forwarded:"
-            yield from _parts(part.get_content(), notes, names)
-        elif part is not body and not part.is_multipart():
-            names.append(_name(part))
+def _header(message: MIMEPart) -> str:
+    return "\n".join(f"{name}: {' '.join(str(message[name]).split())}" for name in _SHOWN if message[name])
 
 
-def _decoded(body: MIMEPart) -> str:
-    payload, label = body.get_payload(decode=True), body.get_content_charset("utf-8")
-    assert isinstance(payload, bytes)
-    try:
-        return str(webencodings.decode(payload, label)[0])
-    except LookupError:
-        raise Unreadable(f"its charset {label!r:.80} is not known; save its text as .txt") from None
-
-
-def _name(part: MIMEPart) -> str:
-    return part.get_filename() or part.get_content_type()
+def _texts(part: MIMEPart, notes: list[str], names: list[str]) -> Iterator[str]:
+    """Yield the texts of a part in their order, and of messages that it forwards."""
+    kind, inside = part.get_content_type(), list(part.iter_parts()) if part.is_multipart() else []
+    if kind == "message/rfc822" and isinstance(inner := part.get_content(), EmailMessage):
+        yield from ("Forwarded:", _header(inner), *_texts(inner, notes, names))
+    elif kind == "multipart/alternative":
+        versions = ([text for text in _texts(each, notes, names) if text] for each in reversed(inside))
+        yield from next(filter(None, versions), [])
+    elif part.is_multipart():
+        for each in inside:
+            yield from _texts(each, notes, names)
+    elif kind in ("text/plain", "text/html") and not part.get_filename() and not part.is_attachment():
+        payload, label = part.get_payload(decode=True), part.get_content_charset()
+        assert isinstance(payload, bytes)
+        label = None if label in ("ascii", "us-ascii") else label  # what many programs say of any text
+        text = decode(payload, kind == "text/html", label).replace("\r\n", "\n")
+        content = read_html(text) if kind == "text/html" else Content("", text.strip())
+        notes += content.notes
+        yield content.text
+    else:
+        names.append(part.get_filename() or kind)

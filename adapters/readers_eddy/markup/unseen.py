@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import html
 import re
+from collections import defaultdict
+from itertools import chain
 
 from bs4 import BeautifulSoup
 from bs4.element import NavigableString, Tag, TemplateString
 
+from readers_eddy.formulas import mathml_text
+
 _EDIT = re.compile(r"[¶#§🔗]|\[\s*(?:edit|bearbeiten|modifier|editar|modifica|править)[^\]]*\]", re.IGNORECASE)
 """What pages put behind their headings, to link or change them."""
 _UNSEEN_STYLE = re.compile(r"display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)", re.IGNORECASE)
+_SHOWN_STYLE = re.compile(r"(?:display|visibility)\s*:", re.IGNORECASE)
+_NOT_PLAIN_RULES = re.compile(r"/\*.*?\*/|@[^{};]*(?:;|\{(?:[^{}]|\{[^{}]*\})*\})", re.DOTALL)
+"""Comments and at-rules of a style sheet, with the rules for some media in them."""
+_RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
+_SELECTOR = re.compile(r"[.#]?[\w-]+")
+_FORMULA_CLASS = re.compile(r"math|latex|\btex\b", re.IGNORECASE)
+_WRAPPERS = ("span", "mjx-container", "mjx-assistive-mml")
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 
 
@@ -24,11 +36,11 @@ def leave_out_unseen(soup: BeautifulSoup) -> tuple[str, ...]:
         template.name = "div"
         for string in template.find_all(string=lambda each: isinstance(each, TemplateString)):
             string.replace_with(NavigableString(string))
-    unseen = [tag for tag in soup.find_all(_is_unseen) if tag.get_text(strip=True)]
+    _write_formulas(soup)
+    unseen = [tag for tag in [*soup.find_all(_is_unseen), *_hidden_by_styles(soup)] if tag.get_text(strip=True)]
     for tag in unseen:
         if not tag.decomposed:
             tag.decompose()
-    _write_formulas_once(soup)
     edits = (tag for heading in soup.find_all(HEADINGS) for tag in heading.find_all(["a", "span"]))
     for tag in [tag for tag in edits if _EDIT.fullmatch(tag.get_text(strip=True))]:
         tag.extract()
@@ -45,20 +57,91 @@ def _is_unseen(tag: Tag) -> bool:
     if tag.name == "dialog" and not tag.has_attr("open"):
         return True
     hidden = tag.has_attr("hidden") and tag["hidden"] != "until-found" and not str(tag.get("id", "")).startswith("S:")
+    if hidden and "note" in str(
+        tag.get("epub-type", tag.get("epub:type", ""))
+    ):  # books show it where the text refers to it
+        return False
     return hidden or tag.has_attr("popover") or bool(_UNSEEN_STYLE.search(str(tag.get("style", ""))))
 
 
-def _write_formulas_once(soup: BeautifulSoup) -> None:
-    """Take out what draws a formula in MathML again for the eye, and raise and lower its signs."""
+def _hidden_by_styles(soup: BeautifulSoup) -> list[Tag]:
+    """Return what the page's own style sheets hide by tag, class or id, and no rule of theirs shows again."""
+    css = "".join(
+        style.get_text()
+        for style in soup.find_all("style")
+        if str(style.get("media", "all")).strip() in ("", "all", "screen") and style.find_parent("noscript") is None
+    )
+    hiding, showing = defaultdict[str, list[set[str]]](list), defaultdict[str, list[set[str]]](list)
+    for selectors, body in _RULE.findall(_NOT_PLAIN_RULES.sub("", css)):
+        if _SHOWN_STYLE.search(body):
+            for selector in selectors.strip().split(","):
+                last = re.split(r"[\s>+~]+", selector.strip())[-1]
+                names = _SELECTOR.findall(re.sub(r"::?[\w-]+(?:\([^)]*\))?|\[[^]]*\]", "", last))
+                if not _UNSEEN_STYLE.search(body):
+                    showing[names[0] if names else "*"].append(set(names))
+                elif names and "".join(names) == selector.strip():
+                    hiding[names[0]].append(set(names))
+    if not hiding or "*" in showing:
+        return []
+
+    def is_hidden(tag: Tag) -> bool:
+        own = {tag.name, f"#{tag.get('id')}", *(f".{name}" for name in tag.get("class") or [])}
+        hidden, shown = (any(key <= own for name in own for key in keys.get(name, ())) for keys in (hiding, showing))
+        return hidden and not shown and tag.find(["main", "article", "h1"]) is None
+
+    return [
+        tag for tag in soup.find_all(is_hidden) if tag.name not in ("html", "head", "body", "main", "article", "h1")
+    ]
+
+
+def _write_formulas(soup: BeautifulSoup) -> None:
+    """Write each formula as one line, without what draws it again for the eye."""
     for math in soup.find_all("math"):
-        place = math.parent if math.parent is not None and math.parent.name == "span" else math
-        hidden = {"aria-hidden": "true"}
-        for twin in [*place.find_next_siblings(attrs=hidden), *place.find_previous_siblings(attrs=hidden)]:
-            twin.decompose()
-        for script in math.find_all(["msup", "msub"]):
-            parts = script.find_all(True, recursive=False)
-            if len(parts) == 2:
-                parts[1].name = script.name.removeprefix("m")
+        if math.parent is None or math.find_parent("math") is not None:
+            continue
+        place = math
+        while (others := _beside(place)) is not None:
+            for twin in others:
+                twin.decompose()
+            if others:
+                del place["style"]  # pages hide the one of the two that a browser does not need
+            place = place.parent
+        text = mathml_text(math)
+        if math.get("display") == "block":
+            math.name = "div"
+            math.string = text
+        else:
+            math.replace_with(text)
+    _write_sources(soup)
+
+
+def _write_sources(soup: BeautifulSoup) -> None:
+    """Write formulas that a page has only in TeX, for a script, or as a picture with its source."""
+    for script in soup.find_all("script", type=re.compile("^math/(?:tex|asciimath)")):
+        drawn = [
+            each for each in script.find_previous_siblings(limit=3) if "MathJax" in "".join(each.get("class") or [])
+        ]
+        if not any(each.find(class_="MJX_Assistive_MathML") for each in drawn):
+            for each in drawn:
+                each.decompose()
+            script.replace_with(html.unescape(script.get_text()).strip())
+    for image in soup.find_all("img", alt=True, class_=_FORMULA_CLASS):
+        image.replace_with(re.sub(r"^\{\\displaystyle (.*)\}$", r"\1", str(image["alt"]).strip(), flags=re.DOTALL))
+
+
+def _beside(place: Tag) -> list[Tag] | None:
+    """Return what draws a formula again beside an element that holds it; None if anything else stands there."""
+    if place.parent is None or place.parent.name not in _WRAPPERS:
+        return None
+    twins = []
+    for each in chain(place.previous_siblings, place.next_siblings):
+        if isinstance(each, Tag) and (
+            each.get("aria-hidden") == "true" or (each.name == "img" and each.has_attr("alt"))
+        ):
+            twins.append(each)
+        elif isinstance(each, Tag) or each.strip():
+            return None
+    return twins
 
 
 def _is_read(button: Tag) -> bool:

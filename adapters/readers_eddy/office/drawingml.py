@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lxml import etree
-from openpyxl.styles.numbers import is_date_format
+from openpyxl.styles.numbers import is_date_format, is_timedelta_format
 from openpyxl.utils.datetime import from_excel
 
-from readers_eddy.office.number_formats import shown_number, shown_time
-from readers_eddy.office.tables import table
+from readers_eddy.formulas import omml_text
+from readers_eddy.office.cells import shown_number, shown_time, table
 from readers_eddy.scripts import lowered, raised
 
 _A = "{http://schemas.openxmlformats.org/drawingml/2006/main}"
@@ -21,10 +21,8 @@ _A14 = "{http://schemas.microsoft.com/office/drawing/2010/main}"
 _C = "{http://schemas.openxmlformats.org/drawingml/2006/chart}"
 _CX = "{http://schemas.microsoft.com/office/drawing/2014/chartex}"
 _DGM = "{http://schemas.openxmlformats.org/drawingml/2006/diagram}"
-_M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _R = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}"
 _LINKS = {f"{_C}chart": f"{_R}id", f"{_CX}chart": f"{_R}id", f"{_DGM}relIds": f"{_R}dm"}
-_SCRIPTS = {"sup": raised, "sub": lowered}
 XML_PARSER = etree.XMLParser(resolve_entities=False, no_network=True)
 """Of parts of files: brings in no other file."""
 _Labels = dict[int, tuple[str, ...]]
@@ -127,8 +125,10 @@ def _shown(text: str, form: str | None) -> str:
             raise ValueError
         if not is_date_format(form):
             return shown_number(float(text), form)
-        time = from_excel(float(text))
-        return shown_time(time) if isinstance(time, datetime.datetime) else str(time)
+        time: datetime.datetime | datetime.time | datetime.timedelta = from_excel(
+            float(text), timedelta=is_timedelta_format(form)
+        )
+        return shown_time(time)
     except (ValueError, OverflowError):  # a text, or an error of the sheet, such as #N/A
         return " ".join(text.split())
 
@@ -183,21 +183,10 @@ def paragraph_text(paragraph: Any) -> str:
     pieces = []
     for part in paragraph:
         if part.tag == f"{_A14}m":
-            pieces.append(formula_text(part))
+            pieces.append(omml_text(part))
             continue
         text = " " if part.tag == f"{_A}br" else "".join(each.text or "" for each in part.iter(f"{_A}t"))
         properties = part.find(f"{_A}rPr")
         shift = "0" if properties is None else properties.get("baseline", "0")
         pieces.append(text if shift == "0" else lowered(text) if shift.startswith("-") else raised(text))
     return " ".join("".join(pieces).split())
-
-
-def formula_text(element: Any) -> str:
-    """Return a formula as text: raised and lowered signs as Unicode has them, fractions with a stroke."""
-    name = element.tag.removeprefix(_M)
-    if name == "t":
-        return element.text or ""
-    parts = [formula_text(child) for child in element if isinstance(child.tag, str)]
-    if name in _SCRIPTS:
-        return _SCRIPTS[name]("".join(parts))
-    return "/".join(filter(None, parts)) if name == "f" else "".join(parts)

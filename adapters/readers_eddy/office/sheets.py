@@ -7,6 +7,7 @@ import datetime
 import io
 import re
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from typing import Any
@@ -18,9 +19,8 @@ from openpyxl.xml.functions import tostring
 
 from readers_eddy.content import Content, choose_title, join_pages
 from readers_eddy.errors import Unreadable
+from readers_eddy.office.cells import shown_number, shown_time, table
 from readers_eddy.office.drawingml import read_graphic
-from readers_eddy.office.number_formats import shown_number, shown_time
-from readers_eddy.office.tables import table
 from readers_eddy.scripts import lowered, raised
 
 _UNSTORED = re.compile(rb"<f[^>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v></v>|</c>)")
@@ -59,10 +59,10 @@ def read_xlsx(data: bytes) -> Content:
     """Extract the values of all visible cells, as their formats show them, a merged cell's in each that it covers."""
     file = openpyxl.load_workbook(io.BytesIO(data), data_only=True, rich_text=True, keep_links=False)
     sheets = [sheet for sheet in file.worksheets if sheet.sheet_state == "visible"]
-    text, starts = join_pages(map(_sheet, sheets))
+    lost = Counter({"hidden sheets are left out": len(file.worksheets) - len(sheets)})
+    text, starts = join_pages(_sheet(sheet, lost) for sheet in sheets)
     title, notes = choose_title([file.properties.title or ""])
-    if hidden := len(file.worksheets) - len(sheets):
-        notes += (f"hidden sheets are left out ({hidden})",)
+    notes += tuple(f"{what} ({count})" for what, count in lost.items() if count)
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         parts = [name for name in archive.namelist() if name.startswith("xl/worksheets/sheet")]
         unstored = sum(len(_UNSTORED.findall(archive.read(name))) for name in parts)
@@ -72,14 +72,14 @@ def read_xlsx(data: bytes) -> Content:
     return Content(title, text, starts, page_labels=labels, notes=notes)
 
 
-def _sheet(sheet: Any) -> str:
+def _sheet(sheet: Any, lost: Counter[str]) -> str:
     # A chart's values are those of cells; only its titles are its own.
     titles = ("\n".join(read_graphic(tostring(chart._write())).lines) for chart in sheet._charts)
-    blocks = "\n\n".join(filter(None, chain(_blocks(_cells(sheet)), titles)))
+    blocks = "\n\n".join(filter(None, chain(_blocks(_cells(sheet, lost)), titles)))
     return f"# {sheet.title}\n\n{blocks}" if blocks else ""
 
 
-def _cells(sheet: Any) -> dict[int, dict[int, str]]:
+def _cells(sheet: Any, lost: Counter[str]) -> dict[int, dict[int, str]]:
     """Return the texts of visible cells by row and column, of those only that have any: most of a sheet is empty."""
     hidden = {
         column
@@ -91,13 +91,17 @@ def _cells(sheet: Any) -> dict[int, dict[int, str]]:
     for (row, column), cell in sorted(sheet._cells.items()):
         if text := _shown(cell):
             cells.setdefault(row, {})[column] = text
+        lost["comments are not read"] += cell.comment is not None
     for merged in sheet.merged_cells.ranges:
         covering = cells.get(merged.min_row, {}).get(merged.min_col)
         if covering and merged.size["rows"] * merged.size["columns"] <= _MOST_MERGED:
             for row, column in merged.cells:
                 cells.setdefault(row, {})[column] = covering
     for row, own in cells.items():
-        gone = own if sheet.row_dimensions[row].hidden else hidden.intersection(own)
+        whole = sheet.row_dimensions[row].hidden
+        gone = own if whole else hidden.intersection(own)
+        lost["hidden rows, as by a filter, are left out"] += bool(whole and own)
+        lost["cells of hidden columns are left out"] += 0 if whole else len(gone)
         cells[row] = {column: text for column, text in own.items() if column not in gone}
     return dict(sorted(cells.items()))
 
@@ -125,7 +129,7 @@ def _shown(cell: Any) -> str:
         return "".join(map(_piece, value)).strip()
     if isinstance(value, bool):
         return str(value).upper()
-    if isinstance(value, datetime.datetime):
+    if isinstance(value, (datetime.datetime, datetime.time, datetime.timedelta)):
         return shown_time(value)
     if isinstance(value, (int, float)):
         return shown_number(value, cell.number_format)

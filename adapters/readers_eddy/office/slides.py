@@ -13,13 +13,15 @@ from pptx.enum.shapes import PP_PLACEHOLDER as KINDS
 from pptx.oxml.ns import qn
 
 from readers_eddy.content import Content, choose_title, join_pages
+from readers_eddy.office.cells import table
 from readers_eddy.office.drawingml import graphic_link, paragraph_text, read_graphic
-from readers_eddy.office.tables import table
 
 _REPEATED = {KINDS.SLIDE_NUMBER, KINDS.FOOTER, KINDS.HEADER, KINDS.DATE}
 _TITLES = {KINDS.TITLE, KINDS.CENTER_TITLE, KINDS.VERTICAL_TITLE}
 _LISTS = {KINDS.BODY, KINDS.OBJECT, KINDS.VERTICAL_BODY, KINDS.VERTICAL_OBJECT}
 _MC = "{http://schemas.openxmlformats.org/markup-compatibility/2006}"
+_HALF_A_LINE = 114_300
+"""Half the height of a line of 18 points, in the unit of places on slides."""
 _NO_TITLE = {"powerpoint presentation", "slide 1"}
 
 
@@ -53,9 +55,13 @@ def _slide(slide: Any, lost: Counter[str]) -> str:
 
 
 def _shapes(shapes: Iterable[Any], lost: Counter[str]) -> Iterator[str]:
-    """Yield the text of shapes from top to bottom, a title first."""
-    ordered = sorted(shapes, key=lambda shape: (_kind(shape) not in _TITLES, shape.top or 0, shape.left or 0))
-    for shape in ordered:
+    """Yield the text of shapes from top to bottom, a title first; those whose tops are level from left to right."""
+    rows: list[list[Any]] = []
+    for shape in sorted(shapes, key=_top):
+        if not rows or _top(shape)[0] != _top(rows[-1][0])[0] or _top(shape)[1] - _top(rows[-1][0])[1] > _HALF_A_LINE:
+            rows.append([])
+        rows[-1].append(shape)
+    for shape in (shape for row in rows for shape in sorted(row, key=lambda each: each.left or 0)):
         if shape._element._nvXxPr.cNvPr.get("hidden") in ("1", "true"):
             lost["hidden shapes"] += 1
         elif hasattr(shape, "shapes"):
@@ -66,6 +72,10 @@ def _shapes(shapes: Iterable[Any], lost: Counter[str]) -> Iterator[str]:
             yield _text(shape)
         elif shape._element.tag == qn("p:graphicFrame"):
             yield _graphic(shape, lost)
+
+
+def _top(shape: Any) -> tuple[bool, int]:
+    return _kind(shape) not in _TITLES, shape.top or 0
 
 
 def _graphic(shape: Any, lost: Counter[str]) -> str:

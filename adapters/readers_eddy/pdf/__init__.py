@@ -1,9 +1,12 @@
-"""Read PDF files: PDFium gives the glyphs, `layout` their lines, `paragraphs` the text."""
+"""Read PDF files: PDFium gives the glyphs, `lines` their lines, `paragraphs` the text."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfDocument, PdfiumError, PdfPage
@@ -13,9 +16,10 @@ from readers_eddy.errors import Unreadable
 from readers_eddy.limits import ReadingLimits
 from readers_eddy.pdf.fields import read_fields
 from readers_eddy.pdf.glyphs import read_glyphs
-from readers_eddy.pdf.layout import read_lines
+from readers_eddy.pdf.lines import Line, read_lines
 from readers_eddy.pdf.page_headers import split_page_headers
-from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, Line, reflow
+from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, reflow
+from readers_eddy.pdf.recognition import can_recognize, recognize
 
 _CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]|[\ufffe\uffff]")
 _SPACES = re.compile(r"[ \xa0]+")
@@ -23,17 +27,27 @@ _UNKNOWN = "\ufffd"
 _REPLACED = {0x7F: "•"}  # the unused codes of WinAnsiEncoding are bullets: ISO 32000-1, annex D.2
 _REPLACED |= {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
 _REPLACED |= {9: " ", 10: " ", 13: " "}
+_TEX = dict(
+    zip("\x0b\x0c\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "ffi", "ffl", "ff", "fi", "fl", "ffi", "ffl"), strict=True)
+)
+_TEX_LIGATURE = re.compile("(?<=[a-z])[\x0b\x0c\x0e\x0f\x1b-\x1f]|[\x0b\x0c\x0e\x0f\x1b-\x1f](?=[a-z])")
+"""Codes of ligatures beside letters, in TeX's fonts of pixels, which have no names."""
+_OUTLINE, _TITLE_LINES = 10_000, 3
+"""Entries of an outline, and lines of a title, at most."""
 _NO_TITLE = {"anonymous", "untitled", "unspecified"}
 _END = b"%%EOF"
 
 
-def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages) -> Content:
-    """Extract the text of a PDF file as people see it; notes say what is left out."""
+def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages, alive: Callable[[], None] = lambda: None) -> Content:
+    """Extract the text of a PDF file as people see it; notes say what is left out.
+
+    `alive` is called after each page whose text was recognized in its picture, which takes seconds.
+    """
     try:
         with PdfDocument(data) as document:
             if len(document) > max_pages:
                 raise Unreadable(f"it has {len(document):,} pages, and at most {max_pages:,} are read; split it")
-            return _read(document, _END not in data[-1024:])
+            return _read(document, _END not in data[-1024:], alive)
     except PdfiumError as error:
         if error.err_code == pdfium.FPDF_ERR_PASSWORD:
             raise Unreadable(
@@ -44,21 +58,25 @@ def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages) -> Content:
         ) from error
 
 
-def _read(document: PdfDocument, is_cut: bool) -> Content:
+def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Content:
     document.init_forms()
     n_pages = len(document)
-    lines, pictures, broken, hidden = list[Line](), list[int](), list[int](), dict[int, int]()
+    lines, hidden, n_numbers = list[Line](), dict[int, int](), 0
+    pictures, recognized, broken = list[int](), list[int](), list[int]()
     for number in range(n_pages):
         try:
             page = document[number]
         except PdfiumError:
             broken.append(number + 1)
             continue
-        own, unseen = page_lines(page, number)
-        lines += own
-        hidden |= {number + 1: unseen} if unseen else {}
+        own, unseen, n_margin = page_lines(page, number)
         if not own and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
-            pictures.append(number + 1)
+            own = _cleaned(read_lines(recognize(page), number)[0]) if can_recognize() else []
+            (recognized if own else pictures).append(number + 1)
+            alive()
+        lines += own
+        n_numbers += n_margin
+        hidden |= {number + 1: unseen} if unseen else {}
         page.close()
     if not n_pages:
         raise Unreadable("it has no pages")
@@ -66,23 +84,59 @@ def _read(document: PdfDocument, is_cut: bool) -> Content:
         many = "its page" if n_pages == 1 else f"its {n_pages} pages"
         if not pictures:
             raise Unreadable(f"no text in {many}")
-        raise Unreadable(f"no text in {many}, only pictures: run OCR first, for instance with `ocrmypdf IN OUT`")
+        raise Unreadable(f"no text in {many}, only pictures, {_remedy()}")
     labels = tuple(document.get_page_label(number) for number in range(n_pages))
     plain = tuple(str(number + 1) for number in range(n_pages))
     body, left_out = split_page_headers(lines, labels if any(labels) else plain)
+    left_out |= {"line numbers in the margin": n_numbers} if n_numbers else {}
+    body = with_headings(body, document)
     text, starts = reflow(body, n_pages)
     title, notes = choose_title([_title(document)])
-    notes += tuple(_notes(text, left_out, pictures, n_pages, hidden, broken, is_cut))
+    notes += tuple(_notes(text, left_out, pictures, recognized, n_pages, hidden, broken, is_cut))
     page_labels = labels if any(labels) and labels != plain else ()
     return Content(title, text, starts, page_labels=page_labels, notes=notes)
 
 
-def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int]:
-    """Return the lines of a page in reading order, and the number of glyphs that nobody sees."""
+def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int, int]:
+    """Return the lines of a page in reading order, and the numbers of unseen glyphs and of line numbers."""
     glyphs, unseen = read_glyphs(page)
-    found = read_lines(glyphs, number, read_fields(page))
-    cleaned = ((line, _SPACES.sub(" ", _clean(line.text)).strip()) for line in found)
-    return [line.with_text(text) for line, text in cleaned if text], unseen
+    found, n_numbers = read_lines(glyphs, number, read_fields(page))
+    return _cleaned(found), unseen, n_numbers
+
+
+def _cleaned(lines: list[Line]) -> list[Line]:
+    for line in lines:
+        text = _clean(line.text)
+        line.text = (text if line.is_code else _SPACES.sub(" ", text)).strip()
+    return [line for line in lines if line.text]
+
+
+def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
+    """Join and mark the lines that are a title of the file's outline, on the page to which it leads."""
+    titles: dict[int, dict[str, int]] = defaultdict(dict)
+    for entry in islice(document.get_toc(), _OUTLINE):
+        page = dest.get_index() if (dest := entry.get_dest()) else None
+        if page is not None and (title := _letters(entry.get_title())):
+            titles[page].setdefault(title, min(entry.level + 1, 6))
+    out: list[Line] = []
+    at = 0
+    while at < len(lines):
+        line, wanted, title, size = lines[at], titles.get(lines[at].page, {}), "", 0
+        for end in range(at + 1, min(at + _TITLE_LINES, len(lines)) + 1):
+            title += _letters(lines[end - 1].text)
+            if not lines[end - 1].is_row and title in wanted:
+                size, level = end - at, wanted.pop(title)
+                line.text, line.level = " ".join(each.text for each in lines[at:end]), level
+                break
+            if not title or not any(other.startswith(title) for other in wanted):
+                break
+        out.append(line)
+        at += max(size, 1)
+    return out
+
+
+def _letters(text: str) -> str:
+    return "".join(filter(str.isalpha, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _title(document: PdfDocument) -> str:
@@ -92,6 +146,7 @@ def _title(document: PdfDocument) -> str:
 
 def _clean(text: str) -> str:
     text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")  # joins surrogate pairs
+    text = _TEX_LIGATURE.sub(lambda match: _TEX[match[0]], text)
     body, last = (text[:-1], text[-1]) if text.rstrip().endswith(SOFT_HYPHEN) else (text, "")
     return _CONTROL.sub(_UNKNOWN, (body.replace(SOFT_HYPHEN, "") + last).translate(_REPLACED))
 
@@ -100,6 +155,7 @@ def _notes(
     text: str,
     left_out: dict[str, int],
     pictures: list[int],
+    recognized: list[int],
     n_pages: int,
     hidden: dict[int, int],
     broken: list[int],
@@ -110,20 +166,30 @@ def _notes(
         yield f"left out {sum(left_out.values())} running headers and footers: {_listed(kinds, 50)}"
     if hidden:
         yield (
-            f"left out {sum(hidden.values())} characters that nobody sees ({_listed([f'p. {n}' for n in hidden])}): "
+            f"left out {sum(hidden.values())} characters that nobody sees ({_pages(hidden)}): "
             "drawn invisibly, in the colour behind them, tiny, off the page or on a layer that is off"
         )
     if pictures:
-        yield (
-            f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_listed([f'p. {n}' for n in pictures])}): "
-            "run OCR first if they matter, for instance with `ocrmypdf --skip-text IN OUT`"
-        )
+        yield (f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_pages(pictures)}), {_remedy()}")
+    if recognized:
+        many = f"{len(recognized)} of {n_pages} pages ({_pages(recognized)})"
+        yield f"recognized in pictures, so there may be errors: text on {many}"
     if unknown := text.count(_UNKNOWN):
         yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
     if broken:
-        yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_listed([f'p. {n}' for n in broken])})"
+        yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_pages(broken)})"
     if is_cut:
         yield "damaged, so check that nothing is missing: the file does not end as a PDF file does"
+
+
+def _remedy() -> str:
+    return (
+        "in which no text is recognized" if can_recognize() else 'which `pip install "eddy-embed[ocr]"` lets Eddy read'
+    )
+
+
+def _pages(numbers: Iterable[int]) -> str:
+    return _listed([f"p. {number}" for number in numbers])
 
 
 def _listed(items: list[str], most: int = 5) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfPage
 
-from readers_eddy.pdf.layout import Piece
+from readers_eddy.pdf.lines import Line
 
 _MARKS = {True: "☒", False: "☐"}
 _BUTTONS = (pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON)
@@ -18,12 +18,12 @@ _SIZE = 10.0  # of a field whose own is not known
 _UNSEEN = pdfium.FPDF_ANNOT_FLAG_HIDDEN | pdfium.FPDF_ANNOT_FLAG_NOVIEW
 
 
-def read_fields(page: PdfPage) -> list[Piece]:
+def read_fields(page: PdfPage) -> list[Line]:
     """Return the fields that are filled in, as "name: value" where each stands, and typed comments."""
     return list(_fields(page))
 
 
-def _fields(page: PdfPage) -> Iterator[Piece]:
+def _fields(page: PdfPage) -> Iterator[Line]:
     form = page.formenv.raw if page.formenv else None
     for index in range(pdfium.FPDFPage_GetAnnotCount(page.raw)):
         annot = pdfium.FPDFPage_GetAnnot(page.raw, index)
@@ -45,7 +45,7 @@ def _fields(page: PdfPage) -> Iterator[Piece]:
             own = min(size.value if known else _SIZE, max(height, 1.0))
             base = (box.bottom + (height - own) / 2 if height < 2.5 * own else box.top - own) + 0.2 * own
             for row, line in enumerate(text.splitlines()):
-                yield Piece(line, box.left, box.right, base - 1.2 * own * row, own, 10**9 + index, ())
+                yield Line(line, 0, box.left, base - 1.2 * own * row, own, end=box.right)
         pdfium.FPDFPage_CloseAnnot(annot)
 
 
@@ -57,8 +57,15 @@ def _value(form: Any, annot: Any) -> str:
     name = next((text for each in read if (text := _string(lambda *to, each=each: each(form, annot, *to)))), "")
     if kind in _BUTTONS:
         return f"{_MARKS[bool(pdfium.FPDFAnnot_IsChecked(form, annot))]} {name}"
-    value = _string(lambda *to: pdfium.FPDFAnnot_GetFormFieldValue(form, annot, *to))
+    value = ", ".join(_chosen(form, annot)) or _string(lambda *to: pdfium.FPDFAnnot_GetFormFieldValue(form, annot, *to))
     return f"{name}: {value}" if value.strip() else ""
+
+
+def _chosen(form: Any, annot: Any) -> Iterator[str]:
+    """Yield the labels of the options that are chosen in a list; the field's own value is their names in the file."""
+    for at in range(max(pdfium.FPDFAnnot_GetOptionCount(form, annot), 0)):
+        if pdfium.FPDFAnnot_IsOptionSelected(form, annot, at):
+            yield _string(lambda *to, at=at: pdfium.FPDFAnnot_GetOptionLabel(form, annot, at, *to))
 
 
 def _string(read: Callable[..., int]) -> str:

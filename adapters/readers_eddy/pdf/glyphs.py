@@ -51,6 +51,8 @@ class Glyphs:
     sizes: NDArray[np.float64]
     angles: NDArray[np.int32]  # direction of writing in degrees
     runs: NDArray[np.int64]  # number of what was drawn at once
+    fonts: NDArray[np.int64]  # a number for each name
+    mono: NDArray[np.bool_]  # whether all glyphs of the font are of one width
     spaced: NDArray[np.bool_]  # whether white space comes before it
     indices: NDArray[np.int64]  # in PDFium's page of text
 
@@ -80,6 +82,7 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
     drawn = [ctypes.cast(int(addresses[at]), pdfium.FPDF_PAGEOBJECT) for at in first]
     drawn_as = [_look(raw, own[at], item) for at, item in zip(first, drawn, strict=True)]
     of_run = np.array([look[:2] for look in drawn_as] or np.empty((0, 2)))
+    fonts = np.array([_font(item) for item in drawn] or np.empty(0), np.int64)[numbers]
     before = np.concatenate([[0], np.cumsum(white)])
     glyphs = Glyphs(
         codes[seen],
@@ -88,6 +91,8 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
         of_run[numbers, 0] if len(seen) else np.empty(0),
         of_run[numbers, 1].astype(np.int32) if len(seen) else np.empty(0, np.int32),
         numbers,
+        fonts,
+        np.zeros(len(seen), np.bool_),
         before[seen] > np.concatenate([[0], before[seen[:-1]]]) if len(seen) else np.empty(0, np.bool_),
         seen,
     )
@@ -95,6 +100,7 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
         return glyphs, 0
     hidden = _hidden(page, glyphs, drawn_as, drawn)
     glyphs = _turned(glyphs.at(~hidden), origins[~hidden])
+    glyphs.mono[:] = _mono(glyphs)
     return glyphs.at(_once(glyphs)), int(hidden.sum())
 
 
@@ -107,6 +113,26 @@ def _look(text: Any, at: int, drawn: Any) -> tuple[float, int, int, tuple[int, .
     pdfium.FPDFPageObj_GetFillColor(drawn, *colour)
     angle = round(math.degrees(math.atan2(matrix.b, matrix.a)))
     return size, angle, pdfium.FPDFTextObj_GetTextRenderMode(drawn), tuple(part.value for part in colour)
+
+
+def _font(drawn: Any) -> int:
+    """Return a number for the name of the font of what was drawn at once."""
+    name = create_string_buffer(128)
+    pdfium.FPDFFont_GetBaseFontName(pdfium.FPDFTextObj_GetFont(drawn), name, 128)
+    return hash(name.value)
+
+
+def _mono(glyphs: Glyphs) -> NDArray[np.bool_]:
+    """Tell which glyphs are in fonts whose letters, of six kinds at least, are all of the width of those of code."""
+    mono = np.zeros(len(glyphs.codes), np.bool_)
+    widths = (glyphs.boxes[:, 2] - glyphs.boxes[:, 0]) / np.maximum(glyphs.sizes, 0.01)
+    letters = (glyphs.codes < 0x250) & (glyphs.codes > 0x3A)
+    for font in np.unique(glyphs.fonts):
+        mine = glyphs.fonts == font
+        own = widths[mine & letters]
+        if len(own) and np.ptp(own) < 0.02 and 0.45 < own[0] < 0.7 and len(np.unique(glyphs.codes[mine & letters])) > 5:
+            mono[mine] = True
+    return mono
 
 
 def _hidden(page: PdfPage, glyphs: Glyphs, looks: list[Any], drawn: list[Any]) -> NDArray[np.bool_]:
@@ -227,17 +253,18 @@ def _turned(glyphs: Glyphs, origins: NDArray[np.float64]) -> Glyphs:
 
 def _once(glyphs: Glyphs) -> NDArray[np.int64]:
     """Return the indices without glyphs drawn again over themselves, as some programs make bold type and shadows."""
-    left, right = glyphs.boxes[:, 0], glyphs.boxes[:, 2]
+    left, right, sizes = glyphs.boxes[:, 0], glyphs.boxes[:, 2], np.round(np.maximum(glyphs.sizes, 1), 2)
     again = np.zeros(len(left), np.bool_)
     for shift in (0.0, 0.5):
-        rows = np.floor(glyphs.baselines / (0.3 * np.maximum(glyphs.sizes, 1)) + shift)
-        order = np.lexsort((glyphs.indices, left, rows, glyphs.angles, glyphs.codes))
+        rows = np.floor(glyphs.baselines / (0.3 * sizes) + shift)  # rows of one size of type alone can be compared
+        keys = (rows, sizes, glyphs.angles, glyphs.codes)
+        order = np.lexsort((glyphs.indices, left, *keys))
         a, b = order[:-1], order[1:]
-        same = (glyphs.codes[a] == glyphs.codes[b]) & (rows[a] == rows[b]) & (glyphs.angles[a] == glyphs.angles[b])
-        over = left[b] - left[a] < 0.4 * (right[a] - left[a])
+        same = np.all([key[a] == key[b] for key in keys], axis=0)
+        width, other = right[a] - left[a], right[b] - left[b]
+        over = (left[b] - left[a] < 0.4 * width) & (np.abs(width - other) < 0.1 * width)
         # The letters of a ligature share one place; they follow one another in what was drawn at once.
         ligature = (glyphs.runs[a] == glyphs.runs[b]) & (np.abs(glyphs.indices[b] - glyphs.indices[a]) == 1)
-        ligature &= np.abs(left[b] - left[a]) < 1e-3
         found = same & over & ~ligature
         again[np.maximum(a[found], b[found])] = True
     return np.flatnonzero(~again)

@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from readers_eddy.pdf.paragraphs import Line
+from readers_eddy.pdf.lines import Line
 
 _MAX_LINES = 4
 """Maximum number of header or footer lines of a page."""
 _NUMBER = re.compile(r"\d{1,5}")
-_ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})", re.IGNORECASE)
+_ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")
 _VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
 _PAGE = re.compile(r"(?:page|p|pg|seite|folio|p[aá]gina|pag|sida|side|strona|стр|of|von|de|di)\b\.?", re.IGNORECASE)
 """Words of a page number."""
@@ -22,6 +22,8 @@ _APART, _SMALL, _LARGE = 1.5, 0.92, 1.06
 the body's, that are small or larger than that of a running line."""
 _MANY = 100
 """Difference between a page's number and its place from which a number in type of the body's size is none."""
+
+_STOP = re.compile(r"[.!?:][\"'”’»)\]]*$")
 
 LinePattern = tuple[str, int | None]
 """What the header lines of several pages share: their text, or the offset of their page number from the page's index;
@@ -33,34 +35,31 @@ def split_page_headers(lines: Sequence[Line], labels: Sequence[str] = ()) -> tup
 
     Working from the outermost line of each page inwards, a line is a header or footer if it is no larger than the body,
     apart from it, and the outermost lines of most pages have the same text, but for the page's own number; most of the
-    odd or most of the even pages suffice if there are three or more. The first such line stays if its text stands
-    nowhere else. If nothing but such lines is on the pages, all lines are body.
-
-    Args:
-        lines: The lines of all pages, in order.
-        labels: The label of each page, as "iv" or "12".
+    odd or most of the even pages suffice if there are three or more. The first such line stays, with the level -1, if
+    its text stands nowhere else. If nothing but such lines is on the pages, all lines are body. `labels` are those of
+    the pages, as "iv" or "12".
     """
     pages: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
         pages[line.page].append(line)
-    upright = {page: _upright(own) for page, own in pages.items()}
-    layout = _Body(lines)
+    body = _Body(lines)
     running: dict[Line, LinePattern] = {}
-    for direction in (1, -1):  # from the top, and from the bottom
-        columns = {page: _heights(own[::direction]) for page, own in upright.items()}
-        running |= _running(columns, layout, labels, is_head=direction == 1)
-    body = [line for line in lines if line not in running]
-    if not body:
+    for is_head in (True, False):  # from the top, and from the bottom
+        edges = {page: _heights(page_lines, is_head) for page, page_lines in pages.items()}
+        running |= _running(edges, body, labels, is_head=is_head)
+    if len(running) == len(lines):
         return list(lines), {}
-    known = _letters(" ".join(line.text for line in body))
-    kept: set[Line] = set()
+    known = _letters(" ".join(line.text for line in lines if line not in running))
+    first: set[Line] = set()
     for line, (text, _) in sorted(running.items(), key=lambda item: item[0].page):
         wording = max(map(_letters, _PARTS.split(line.text)), key=len)
         if _letters(_PAGE.sub("", line.text)) and text != "roman" and wording not in known:
-            kept.add(line)
+            first.add(line)
             known += f" {wording}"
-    counted = Counter(_describe(line, pattern) for line, pattern in running.items() if line not in kept)
-    return [line for line in lines if line not in running or line in kept], dict(counted)
+    counted = Counter(_describe(line, pattern) for line, pattern in running.items() if line not in first)
+    for line in first:
+        line.level = -1
+    return [line for line in lines if line not in running or line in first], dict(counted)
 
 
 def _letters(text: str) -> str:
@@ -68,30 +67,35 @@ def _letters(text: str) -> str:
 
 
 class _Body:
-    """Size of type of most of a document, and the usual distance between its lines."""
+    """Size of type, usual distance between lines, and whether most pages end within a sentence."""
 
     def __init__(self, lines: Sequence[Line]) -> None:
-        sizes: Counter[float] = Counter()
+        sizes, gaps, ends = Counter[float](), Counter[float](), dict[int, Line]()
         for line in lines:
             sizes[round(line.size, 1)] += len(line.text)
-        self.size = sizes.most_common(1)[0][0] if sizes else 1.0
-        gaps = [round(a.y - b.y, 1) for a, b in pairwise(lines) if a.page == b.page and 0 < a.y - b.y < 3 * self.size]
-        self.pitch = Counter(gaps).most_common(1)[0][0] if gaps else 1.3 * self.size
+            if len(line.text.split()) > 4 and (line.page not in ends or line.y < ends[line.page].y):
+                ends[line.page] = line
+        self.size = max(sizes, key=sizes.__getitem__, default=1.0)
+        gaps.update(
+            round(a.y - b.y, 1) for a, b in pairwise(lines) if a.page == b.page and 0 < a.y - b.y < 3 * self.size
+        )
+        self.pitch = max(gaps, key=gaps.__getitem__, default=1.3 * self.size)
+        self.flows = 2 * sum(not _STOP.search(line.text) for line in ends.values()) > len(ends) > 1
 
 
-def _upright(lines: list[Line]) -> list[Line]:
-    """Sort the lines from top to bottom, without those at another angle than most, such as a stamp along the margin."""
+def _heights(lines: list[Line], is_head: bool) -> list[list[Line]]:
+    """Gather the lines at the same height, of the outermost heights and the one that follows.
+
+    Lines at another angle than most, such as a stamp along the margin, are left out.
+    """
     characters: Counter[float] = Counter()
     for line in lines:
         characters[line.angle] += len(line.text)
     angle = characters.most_common(1)[0][0]
-    return sorted((line for line in lines if line.angle == angle), key=lambda line: -line.y)
-
-
-def _heights(lines: list[Line]) -> list[list[Line]]:
-    """Gather the lines at the same height, of the outermost heights and the one that follows."""
     heights: list[list[Line]] = []
-    for line in lines:
+    for line in sorted(
+        (line for line in lines if line.angle == angle), key=lambda line: -line.y if is_head else line.y
+    ):
         if heights and abs(heights[-1][0].y - line.y) < heights[-1][0].size / 2:
             heights[-1].append(line)
         elif len(heights) > _MAX_LINES:
@@ -108,76 +112,61 @@ def _running(
     found: dict[Line, LinePattern] = {}
     for depth in range(_MAX_LINES):
         edges = {
-            page: heights[depth]
+            page: [line for line in heights[depth] if line.size <= _LARGE * body.size]
             for page, heights in pages.items()
             if len(heights) > depth and (depth == 0 or any(line in found for line in heights[depth - 1]))
         }
         repeated = _repeated_patterns(edges, len(pages))
-        more = {
-            line: shared[0]
-            for lines in edges.values()
-            for line in lines
-            if line.size <= _LARGE * body.size
-            and (
-                shared := [
-                    each for each in _patterns(line) if each in repeated and _may_run(line, each, body, labels, is_head)
-                ]
-            )
-        }
-        if not more:
+        n_found = len(found)
+        for line in (line for lines in edges.values() for line in lines):
+            may = (each for each in _patterns(line) if each in repeated and _may_run(line, each, body, labels, is_head))
+            if pattern := next(may, None):
+                found[line] = pattern
+        if len(found) == n_found:
             break
-        found |= more
-    apart = _apart(pages, found, body)
-    return {line: pattern for line, pattern in found.items() if pattern in apart}
-
-
-def _apart(pages: dict[int, list[list[Line]]], found: dict[Line, LinePattern], body: _Body) -> set[LinePattern]:
-    """Return the patterns whose lines stand apart from the body on most of their pages."""
     votes: dict[LinePattern, list[bool]] = defaultdict(list)
     for heights in pages.values():
-        apart = True
+        apart = True  # from the body, as most lines of a pattern must be
         for depth in reversed(range(min(len(heights), _MAX_LINES))):
             running = [line for line in heights[depth] if line in found]
-            if not running:
-                apart = False
-                continue
-            if depth + 1 < len(heights) and not apart:
-                gap = abs(heights[depth][0].y - heights[depth + 1][0].y)
+            if running and depth + 1 < len(heights) and not apart:
                 small = running[0].size <= _SMALL * body.size
+                gap = abs(heights[depth][0].y - heights[depth + 1][0].y)
                 apart = gap > body.pitch * (1.0 if small else _APART)
+            apart = apart and bool(running)
             for line in running:
                 votes[found[line]].append(apart)
-    return {pattern for pattern, own in votes.items() if 2 * sum(own) > len(own)}
+    return {line: pattern for line, pattern in found.items() if 2 * sum(votes[pattern]) > len(votes[pattern])}
 
 
 def _may_run(line: Line, pattern: LinePattern, body: _Body, labels: Sequence[str], is_head: bool) -> bool:
     """Whether a number that counts with the pages may be that of the page; others are of lessons, invoices or years."""
     text, offset = pattern
-    if offset is None or line.size <= _SMALL * body.size:
+    if offset is None or line.size <= _SMALL * body.size or body.flows:
         return True
     number = offset + line.page
-    if line.parts > 1 and abs(offset) < _MANY:
-        return True
     own = number == line.page + 1 or (line.page < len(labels) and labels[line.page] == str(number))
     if not text or text == "roman" or not any(map(str.isalpha, _PAGE.sub("", text))):
-        return own or abs(offset) < _MANY
+        return own or abs(offset) < _MANY or not is_head
     return own and (not is_head or line.parts > 1 or len(line.text.split()) > 3 or "|" in text)
 
 
 def _repeated_patterns(edges: dict[int, list[Line]], n_pages: int) -> set[LinePattern]:
+    """Return the patterns of most pages, or of most odd or even ones; lone numerals as "iv" need two pages."""
     pages_of: dict[LinePattern, set[int]] = defaultdict(set)
     for page, lines in edges.items():
         for line in lines:
             for pattern in _patterns(line):
                 pages_of[pattern].add(page)
-    return {pattern for pattern, pages in pages_of.items() if _on_most(pages, n_pages)}
-
-
-def _on_most(pages: set[int], n_pages: int) -> bool:
-    if len(pages) >= 2 and 2 * len(pages) > n_pages:
-        return True
-    of_parity = Counter(page % 2 for page in pages)
-    return any(count >= 3 and 4 * count > n_pages + 1 for count in of_parity.values())
+    repeated = set()
+    for pattern, pages in pages_of.items():
+        odd = sum(page % 2 for page in pages)
+        most = max(odd, len(pages) - odd)
+        if len(pages) > 1 and (
+            2 * len(pages) > n_pages or pattern[0] == "roman" or (most > 2 and 4 * most > n_pages + 1)
+        ):
+            repeated.add(pattern)
+    return repeated
 
 
 def _patterns(line: Line) -> Iterator[LinePattern]:
@@ -185,8 +174,8 @@ def _patterns(line: Line) -> Iterator[LinePattern]:
     yield line.text, None
     if len(words) == 1:
         bare = line.text.strip("-–—.|·[]()/:")
-        if bare and _ROMAN.fullmatch(bare):
-            yield "roman", _roman(bare.lower()) - line.page
+        if bare and bare.islower() and _ROMAN.fullmatch(bare):
+            yield "roman", _roman(bare) - line.page
     for match in _NUMBER.finditer(line.text):  # as in "page 3 of 12"
         around = f"{line.text[: match.start()]}#{line.text[match.end() :]}"
         yield around if any(map(str.isalpha, around)) else "", int(match[0]) - line.page

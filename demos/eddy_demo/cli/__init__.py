@@ -27,7 +27,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _REQUIRED_MODULES = (
-    "bs4 chromadb lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 tantivy watchfiles webencodings yaml"
+    "bs4 chromadb lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 selectolax tantivy watchfiles "
+    "webencodings yaml"
 ).split()
 
 

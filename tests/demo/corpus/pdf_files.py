@@ -134,7 +134,7 @@ def drop_cap(canvas: Canvas) -> None:
     canvas.setFont("Helvetica", 36)
     canvas.drawString(60, 672, "O")
     canvas.setFont("Helvetica", 11)
-    for row, text in enumerate(("nce upon a time there was a ferry that", "crossed the bay every single day.")):
+    for row, text in enumerate(("nce upon a time there was a ferry that", "crossed the bay each day of the year,")):
         canvas.drawString(92, 698 - 14 * row, text)
     canvas.drawString(60, 670, "and it came back at night, always late.")
 
@@ -233,6 +233,62 @@ def bullets(canvas: Canvas) -> None:
         canvas.drawString(80, 700 - 14 * row, text)
 
 
+NARROW = ("The harbour master", "of the town is told of", "every large ship that", "comes in overnight.")
+OPEN, REST = "Dogs travel for free, but cats pay one coin to the clerk who", "waits at the gate of the old harbour."
+PLACES = (
+    "waits at the gate of the old harbour, and the boats that",
+    "leave two hours before come back while the crew",
+    "mends nets.",
+)
+
+
+def justified(canvas: Canvas) -> None:
+    for row, text in enumerate(NARROW):
+        words = canvas.beginText(60, 700 - 14 * row)
+        words.setWordSpace((120 - canvas.stringWidth(text)) / text.count(" ") if row < 3 else 0)
+        words.textOut(text)
+        canvas.drawText(words)
+
+
+def program(canvas: Canvas) -> None:
+    lines("It prints the tide of the day:", y=730)(canvas)
+    canvas.setFont("Courier", 9)
+    for row, (indent, text) in enumerate(((0, "def tide(x):"), (4, "# low and high"), (4, "return bay[x] * 7"))):
+        canvas.drawString(60 + 5.4 * indent, 700 - 12 * row, text)
+
+
+def numbered(canvas: Canvas) -> None:
+    for row, text in enumerate(
+        ("The ferry sails at noon and", "comes back in the evening, but", "in winter it waits.")
+    ):
+        canvas.drawString(40, 700 - 14 * row, str(row + 7))
+        canvas.drawString(60, 700 - 14 * row, text)
+
+
+def by_column(canvas: Canvas) -> None:
+    for x, cells in ((60, ("Pier", "Alden", "Berg")), (160, ("Boats", "12", "7")), (260, ("Fee", "3.50", "12.00"))):
+        lines(*cells, x=x)(canvas)
+
+
+def long_cells(canvas: Canvas) -> None:
+    for y, left, right in ((700, ("Anna",), ("mends the nets of", "the old boat")), (660, ("Bo", "Berg"), ("sings",))):
+        lines(*left, y=y)(canvas)
+        lines(*right, x=160, y=y)(canvas)
+
+
+def choice(canvas: Canvas) -> None:
+    canvas.drawString(60, 700, "Harbour:")
+    canvas.acroForm.choice(
+        name="h", x=120, y=694, height=18, options=[("Berg pier", "ber"), ("Alden", "ald")], value="ber"
+    )
+
+
+def outlined(canvas: Canvas) -> None:
+    canvas.bookmarkPage("tides")
+    canvas.addOutlineEntry("Of tides and of boats", "tides")
+    lines("Of tides", "and of boats", "They come and go.")(canvas)
+
+
 PDF_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "columns drawn row by row": (lambda: pdf(by_row), COLUMNS),
     "columns drawn one by one": (lambda: pdf(all_of(lines(*LEFT), lines(*RIGHT, x=320))), COLUMNS),
@@ -255,7 +311,7 @@ PDF_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a form": (lambda: pdf(form), "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
     "a drop cap": (
         lambda: pdf(drop_cap),
-        "Once upon a time there was a ferry that crossed the bay every single day. and it came back at night, always "
+        "Once upon a time there was a ferry that crossed the bay each day of the year, and it came back at night, always "
         "late.",
     ),
     "a turned page": (lambda: pdf(turned), "A page that lies on its side has lines as any other page."),
@@ -286,6 +342,41 @@ PDF_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: pdf(contents),
         "Tides . . . . . . . . . . . . . . . . 3\nBoats . . . . . . . . . . . . . . . . 7",
     ),
+    "a narrow justified column": (lambda: pdf(justified), " ".join(NARROW)),
+    "a sentence around a caption": (
+        lambda: pdf(all_of(lines(OPEN), lines("Figure 1. The pier.", y=660, size=9), lines(REST, y=620))),
+        f"{OPEN} {REST}\n\nFigure 1. The pier.",
+    ),
+    "a sentence around a footnote and a page's end": (
+        lambda: pages(all_of(lines("Cats are rare.", OPEN), small("1 The clerk is paid.", 60)), lines(REST)),
+        f"Cats are rare.\n\n1 The clerk is paid.\n\n{OPEN} {REST}",
+    ),
+    "a box beside a sentence": (
+        lambda: pdf(all_of(lines(OPEN), lines("Tip: buy tickets", "early.", x=430, y=694, size=9), lines(REST, y=686))),
+        f"{OPEN} {REST}\n\nTip: buy tickets early.",
+    ),
+    "a program": (
+        lambda: pdf(program),
+        "It prints the tide of the day:\n\n```\ndef tide(x):\n    # low and high\n    return bay[x] * 7\n```",
+    ),
+    "numbers of lines": (
+        lambda: pdf(numbered),
+        "The ferry sails at noon and comes back in the evening, but in winter it waits.",
+    ),
+    "a table drawn by column": (
+        lambda: pdf(by_column),
+        "| Pier | Boats | Fee |\n| Alden | 12 | 3.50 |\n| Berg | 7 | 12.00 |",
+    ),
+    "cells of several lines": (
+        lambda: pdf(long_cells),
+        "| Anna | mends the nets of the old boat |\n| Bo Berg | sings |",
+    ),
+    "page numbers of a volume": (
+        lambda: pages(*(all_of(lines(text), lines(f"{216 + n}", y=40)) for n, text in enumerate((OPEN, *PLACES)))),
+        f"{OPEN} {' '.join(PLACES)}",
+    ),
+    "a choice of a form": (lambda: pdf(choice), "Harbour: Berg pier"),
+    "a heading of the outline": (lambda: pdf(outlined), "# Of tides and of boats\n\nThey come and go."),
     "a word broken at a line's end": (
         lambda: pdf(lines("The harbour master takes his ex-", "perience to the coast.")),
         "The harbour master takes his experience to the coast.",
