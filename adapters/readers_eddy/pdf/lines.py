@@ -90,15 +90,17 @@ def _line(row: Row, kind: str, page: int, angle: int) -> Line:
 def _pieces(glyphs: Glyphs) -> list[Line]:
     if not len(glyphs.codes):
         return []
+    if _is_rtl(glyphs).any():
+        glyphs = _in_reading_order(glyphs)
     left, right, size, base = glyphs.boxes[:, 0], glyphs.boxes[:, 2], np.maximum(glyphs.sizes, 0.01), glyphs.baselines
-    rtl = ((glyphs.codes >= 0x590) & (glyphs.codes < 0x900)) | ((glyphs.codes >= 0xFB1D) & (glyphs.codes < 0xFEFD))
+    rtl = _is_rtl(glyphs)
     gap = np.where(rtl[1:] & rtl[:-1], left[:-1] - right[1:], left[1:] - right[:-1]) / size[1:]
     gap[(gap < 0) & (np.diff(left) > -0.5 * size[1:])] = 0  # letters of a ligature share one place
     other = np.abs(np.diff(size)) > 0.06 * size[1:]
     breaks = other | (np.abs(np.diff(base)) > 0.06 * size[1:]) | (gap > _GAP) | (gap < -_GAP)
     breaks |= np.diff(glyphs.mono) & (np.diff(glyphs.runs) != 0) & (gap > 0.2)
     borders = np.array([0, *(np.flatnonzero(breaks) + 1).tolist(), len(glyphs.codes)])
-    apart = (gap > 0.2) | ((gap > 0.13) & (np.diff(glyphs.runs) != 0))
+    apart = (gap > np.where(rtl[1:], 0.25, 0.2)) | ((gap > 0.13) & (np.diff(glyphs.runs) != 0) & ~rtl[1:])
     wide = np.append(apart & ~breaks, False)  # the last one for the end
     # Letters that are set apart are no words.
     lone = np.repeat(np.add.reduceat(wide, borders[:-1]) * 2.5 > np.diff(borders), np.diff(borders))
@@ -120,6 +122,30 @@ def _pieces(glyphs: Glyphs) -> list[Line]:
         )
         for n, (a, b) in enumerate(pairwise(edges))
     ]
+
+
+def _is_rtl(glyphs: Glyphs) -> NDArray[np.bool_]:
+    codes = glyphs.codes
+    return (
+        ((codes >= 0x590) & (codes < 0x660))
+        | ((codes > 0x66C) & (codes < 0x900))
+        | ((codes >= 0xFB1D) & (codes < 0xFEFD))
+    )
+
+
+def _in_reading_order(glyphs: Glyphs) -> Glyphs:
+    """Order the glyphs of lines that are read from right to left by their places: files draw them in either order."""
+    rtl, left = _is_rtl(glyphs), glyphs.boxes[:, 0]
+    starts = np.flatnonzero(np.abs(np.diff(glyphs.baselines, prepend=np.inf)) > 0.3 * glyphs.sizes)
+    order = np.arange(len(rtl))
+    for a, b in pairwise([*starts.tolist(), len(rtl)]):
+        if 2 * rtl[a:b].sum() > b - a:
+            line = a + np.argsort(-left[a:b], kind="stable")
+            runs = np.split(line, np.flatnonzero(np.diff(rtl[line])) + 1)
+            order[a:b] = np.concatenate([run if rtl[run[0]] else run[::-1] for run in runs])
+    glyphs = glyphs.at(order)
+    glyphs.spaced[_is_rtl(glyphs)] = False  # by white space alone
+    return glyphs
 
 
 def _with_scripts(pieces: list[Line]) -> list[Line]:

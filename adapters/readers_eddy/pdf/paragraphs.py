@@ -79,7 +79,7 @@ def _texts(paragraph: _Paragraph, vocabulary: _Vocabulary) -> Iterator[tuple[str
     if paragraph.kind == "code":
         yield from _code(paragraph.lines)
         return
-    for line, after in pairwise([*paragraph.lines, None]):
+    for line, after in zip(paragraph.lines, [*paragraph.lines[1:], None], strict=True):
         text = line.text
         if after is not None:
             kept, glue = vocabulary.join(text, after.text)
@@ -173,15 +173,16 @@ class _Flow:
     def _other_half(self, out: list[_Paragraph], line: Line) -> int:
         """Return how far back the paragraph is whose unfinished sentence a line of another block goes on, or 0."""
         lower = _is_lower(line.text)
+        if _is_item(line, True, True):
+            return 0
         for back, paragraph in enumerate(out[: -_LOOK_BACK - 1 : -1], 1):
             before, is_long = paragraph.last, len(paragraph.lines) > 1
             if back == 1 and not lower and _in_flow(before, line):
                 return 0
             fonts, broken = {each.font for each in paragraph.lines}, bool(_BROKEN.search(before.text))
-            apart = paragraph.kind or before.level or line.opens or line.page - before.page > _PAGES
-            apart = apart or _STOP.search(before.text) or _unlike(before, line) or before.angle != line.angle
-            note = back > 1 and _NOTE.match(paragraph.lines[0].text)
-            if apart or note or _is_item(line, True, True) or not (broken or line.font in fonts):
+            ended = _STOP.search(before.text) or (back > 1 and _NOTE.match(paragraph.lines[0].text))
+            apart = paragraph.kind or before.level or line.opens or line.page - before.page > _PAGES or ended
+            if apart or _unlike(before, line) or before.angle != line.angle or not (broken or line.font in fonts):
                 continue
             if broken or (lower and (is_long or self._is_full(before, line))):
                 return back
