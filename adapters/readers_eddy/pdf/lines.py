@@ -370,8 +370,8 @@ def _are_prose(levels: list[Row], gutter: float, others: NDArray[np.float64]) ->
         for bound in bounds.tolist():
             near = [[p for p in row if (p.x + p.end < 2 * bound) == side] for row in rows]
             starts = np.array([p.x for row in rows if (p := next((p for p in row if p.x > bound), None))])
-            aligned = np.abs(starts - np.median(starts)) < 0.3 * rows[0][0].size if len(starts) else starts
-            if 2 * sum(map(bool, near)) > len(rows) and 2 * aligned.sum() > len(rows):
+            aligned = np.abs(starts - np.median(starts)) < 0.1 * rows[0][0].size if len(starts) else starts
+            if 2 * sum(map(bool, near)) > len(rows) and aligned.sum() > 0.7 * len(rows):
                 rows = [row for row in near if row]
                 break
         words = sum(len(_WORD.findall(piece.text)) for row in rows for piece in row)
