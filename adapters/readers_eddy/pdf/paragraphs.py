@@ -42,7 +42,7 @@ _LOOK_BACK, _PAGES = 12, 2
 @dataclass(eq=False)
 class _Paragraph:
     lines: list[Line]
-    kind: str = ""  # row, code, or prose
+    kind: str = ""  # row, code, header, or prose
 
     @property
     def last(self) -> Line:
@@ -151,7 +151,7 @@ class _Flow:
         before, gap = paragraph.last, paragraph.last.y - line.y
         if paragraph.kind == "code":
             return (line.page, line.angle) == (before.page, before.angle) and 0 < gap < 3 * line.size
-        if paragraph.kind or line.opens or before.level or line.level or not _in_flow(before, line):
+        if paragraph.kind == "row" or line.opens or max(before.level, line.level) > 0 or not _in_flow(before, line):
             return False
         ended = bool(_STOP.search(before.text))
         if _unlike(before, line) or _is_item(line, ended, bool(_ITEM.match(paragraph.lines[0].text))):
