@@ -116,7 +116,8 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
             title += _letters(lines[end - 1].text)
             if not lines[end - 1].is_row and title in wanted:
                 size, level = end - at, wanted.pop(title)
-                line.text, line.level = " ".join(each.text for each in lines[at:end]), level
+                text = " ".join(each.text for each in lines[at:end]).replace(f"{SOFT_HYPHEN} ", "")
+                line.text, line.level = text, level
                 break
             if not title or not any(other.startswith(title) for other in wanted):
                 break
