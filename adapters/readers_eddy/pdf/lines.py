@@ -150,17 +150,16 @@ def _in_reading_order(glyphs: Glyphs) -> Glyphs:
 
 def _with_scripts(pieces: list[Line]) -> list[Line]:
     """Put raised and lowered pieces on the baseline of the text that they touch, and next to it in the order."""
-    heights = np.array([piece.y for piece in pieces])
+    boxes = np.array([(piece.x, piece.end, piece.y, piece.size) for piece in pieces]).reshape(-1, 4)
+    left, right, heights, sizes = boxes.T
     moved = False
     for piece in pieces:
         if len(piece.text) > 12:
             continue
-        near = np.flatnonzero(np.abs(heights - piece.y) < 2 * piece.size)
-        for base in sorted((pieces[at] for at in near.tolist()), key=lambda base: abs(base.order - piece.order)):
-            rise = (piece.y - base.y) / base.size
-            gaps = (piece.x - base.end) / base.size, (base.x - piece.end) / base.size
-            if not 0.05 < abs(rise) < 0.75 or not any(-0.25 < gap < 0.3 for gap in gaps):
-                continue
+        rises, gaps = (piece.y - heights) / sizes, np.maximum(piece.x - right, left - piece.end) / sizes
+        touching = (np.abs(rises) > 0.05) & (np.abs(rises) < 0.75) & (gaps > -0.25) & (gaps < 0.3)
+        for at in sorted(np.flatnonzero(touching).tolist(), key=lambda at: abs(pieces[at].order - piece.order)):
+            base, rise = pieces[at], rises[at]
             small = piece.size < 0.88 * base.size
             if small or (
                 piece.text.isdigit() and rise > 0.2 and piece.size < 1.1 * base.size and base.end <= piece.end
@@ -343,7 +342,7 @@ def _gutters(levels: list[Row]) -> list[float]:
     tried: list[float] = []
     size = levels[0][0].size
     middles = gaps.mean(1)
-    votes = ((gaps[:, 0] < middles[:, None]) & (middles[:, None] < gaps[:, 1])).sum(1)
+    votes = np.searchsorted(np.sort(gaps[:, 0]), middles) - np.searchsorted(np.sort(gaps[:, 1]), middles, "right")
     for at in np.argsort(-votes, kind="stable").tolist():
         gutter = float(middles[at])
         if votes[at] < 3 or len(tried) > 8:
@@ -413,10 +412,8 @@ def _justified(row: Row, rows: list[Row]) -> Row:
     even = len(gaps) > 1 and max(gaps) - min(gaps) < 0.1 * max(gaps) < 0.5
     if not even and (max(gaps) > 3 or not (sentence or least > 0.5 * max(gaps))):
         return row
-    alike = 0
-    for other in rows:
-        x0, x1, words = other[0].x, other[-1].end, sum(len(piece.text.split()) for piece in other)
-        alike += other is not row and words > 2 and abs(x1 - row[-1].end) < 0.3 * size and abs(x0 - row[0].x) < 3 * size
+    near = (other for other in rows if other is not row and abs(other[-1].end - row[-1].end) < 0.3 * size)
+    alike = sum(abs(other[0].x - row[0].x) < 3 * size and _words(other) > 2 for other in near)
     return [_one(row)] if alike >= 2 else row
 
 
