@@ -460,7 +460,7 @@ def _band(groups: list[Row], start: int) -> tuple[int, list[float]]:
         space = [(-1e9, group[0].x), *((a.end, b.x) for a, b in pairwise(group)), (group[-1].end, 1e9)]
         free = [(max(a, c), min(b, d)) for a, b in free for c, d in space if min(b, d) - max(a, c) > 0.6 * size]
         lone = len(group) == 1 and (len(group[0].lines) > 1 or size > 1.06 * groups[start][0].size)
-        if not free or lone or (at > start and not 0 < low - top < 3 * size):
+        if not free or len(free) < len(gutters) or lone or (at > start and not 0 < low - top < 3 * size):
             break
         low = min(cell.lines[-1].y for cell in group)
         n_divided += len(group) > 1
