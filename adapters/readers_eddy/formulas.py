@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from bs4.element import PreformattedString, Tag
+from bs4.element import Tag
 
 from readers_eddy.scripts import lowered, raised
 
@@ -132,16 +132,12 @@ _MATHML: dict[str, tuple[int, Callable[[Sequence[str], Tag], str]]] = {
 
 
 def _mathml(tag: Tag) -> str:
-    if tag.name in ("mi", "mn", "mo", "ms", "mtext"):
-        return " ".join(tag.get_text().translate(_INVISIBLE).split())
     least, build = _MATHML.get(tag.name, (0, None))
-    inside = tag.find_all(True, recursive=False) if build else tag.children
-    parts = [_mathml(each) if isinstance(each, Tag) else str(each).strip() for each in inside if not _is_note(each)]
+    inside = tag.find_all(True, recursive=False)
+    if not build and (not inside or tag.name in ("mi", "mn", "mo", "ms", "mtext")):
+        return " ".join(tag.get_text().translate(_INVISIBLE).split())
+    parts = list(map(_mathml, inside))
     return build(parts, tag) if build and len(parts) >= least else _joined(parts)
-
-
-def _is_note(node: Any) -> bool:
-    return isinstance(node, PreformattedString)  # a comment
 
 
 _Parts = defaultdict[str, str]

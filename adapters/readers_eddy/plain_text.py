@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import defaultdict
+from itertools import pairwise
 
 from readers_eddy.content import Content
 
@@ -21,18 +22,15 @@ def read_text(text: str) -> Content:
     if len(pages) == 1:
         return Content("", text)
     parts = [re.split(r"\r?\n", page.rstrip()) if page.strip() else [] for page in pages]
-    edges = {0: Counter[str](), -1: Counter[str]()}
     for lines in parts:
         while lines and not lines[0].strip():
             del lines[0]
-        for at, seen in edges.items():
-            seen.update(map(_kind, lines[at:][:1]))
+    running = {at: _running(parts, at) for at in (0, -1)}
     repeated: list[str] = []
     whole = ""
     for lines in filter(None, parts):
-        for at, seen in edges.items():
-            kind = _kind(lines[at]) if lines else ""
-            if seen[kind] > 1 and seen[kind] >= len(parts) // 2 and not _NUMBERED.fullmatch(kind):
+        for at, kinds in running.items():
+            if (kind := _kind(lines, at)) in kinds:
                 repeated.append(kind)
                 del lines[at]
         page = "\n".join(lines).strip("\n").rstrip()
@@ -41,8 +39,28 @@ def read_text(text: str) -> Content:
     return Content("", whole, notes=(f"page numbers and running heads are left out: {listed}",) if listed else ())
 
 
-def _kind(line: str) -> str:
-    return re.sub(r"\d+", "#", " ".join(line.split()))
+def _kind(lines: list[str], at: int) -> str:
+    """Return the first or last line of a page without its numbers; "" if no empty line parts it from the others."""
+    apart = [line for line in (lines[1:2] if at == 0 else lines[-2:-1]) if not line.strip()]
+    return re.sub(r"\d+", "#", " ".join(lines[at].split())) if apart else ""
+
+
+def _running(parts: list[list[str]], at: int) -> set[str]:
+    """Return the kinds of lines that stand on most pages, or on every other one, and count nothing but pages."""
+    numbers = defaultdict[str, list[tuple[int, list[int]]]](list)
+    for page, lines in enumerate(parts):
+        if kind := _kind(lines, at):
+            numbers[kind].append((page, [int(number[-9:]) for number in re.findall(r"\d+", lines[at])]))
+    return {
+        kind
+        for kind, found in numbers.items()
+        if len(found) > 1 and len(found) >= len(parts) // 2 and not _NUMBERED.fullmatch(kind)
+        if all(
+            b - a in (0, to - at)
+            for (at, before), (to, now) in pairwise(found)
+            for a, b in zip(before, now, strict=True)
+        )
+    }
 
 
 def _goes_on(before: str, after: str) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 import reportlab
 from PIL import Image
@@ -28,8 +29,8 @@ from eddy_demo.library.index import open_stored
 from eddy_embed import Embedder
 from readers_eddy import Unreadable, process, read_document
 from readers_eddy.pdf import read_pdf, recognition
-from readers_eddy.pdf.glyphs import read_glyphs
-from readers_eddy.pdf.lines import Line
+from readers_eddy.pdf.glyphs import Glyphs, read_glyphs
+from readers_eddy.pdf.lines import Line, read_lines
 from readers_eddy.pdf.page_headers import split_page_headers
 from readers_eddy.pdf.paragraphs import reflow
 
@@ -255,6 +256,19 @@ def test_no_letter_is_lost_among_rows_of_two_sizes() -> None:
     with PdfDocument(file.getvalue()) as document:
         glyphs, unseen = read_glyphs(document[0])
     assert (len(glyphs.codes), unseen) == (6 * len(rows), 0)
+
+
+@pytest.mark.parametrize("drawn", ["12 \u05d0\u05d1\u05d2 \u05d3\u05d4", "\u05d4\u05d3 \u05d2\u05d1\u05d0 12"])
+def test_lines_from_right_to_left(drawn: str) -> None:
+    """A file has the letters of a line in the order of their places, or in that of reading; the number comes last."""
+    places = [(ord(letter), 10 * at) for at, letter in enumerate("12 \u05d0\u05d1\u05d2 \u05d3\u05d4") if letter != " "]
+    glyphs_drawn = sorted(places, key=lambda place: drawn.index(chr(place[0])))
+    codes, left = np.array(glyphs_drawn).T
+    same, none = np.ones(len(codes)), np.zeros(len(codes), np.int64)
+    boxes = np.stack([left, same, left + 10, same], 1).astype(float)
+    glyphs = Glyphs(codes, boxes, same, 10 * same, none, none, none, none > 0, none > 0, np.arange(len(codes)))
+    (line,), _ = read_lines(glyphs, 0)
+    assert line.text == "\u05d4\u05d3 \u05d2\u05d1\u05d0 12"
 
 
 # --- Paragraphs

@@ -73,6 +73,9 @@ def test_page_heads_of_a_text_tear_no_sentence(folder: Path) -> None:
         assert document.notes == (note,)
     (folder / "a.txt").write_text("\f".join(f"Chapter {n}\n\nText {'x' * n}." for n in range(1, 4)), encoding="utf-8")
     assert read_documents([folder / "a.txt"]).documents[0].text.count("Chapter") == 3
+    rows = [f"Eel {n}\n\nCod {n * 3}\nRay {n}" for n in range(1, 5)]
+    (folder / "a.txt").write_text("\f".join(rows), encoding="utf-8")
+    assert read_documents([folder / "a.txt"]).documents[0].text == "\n\n".join(rows)
 
 
 def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:

@@ -139,7 +139,7 @@ def _beside(place: Tag) -> list[Tag] | None:
             each.get("aria-hidden") == "true" or (each.name == "img" and each.has_attr("alt"))
         ):
             twins.append(each)
-        elif isinstance(each, Tag) or each.strip():
+        elif isinstance(each, Tag) or str(each).strip():
             return None
     return twins
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import mammoth
 from lxml import etree
+from lxml.builder import ElementMaker
 
 from readers_eddy.content import Content
 from readers_eddy.formulas import omml_text
@@ -35,6 +36,7 @@ _WORD_STYLES = "\n".join(
     ]
 )
 """Styles of Word besides those that mammoth knows."""
+_MAKE = ElementMaker(namespace=W[1:-1])
 _M = "{http://schemas.openxmlformats.org/officeDocument/2006/math}"
 _SIGNS = "\ue000\ue001"
 """Stand around a paragraph's label until it is HTML."""
@@ -131,7 +133,7 @@ def _simplify(root: Any) -> None:
         end.tag = f"{W}br"
     for before in list(root.iter(f"{W}gridBefore")):
         for _ in range(min(int(before.get(f"{W}val", "0")), 100)):
-            before.getparent().addnext(_element("tc", _element("p")))
+            before.getparent().addnext(_MAKE.tc(_MAKE.p()))
 
 
 def _write_fields(root: Any) -> None:
@@ -190,30 +192,20 @@ def _mark_paragraphs(root: Any, styles: Styles, numbering: Numbering) -> None:
             properties = paragraph.find(f"{W}pPr")
             if properties is not None:
                 paragraph.remove(properties)
-            paragraph.insert(0, _element("pPr", _element("pStyle")))
+            paragraph.insert(0, _MAKE.pPr(_MAKE.pStyle()))
             paragraph[0][0].set(f"{W}val", f"Eddy{kind}")
 
 
 def _elements(graphic: Graphic) -> list[Any]:
     """Return a chart or a diagram as a paragraph and tables."""
     return [
-        _element("p", *(part for line in graphic.lines for part in (_text(line), _element("r", _element("br"))))),
+        _MAKE.p(*(part for line in graphic.lines for part in (_text(line), _MAKE.r(_MAKE.br())))),
         *(
-            _element(
-                "tbl", *(_element("tr", *(_element("tc", _element("p", _text(cell))) for cell in row)) for row in rows)
-            )
+            _MAKE.tbl(*(_MAKE.tr(*(_MAKE.tc(_MAKE.p(_text(cell))) for cell in row)) for row in rows))
             for rows in graphic.tables
         ),
     ]
 
 
 def _text(text: str) -> Any:
-    run = _element("r", _element("t"))
-    run[0].text = text
-    return run
-
-
-def _element(name: str, *children: Any) -> Any:
-    element = etree.Element(f"{W}{name}")
-    element.extend(children)
-    return element
+    return _MAKE.r(_MAKE.t(text))

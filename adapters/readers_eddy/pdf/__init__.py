@@ -26,6 +26,7 @@ _SPACES = re.compile(r"[ \xa0]+")
 _UNKNOWN = "\ufffd"
 _REPLACED = {0x7F: "•"}  # the unused codes of WinAnsiEncoding are bullets: ISO 32000-1, annex D.2
 _REPLACED |= {0xFB00 + at: letters for at, letters in enumerate(("ff", "fi", "fl", "ffi", "ffl", "st", "st"))}
+_REPLACED |= {code: text for code in range(0x80, 0xA0) if (text := bytes([code]).decode("cp1252", "ignore"))}
 _REPLACED |= {9: " ", 10: " ", 13: " "}
 _TEX = dict(
     zip("\x0b\x0c\x0e\x0f\x1b\x1c\x1d\x1e\x1f", ("ff", "fi", "ffi", "ffl", "ff", "fi", "fl", "ffi", "ffl"), strict=True)
@@ -88,10 +89,10 @@ def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Con
     labels = tuple(document.get_page_label(number) for number in range(n_pages))
     plain = tuple(str(number + 1) for number in range(n_pages))
     body, left_out = split_page_headers(lines, labels if any(labels) else plain)
-    left_out |= {"line numbers in the margin": n_numbers} if n_numbers else {}
     body = with_headings(body, document)
     text, starts = reflow(body, n_pages)
     title, notes = choose_title([_title(document)])
+    notes += (f"left out {n_numbers} numbers of lines in the margins",) if n_numbers else ()
     notes += tuple(_notes(text, left_out, pictures, recognized, n_pages, hidden, broken, is_cut))
     page_labels = labels if any(labels) and labels != plain else ()
     return Content(title, text, starts, page_labels=page_labels, notes=notes)
@@ -126,7 +127,8 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
             title += _letters(lines[end - 1].text)
             if not lines[end - 1].is_row and title in wanted:
                 size, level = end - at, wanted.pop(title)
-                line.text, line.level = " ".join(each.text for each in lines[at:end]), level
+                text = " ".join(each.text for each in lines[at:end]).replace(f"{SOFT_HYPHEN} ", "")
+                line.text, line.level = text, level
                 break
             if not title or not any(other.startswith(title) for other in wanted):
                 break

@@ -90,15 +90,17 @@ def _line(row: Row, kind: str, page: int, angle: int) -> Line:
 def _pieces(glyphs: Glyphs) -> list[Line]:
     if not len(glyphs.codes):
         return []
+    if _is_rtl(glyphs).any():
+        glyphs = _in_reading_order(glyphs)
     left, right, size, base = glyphs.boxes[:, 0], glyphs.boxes[:, 2], np.maximum(glyphs.sizes, 0.01), glyphs.baselines
-    rtl = ((glyphs.codes >= 0x590) & (glyphs.codes < 0x900)) | ((glyphs.codes >= 0xFB1D) & (glyphs.codes < 0xFEFD))
+    rtl = _is_rtl(glyphs)
     gap = np.where(rtl[1:] & rtl[:-1], left[:-1] - right[1:], left[1:] - right[:-1]) / size[1:]
     gap[(gap < 0) & (np.diff(left) > -0.5 * size[1:])] = 0  # letters of a ligature share one place
     other = np.abs(np.diff(size)) > 0.06 * size[1:]
     breaks = other | (np.abs(np.diff(base)) > 0.06 * size[1:]) | (gap > _GAP) | (gap < -_GAP)
     breaks |= np.diff(glyphs.mono) & (np.diff(glyphs.runs) != 0) & (gap > 0.2)
     borders = np.array([0, *(np.flatnonzero(breaks) + 1).tolist(), len(glyphs.codes)])
-    apart = (gap > 0.2) | ((gap > 0.13) & (np.diff(glyphs.runs) != 0))
+    apart = (gap > np.where(rtl[1:], 0.25, 0.2)) | ((gap > 0.13) & (np.diff(glyphs.runs) != 0) & ~rtl[1:])
     wide = np.append(apart & ~breaks, False)  # the last one for the end
     # Letters that are set apart are no words.
     lone = np.repeat(np.add.reduceat(wide, borders[:-1]) * 2.5 > np.diff(borders), np.diff(borders))
@@ -122,19 +124,42 @@ def _pieces(glyphs: Glyphs) -> list[Line]:
     ]
 
 
+def _is_rtl(glyphs: Glyphs) -> NDArray[np.bool_]:
+    codes = glyphs.codes
+    return (
+        ((codes >= 0x590) & (codes < 0x660))
+        | ((codes > 0x66C) & (codes < 0x900))
+        | ((codes >= 0xFB1D) & (codes < 0xFEFD))
+    )
+
+
+def _in_reading_order(glyphs: Glyphs) -> Glyphs:
+    """Order the glyphs of lines that are read from right to left by their places: files draw them in either order."""
+    rtl, left = _is_rtl(glyphs), glyphs.boxes[:, 0]
+    starts = np.flatnonzero(np.abs(np.diff(glyphs.baselines, prepend=np.inf)) > 0.3 * glyphs.sizes)
+    order = np.arange(len(rtl))
+    for a, b in pairwise([*starts.tolist(), len(rtl)]):
+        if 2 * rtl[a:b].sum() > b - a:
+            line = a + np.argsort(-left[a:b], kind="stable")
+            runs = np.split(line, np.flatnonzero(np.diff(rtl[line])) + 1)
+            order[a:b] = np.concatenate([run if rtl[run[0]] else run[::-1] for run in runs])
+    glyphs = glyphs.at(order)
+    glyphs.spaced[_is_rtl(glyphs)] = False  # by white space alone
+    return glyphs
+
+
 def _with_scripts(pieces: list[Line]) -> list[Line]:
     """Put raised and lowered pieces on the baseline of the text that they touch, and next to it in the order."""
-    heights = np.array([piece.y for piece in pieces])
+    boxes = np.array([(piece.x, piece.end, piece.y, piece.size) for piece in pieces]).reshape(-1, 4)
+    left, right, heights, sizes = boxes.T
     moved = False
     for piece in pieces:
         if len(piece.text) > 12:
             continue
-        near = np.flatnonzero(np.abs(heights - piece.y) < 2 * piece.size)
-        for base in sorted((pieces[at] for at in near.tolist()), key=lambda base: abs(base.order - piece.order)):
-            rise = (piece.y - base.y) / base.size
-            gaps = (piece.x - base.end) / base.size, (base.x - piece.end) / base.size
-            if not 0.05 < abs(rise) < 0.75 or not any(-0.25 < gap < 0.3 for gap in gaps):
-                continue
+        rises, gaps = (piece.y - heights) / sizes, np.maximum(piece.x - right, left - piece.end) / sizes
+        touching = (np.abs(rises) > 0.05) & (np.abs(rises) < 0.75) & (gaps > -0.25) & (gaps < 0.3)
+        for at in sorted(np.flatnonzero(touching).tolist(), key=lambda at: abs(pieces[at].order - piece.order)):
+            base, rise = pieces[at], rises[at]
             small = piece.size < 0.88 * base.size
             if small or (
                 piece.text.isdigit() and rise > 0.2 and piece.size < 1.1 * base.size and base.end <= piece.end
@@ -317,7 +342,7 @@ def _gutters(levels: list[Row]) -> list[float]:
     tried: list[float] = []
     size = levels[0][0].size
     middles = gaps.mean(1)
-    votes = ((gaps[:, 0] < middles[:, None]) & (middles[:, None] < gaps[:, 1])).sum(1)
+    votes = np.searchsorted(np.sort(gaps[:, 0]), middles) - np.searchsorted(np.sort(gaps[:, 1]), middles, "right")
     for at in np.argsort(-votes, kind="stable").tolist():
         gutter = float(middles[at])
         if votes[at] < 3 or len(tried) > 8:
@@ -344,8 +369,8 @@ def _are_prose(levels: list[Row], gutter: float, others: NDArray[np.float64]) ->
         for bound in bounds.tolist():
             near = [[p for p in row if (p.x + p.end < 2 * bound) == side] for row in rows]
             starts = np.array([p.x for row in rows if (p := next((p for p in row if p.x > bound), None))])
-            aligned = np.abs(starts - np.median(starts)) < 0.3 * rows[0][0].size if len(starts) else starts
-            if 2 * sum(map(bool, near)) > len(rows) and 2 * aligned.sum() > len(rows):
+            aligned = np.abs(starts - np.median(starts)) < 0.1 * rows[0][0].size if len(starts) else starts
+            if 2 * sum(map(bool, near)) > len(rows) and aligned.sum() > 0.7 * len(rows):
                 rows = [row for row in near if row]
                 break
         words = sum(len(_WORD.findall(piece.text)) for row in rows for piece in row)
@@ -387,10 +412,8 @@ def _justified(row: Row, rows: list[Row]) -> Row:
     even = len(gaps) > 1 and max(gaps) - min(gaps) < 0.1 * max(gaps) < 0.5
     if not even and (max(gaps) > 3 or not (sentence or least > 0.5 * max(gaps))):
         return row
-    alike = 0
-    for other in rows:
-        x0, x1, words = other[0].x, other[-1].end, sum(len(piece.text.split()) for piece in other)
-        alike += other is not row and words > 2 and abs(x1 - row[-1].end) < 0.3 * size and abs(x0 - row[0].x) < 3 * size
+    near = (other for other in rows if other is not row and abs(other[-1].end - row[-1].end) < 0.3 * size)
+    alike = sum(abs(other[0].x - row[0].x) < 3 * size and _words(other) > 2 for other in near)
     return [_one(row)] if alike >= 2 else row
 
 
@@ -437,7 +460,7 @@ def _band(groups: list[Row], start: int) -> tuple[int, list[float]]:
         space = [(-1e9, group[0].x), *((a.end, b.x) for a, b in pairwise(group)), (group[-1].end, 1e9)]
         free = [(max(a, c), min(b, d)) for a, b in free for c, d in space if min(b, d) - max(a, c) > 0.6 * size]
         lone = len(group) == 1 and (len(group[0].lines) > 1 or size > 1.06 * groups[start][0].size)
-        if not free or lone or (at > start and not 0 < low - top < 3 * size):
+        if not free or len(free) < len(gutters) or lone or (at > start and not 0 < low - top < 3 * size):
             break
         low = min(cell.lines[-1].y for cell in group)
         n_divided += len(group) > 1

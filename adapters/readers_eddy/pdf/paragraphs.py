@@ -42,7 +42,7 @@ _LOOK_BACK, _PAGES = 12, 2
 @dataclass(eq=False)
 class _Paragraph:
     lines: list[Line]
-    kind: str = ""  # row, code, or prose
+    kind: str = ""  # row, code, header, or prose
 
     @property
     def last(self) -> Line:
@@ -79,7 +79,7 @@ def _texts(paragraph: _Paragraph, vocabulary: _Vocabulary) -> Iterator[tuple[str
     if paragraph.kind == "code":
         yield from _code(paragraph.lines)
         return
-    for line, after in pairwise([*paragraph.lines, None]):
+    for line, after in zip(paragraph.lines, [*paragraph.lines[1:], None], strict=True):
         text = line.text
         if after is not None:
             kept, glue = vocabulary.join(text, after.text)
@@ -151,7 +151,7 @@ class _Flow:
         before, gap = paragraph.last, paragraph.last.y - line.y
         if paragraph.kind == "code":
             return (line.page, line.angle) == (before.page, before.angle) and 0 < gap < 3 * line.size
-        if paragraph.kind or line.opens or before.level or line.level or not _in_flow(before, line):
+        if paragraph.kind == "row" or line.opens or max(before.level, line.level) > 0 or not _in_flow(before, line):
             return False
         ended = bool(_STOP.search(before.text))
         if _unlike(before, line) or _is_item(line, ended, bool(_ITEM.match(paragraph.lines[0].text))):
@@ -173,15 +173,16 @@ class _Flow:
     def _other_half(self, out: list[_Paragraph], line: Line) -> int:
         """Return how far back the paragraph is whose unfinished sentence a line of another block goes on, or 0."""
         lower = _is_lower(line.text)
+        if _is_item(line, True, True):
+            return 0
         for back, paragraph in enumerate(out[: -_LOOK_BACK - 1 : -1], 1):
             before, is_long = paragraph.last, len(paragraph.lines) > 1
             if back == 1 and not lower and _in_flow(before, line):
                 return 0
             fonts, broken = {each.font for each in paragraph.lines}, bool(_BROKEN.search(before.text))
-            apart = paragraph.kind or before.level or line.opens or line.page - before.page > _PAGES
-            apart = apart or _STOP.search(before.text) or _unlike(before, line) or before.angle != line.angle
-            note = back > 1 and _NOTE.match(paragraph.lines[0].text)
-            if apart or note or _is_item(line, True, True) or not (broken or line.font in fonts):
+            ended = _STOP.search(before.text) or (back > 1 and _NOTE.match(paragraph.lines[0].text))
+            apart = paragraph.kind or before.level or line.opens or line.page - before.page > _PAGES or ended
+            if apart or _unlike(before, line) or before.angle != line.angle or not (broken or line.font in fonts):
                 continue
             if broken or (lower and (is_long or self._is_full(before, line))):
                 return back

@@ -27,8 +27,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 _REQUIRED_MODULES = (
-    "bs4 chromadb lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 selectolax tantivy watchfiles "
-    "webencodings yaml"
+    "bs4 chromadb mammoth markdown_it markdownify openpyxl pptx pypdfium2 selectolax tantivy watchfiles yaml"
 ).split()
 
 

@@ -311,8 +311,8 @@ PDF_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
     "a form": (lambda: pdf(form), "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
     "a drop cap": (
         lambda: pdf(drop_cap),
-        "Once upon a time there was a ferry that crossed the bay each day of the year, and it came back at night, always "
-        "late.",
+        "Once upon a time there was a ferry that crossed the bay each day of the year, and it came back at night, "
+        "always late.",
     ),
     "a turned page": (lambda: pdf(turned), "A page that lies on its side has lines as any other page."),
     "actual text": (lambda: pdf(actual_text), "The word is harbour"),
