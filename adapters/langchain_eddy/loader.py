@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from langchain_core.document_loaders import BaseLoader
 from langchain_core.documents import Document
 
 from langchain_eddy.passages import with_progress
 from readers_eddy import ReadingLimits, ReadResult, iter_documents
-from readers_eddy.documents import PathLike, warn_of_skipped
+from readers_eddy.documents import Paths, warn_of_skipped
 
 
 class EddyLoader(BaseLoader):
@@ -30,12 +30,7 @@ class EddyLoader(BaseLoader):
     """
 
     def __init__(
-        self,
-        paths: PathLike | Iterable[PathLike],
-        *,
-        limits: ReadingLimits | None = None,
-        isolated: bool = True,
-        show_progress: bool = False,
+        self, paths: Paths, *, limits: ReadingLimits | None = None, isolated: bool = True, show_progress: bool = False
     ) -> None:
         self.paths, self.limits, self.isolated, self.show_progress = paths, limits, isolated, show_progress
 

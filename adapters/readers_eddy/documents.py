@@ -97,10 +97,11 @@ class ReadResult:
 
 
 PathLike = str | os.PathLike[str]
+Paths = PathLike | Iterable[PathLike]
 
 
 def read_documents(
-    paths: PathLike | Iterable[PathLike],
+    paths: Paths,
     *,
     limits: ReadingLimits | None = None,
     exclude: PathLike | None = None,
@@ -123,7 +124,7 @@ def read_documents(
 
 
 def iter_documents(
-    paths: PathLike | Iterable[PathLike],
+    paths: Paths,
     result: ReadResult,
     *,
     limits: ReadingLimits | None = None,

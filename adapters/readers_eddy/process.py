@@ -14,14 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import readers_eddy
 from readers_eddy.content import Content, Row
 from readers_eddy.errors import Unreadable
 from readers_eddy.formats import read_file
 from readers_eddy.limits import ReadingLimits
 
 _POLL_SECONDS = 0.05
-WORKING_FOLDER = Path(readers_eddy.__file__).parents[1]
+WORKING_FOLDER = Path(__file__).resolve().parents[1]
 """Where child processes start: `python -m` imports from there first, so that it must be the folder of this package."""
 
 

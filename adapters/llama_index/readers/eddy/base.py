@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from llama_index.core.readers.base import BaseReader
@@ -10,7 +10,7 @@ from llama_index.core.schema import Document
 from llama_index.core.utils import get_tqdm_iterable
 
 from readers_eddy import ReadingLimits, ReadResult, iter_documents
-from readers_eddy.documents import PathLike, warn_of_skipped
+from readers_eddy.documents import Paths, warn_of_skipped
 
 
 class EddyReader(BaseReader):
@@ -30,10 +30,7 @@ class EddyReader(BaseReader):
         self.limits, self.isolated = limits, isolated
 
     def lazy_load_data(  # type: ignore[override]
-        self,
-        paths: PathLike | Iterable[PathLike],
-        extra_info: Mapping[str, Any] | None = None,
-        show_progress: bool = False,
+        self, paths: Paths, extra_info: Mapping[str, Any] | None = None, show_progress: bool = False
     ) -> Iterator[Document]:
         """Yield the documents of files and folders, in the order of the paths, folders sorted by name.
 
@@ -49,12 +46,7 @@ class EddyReader(BaseReader):
         documents = iter_documents(paths, result, limits=self.limits, isolated=self.isolated)
         for document in get_tqdm_iterable(documents, show_progress, "Reading files"):
             metadata = {**document.metadata, **(extra_info or {})}
-            shown = {"title", "file_name"}
-            yield Document(
-                text=document.text,
-                id_=document.origin,
-                metadata=metadata,
-                excluded_embed_metadata_keys=list(metadata),
-                excluded_llm_metadata_keys=[key for key in metadata if key not in shown],
-            )
+            unread = {"excluded_embed_metadata_keys": list(metadata)}
+            unread["excluded_llm_metadata_keys"] = [key for key in metadata if key not in ("title", "file_name")]
+            yield Document(text=document.text, id_=document.origin, metadata=metadata, **unread)
         warn_of_skipped(result)

@@ -24,10 +24,8 @@ def reranked_answer(
 
     Closing this generator stops the model after the pass that is under way.
     """
-    events: Queue[Event] = Queue()
-    left = threading.Event()
-    answer: list[Event] = []
-    failure: list[Exception] = []
+    events, left = Queue[Event](), threading.Event()
+    answer, failure = list[Event](), list[Exception]()
 
     def progress(done: int, total: int, _: str) -> None:
         if left.is_set():

@@ -93,9 +93,7 @@ async def ask(
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
     if rerank and state.reader.ready and not state.reader.can_rerank:
-        raise RequestRefused(
-            400, f"{model_label(state.reader.settings.model)} is an embedding model: it cannot re-rank"
-        )
+        raise RequestRefused(400, f"{model_label(state.reader.settings.model)} embeds alone: it cannot re-rank")
     together = with_context(question, after, state.limits.question_characters)
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
