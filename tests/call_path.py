@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -25,29 +27,34 @@ def run() -> None:
     Embedder("eddy-tiny", method="htp", check=False).encode_document(["a"])
 
 
-def entered() -> list[str]:
-    """Each file whose functions run; code that runs at import does not count."""
-    run()
-    found: list[str] = []
+def steps(call: Callable[[], object]) -> list[str]:
+    """The file of each function that runs, as `plugin/eddy_embed/...`; code that runs at import does not count."""
+    files: list[str] = []
+    ours = tuple(f"{ROOT / folder}/" for folder in ("plugin", "adapters"))
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         code = frame.f_code
-        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(f"{PLUGIN}/"):
-            found.append(str(Path(code.co_filename).relative_to(PLUGIN)))
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(ours):
+            files.append(str(Path(code.co_filename).relative_to(ROOT)))
 
     sys.setprofile(note)
     try:
-        run()
+        call()
     finally:
         sys.setprofile(None)
-    return list(dict.fromkeys(found))
+    return files
+
+
+def moves(files: list[str]) -> int:
+    """How often the next function is in another file than the one before."""
+    return sum(file != other for file, other in pairwise(files))
 
 
 def listed() -> str:
     """The list as it stands in docs/design.md: each file with the first line of its docstring."""
-    heads = {
-        file: ast.get_docstring(ast.parse((PLUGIN / file).read_text(encoding="utf-8"))) or "" for file in entered()
-    }
+    run()
+    entered = dict.fromkeys(str((ROOT / file).relative_to(PLUGIN)) for file in steps(run))
+    heads = {file: ast.get_docstring(ast.parse((PLUGIN / file).read_text(encoding="utf-8"))) or "" for file in entered}
     return "".join(f"1. `{file}`: {head.splitlines()[0]}\n" for file, head in heads.items())
 
 

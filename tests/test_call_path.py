@@ -1,9 +1,14 @@
-"""One call runs through few files, and docs/design.md lists them."""
+"""One call runs through few files; docs/design.md lists those of the engine."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from tests.call_path import BEGIN, END, PAGE, listed
+from tests.call_path import BEGIN, END, PAGE, listed, moves, steps
+
+from chroma_eddy import Document, open_index
+from eddy_embed import Embedder
 
 
 def test_the_design_page_lists_the_files_of_a_call(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -11,3 +16,15 @@ def test_the_design_page_lists_the_files_of_a_call(monkeypatch: pytest.MonkeyPat
     found = listed()
     assert found.count("\n") <= 31
     assert found == PAGE.read_text(encoding="utf-8").partition(BEGIN)[2].partition(END)[0]
+
+
+def test_an_index_goes_through_few_files(tmp_path: Path) -> None:
+    """Beside the engine's own; of an upsert, two are entered by Chroma, which makes its embedding function anew."""
+    with open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain:exit=0+sif+filter", check=False)) as index:
+        index.upsert([Document("a", "The ferry leaves at noon. Dogs travel for free.")])
+        index.query("When does the ferry leave?")
+        query = steps(lambda: index.query("When does the ferry leave?"))
+        upsert = steps(lambda: index.upsert([Document("b", "The keel is deep. Boats wait for the tide.")]))
+    for files, most, most_moves in ((query, 8, 200), (upsert, 10, 345)):
+        entered = {file for file in files if "/chroma_eddy/" in file or "/integrations/" in file}
+        assert len(entered) <= most and moves(files) <= most_moves, f"{len(entered)} files, {moves(files)} moves"
