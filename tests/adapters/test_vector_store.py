@@ -401,3 +401,18 @@ async def test_fusion_and_merging_of_retrievers(full, store, model):
     merging = AutoMergingRetriever(leaves.as_retriever(similarity_top_k=30), storage)
     passages = {node.node_id for node in levels if node.metadata["eddy_part"] == "passages"}
     assert set(ids_of(merging.retrieve(ASKED))) & passages
+
+
+def test_question_vectors_of_the_fit_before_a_reindexing_are_refused(tmp_path):
+    first, second = (Embedder("eddy-tiny", method="plain:exit=0+centre") for _ in range(2))
+    first.fit(list(SENTENCES[:5]))
+    second.fit(list(SENTENCES))
+    with open_index(tmp_path, "notes", first, passage_size=24) as index:
+        store = EddyChromaVectorStore.from_index(index)
+        index.upsert(documents(3))
+        old = store.embed_model.get_query_embedding(ASKED)
+        index.reindex(second)
+        for node_ids in (None, ["node/1"]):
+            with pytest.raises(FingerprintMismatch, match="embed the questions again"):
+                store.query(VectorStoreQuery(query_embedding=old, node_ids=node_ids))
+        assert store.query(VectorStoreQuery(query_str=ASKED)).ids
