@@ -29,7 +29,7 @@ class EddyReader(BaseReader):
     def __init__(self, *, limits: ReadingLimits | None = None, isolated: bool = True) -> None:
         self.limits, self.isolated = limits, isolated
 
-    def lazy_load_data(  # type: ignore[override]
+    def lazy_load_data(
         self, paths: Paths, extra_info: Mapping[str, Any] | None = None, show_progress: bool = False
     ) -> Iterator[Document]:
         """Yield the documents of files and folders, in the order of the paths, folders sorted by name.
