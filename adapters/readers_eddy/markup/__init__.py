@@ -17,7 +17,7 @@ from selectolax.lexbor import LexborHTMLParser
 from eddy_embed.text.sentences import headings
 from readers_eddy.content import MAX_TITLE, Content, choose_title
 from readers_eddy.errors import Unreadable
-from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen
+from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen, mark_hidden_by_styles
 from readers_eddy.scripts import lowered, numeral, raised
 
 _HIDDEN = ("script style template noscript head title svg iframe object audio video canvas img input select rp").split()
@@ -43,6 +43,8 @@ _MOST_COPIED = 1_000_000
 """Characters and cells that merged cells may add to a file."""
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _FRONT_MATTER = re.compile(r"---[ \t]*(?:\r\n?|\n)(.*?)(?<=[\r\n])---[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL)
+_FRACTION = re.compile(r"(?<=(\d))?<sup[^>]*>(\d+)</sup>[/⁄]<sub[^>]*>(\d+)</sub>")
+"""A raised number, a stroke and a lowered one, perhaps behind a whole number."""
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
 _SEARCHED_CHARACTERS = 100_000
 """Length of the beginning of a Markdown file that is searched for front matter and a title."""
@@ -53,11 +55,14 @@ def read_html(markup: str) -> Content:
     """Extract the visible text of an HTML document, and its title or else its first heading."""
     if "\0" in markup:  # the parser would drop it
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
-    return read_tree(LexborHTMLParser(markup).html or "")
+    page = LexborHTMLParser(markup)
+    mark_hidden_by_styles(page)
+    return read_tree(page.html or "")
 
 
 def read_tree(markup: str) -> Content:
     """Do the same with markup in which every tag is closed, as a parser writes it."""
+    markup = _FRACTION.sub(lambda found: f"{' ' if found[1] else ''}{found[2]}/{found[3]}", markup)
     soup = BeautifulSoup(markup, "html.parser")
     for tag in soup.find_all("noframes"):
         tag.replace_with(BeautifulSoup(tag.get_text(), "html.parser"))
@@ -141,7 +146,6 @@ def _prepare(soup: BeautifulSoup) -> None:
         tag.decompose()
     for string in soup.find_all(string=lambda s: isinstance(s, PreformattedString)):  # comments, doctypes
         string.extract()
-    _write_fractions(soup)
     for tag in soup.find_all("rt"):
         tag.insert(0, "(")
         tag.append(")")
@@ -157,19 +161,6 @@ def _prepare(soup: BeautifulSoup) -> None:
         after = br.next_sibling
         if isinstance(after, NavigableString) and not br.find_parent("pre"):
             after.replace_with(after.lstrip(" \t\r\n\f"))
-
-
-def _write_fractions(soup: BeautifulSoup) -> None:
-    """Write a raised number, a stroke and a lowered one as `3 1/4`, apart from the digit before."""
-    for above in soup.find_all("sup"):
-        stroke, below = above.next_sibling, above.find_next_sibling()
-        if below is None or below.name != "sub" or stroke not in ("/", "⁄") or below.previous_sibling is not stroke:
-            continue
-        if above.get_text().isdecimal() and below.get_text().isdecimal():
-            whole = above.find_previous(string=True)
-            above.replace_with(f"{' ' if str(whole)[-1:].isdecimal() else ''}{above.get_text()}/{below.get_text()}")
-            stroke.extract()
-            below.decompose()
 
 
 def _name_roles(soup: BeautifulSoup) -> None:
@@ -323,10 +314,7 @@ class _Converter(MarkdownConverter):
     def convert_pre(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         if "_inline" in parent_tags:
             return f" {text.strip()} "
-        code = text.strip("\n").rstrip()
-        longest = max(map(len, re.findall("`{3,}", code)), default=2)
-        fence = "`" * (longest + 1)
-        return f"\n\n{fence}{_language(el)}\n{code}\n{fence}\n\n" if code.strip() else ""
+        return f"\n\n{code}\n\n" if (code := fenced(text, _language(el))) else ""
 
     def convert_li(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         mark = f"{el.get('mark', '-')} "
@@ -348,6 +336,13 @@ class _Converter(MarkdownConverter):
 
 for _name in _BLOCKS:
     setattr(_Converter, f"convert_{_name}", _Converter.convert_div)
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return code between fences that are longer than any in it; "" without code."""
+    code = text.strip("\n").rstrip()
+    fence = "`" * (max(map(len, re.findall("`{3,}", code)), default=2) + 1)
+    return f"{fence}{language}\n{code}\n{fence}" if code else ""
 
 
 def _language(pre: Tag) -> str:
