@@ -177,10 +177,8 @@ def _checked(content: Content, limits: ReadingLimits) -> Content:
         raise Unreadable(f"its text has {len(text):,} characters, and at most {limits.characters:,} are read; split it")
     check_unicode("text", text)
     check_unicode("title", content.title)
-    lists, notes = (
-        page_lists(text, len(content.page_starts)),
-        tuple(one_line(note, MAX_TITLE) for note in content.notes),
-    )
+    lists = page_lists(text, len(content.page_starts))
+    notes = tuple(one_line(note, MAX_TITLE) for note in content.notes)
     if lists:
         notes += (f"lists of page numbers ({len(lists)}, as of contents) stay in the text and are no passages",)
     return replace(content, left_out=lists, notes=notes)

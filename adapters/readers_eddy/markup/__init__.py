@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import yaml
@@ -228,58 +228,39 @@ def _number(value: Any, default: int) -> int:
 
 def _fill_merged(soup: BeautifulSoup) -> None:
     """Give every row of a table as many cells, a merged cell's text in each that it covers, within limits."""
-    copied = [0]
+    added = 0
     for table in soup.find_all("table"):
-        _fill_table(table, copied)
+        added = _fill_table(table, added)
 
 
-def _fill_table(table: Tag, copied: list[int]) -> None:
+def _fill_table(table: Tag, added: int) -> int:
+    """Fill one table, and return how much was added to the page so far."""
     rows = [row for row in table.find_all("tr") if row.find_parent("table") is table]
-    below: dict[int, tuple[Tag, int]] = {}  # by column: the cell above, and for how many more rows
-    grid = []
-    for row in rows:
-        cells, below = _cells(row.find_all(["td", "th"], recursive=False), below, copied)
-        grid.append(cells)
-    width = max(map(len, grid), default=0)
+    grid: list[dict[int, Tag]] = [{} for _ in rows]  # the cells of each row by column
+    for at, row in enumerate(rows):
+        column = 0
+        for cell in row.find_all(["td", "th"], recursive=False):
+            while column in grid[at]:
+                column += 1
+            grid[at][column] = cell
+            across, down = min(max(_span(cell.get("colspan")), 1), 1000), min(_span(cell.get("rowspan")) or 1000, 1000)
+            size = 1 + len(cell.get_text()) if across > 1 or down > 1 else 0
+            for place in product(grid[at : at + down], range(column, column + across)):
+                if added > _MOST_COPIED:
+                    break
+                if place[1] not in place[0]:
+                    added += size
+                    place[0][place[1]] = copy.copy(cell) if added <= _MOST_COPIED else Tag(name="td")
+            column += across
+    width = max((max(cells, default=-1) + 1 for cells in grid), default=0)
     for row, cells in zip(rows, grid, strict=True):
-        for cell in cells:
-            row.append(cell.extract())
-        if any(cell.get_text(strip=True) for cell in cells) and copied[0] + width < _MOST_COPIED:
-            row.extend([_copy(None, copied) for _ in range(width - len(cells))])
-
-
-def _cells(
-    own: list[Tag], above: dict[int, tuple[Tag, int]], copied: list[int]
-) -> tuple[list[Tag], dict[int, tuple[Tag, int]]]:
-    """Return the cells of a row, also those that it shares with rows above, and what it shares with rows below."""
-    cells: list[Tag] = []
-    below = {column: (cell, more - 1) for column, (cell, more) in above.items() if more > 1}
-    waiting = iter(own)
-    last = max(above, default=-1)
-    while copied[0] <= _MOST_COPIED:
-        column = len(cells)
-        if column in above:
-            cells.append(_copy(above[column][0], copied))
-            continue
-        cell = next(waiting, None)
-        if cell is None:
-            if column > last:
-                break
-            cells.append(_copy(None, copied))
-            continue
-        across, down = min(max(_span(cell.get("colspan")), 1), 1000), min(_span(cell.get("rowspan")) or 1000, 1000)
-        for at in range(across):
-            cells.append(_copy(cell, copied) if at else cell)
-            if down > 1:
-                below[column + at] = cell, down - 1
-    return [*cells, *waiting], below
-
-
-def _copy(cell: Tag | None, copied: list[int]) -> Tag:
-    copied[0] += 1 + (len(cell.get_text()) if cell is not None else 0)
-    if cell is None or copied[0] > _MOST_COPIED:
-        return Tag(name="td")
-    return copy.copy(cell)
+        has_text = any(cell.get_text(strip=True) for cell in cells.values())
+        if has_text and added + width <= _MOST_COPIED:
+            added += width - len(cells)
+            cells |= {column: Tag(name="td") for column in range(width) if column not in cells}
+        for column in sorted(cells):
+            row.append(cells[column].extract())
+    return added
 
 
 def _span(value: Any) -> int:
