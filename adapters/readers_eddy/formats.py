@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 
@@ -17,14 +18,22 @@ from readers_eddy.content import MAX_TITLE, Content, Row, choose_title
 from readers_eddy.errors import Unreadable, one_line
 from readers_eddy.limits import ReadingLimits, reading_archive
 from readers_eddy.page_lists import page_lists
-from readers_eddy.plain_text import read_text
 
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")  # in the ZIP format
-DOCUMENT_SUFFIXES = (
-    *(".txt", ".md", ".markdown", ".html", ".htm", ".pdf"),
-    *_ARCHIVES,
-    *(".csv", ".tsv", ".ipynb", ".eml"),
-)
+_READERS = {
+    ".txt": ("plain_text", "read_text"),
+    **dict.fromkeys((".md", ".markdown"), ("markup", "read_markdown")),
+    **dict.fromkeys((".html", ".htm"), ("markup", "read_html")),
+    ".docx": ("office.word", "read_docx"),
+    ".pptx": ("office.slides", "read_pptx"),
+    ".xlsx": ("office.sheets", "read_xlsx"),
+    ".epub": ("markup.epub", "read_epub"),
+    **dict.fromkeys((".csv", ".tsv"), ("office.sheets", "read_csv")),
+    ".ipynb": ("markup.notebook", "read_notebook"),
+    ".eml": ("markup.mail", "read_mail"),
+}
+"""Module and function that read each type; a module is loaded with the first file of its type."""
+DOCUMENT_SUFFIXES = (*_READERS, ".pdf")
 """Types of files that are one document each."""
 _ROW_SUFFIXES = (".jsonl", ".jsonl.gz")
 _GIT_LFS = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*oid sha256:[0-9a-f]{64}\n")
@@ -86,38 +95,15 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits, alive: Callable[[]
         from readers_eddy.pdf import read_pdf
 
         return read_pdf(data, limits.pages, alive)
-    if suffix == ".txt":
-        return read_text(decode(data))
+    module, name = _READERS[suffix]
+    read = getattr(import_module(f"readers_eddy.{module}"), name)
     if suffix in _ARCHIVES:
         with reading_archive(data, suffix, limits.unpacked_bytes):
-            return _archive(data, suffix)
-    if suffix in (".csv", ".tsv"):
-        from readers_eddy.office.sheets import read_csv
-
-        return read_csv(decode(data))
-    return _markup(data, suffix)
-
-
-def _archive(data: bytes, suffix: str) -> Content:
-    if suffix == ".docx":
-        from readers_eddy.office.word import read_docx as read
-    elif suffix == ".pptx":
-        from readers_eddy.office.slides import read_pptx as read
-    elif suffix == ".xlsx":
-        from readers_eddy.office.sheets import read_xlsx as read
+            content = read(data)
     else:
-        from readers_eddy.markup.epub import read_epub as read
-    return read(data)
-
-
-def _markup(data: bytes, suffix: str) -> Content:
-    from readers_eddy.markup import mail, notebook, read_html, read_markdown
-
-    if suffix == ".eml":
-        return mail.read_mail(data)
-    if suffix == ".ipynb":
-        return notebook.read_notebook(decode(data))
-    return read_html(decode(data, html=True)) if suffix in (".html", ".htm") else read_markdown(decode(data))
+        content = read(data if suffix == ".eml" else decode(data, html=suffix in (".html", ".htm")))
+    assert isinstance(content, Content)
+    return content
 
 
 def _read_rows(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Row]:
@@ -191,10 +177,8 @@ def _checked(content: Content, limits: ReadingLimits) -> Content:
         raise Unreadable(f"its text has {len(text):,} characters, and at most {limits.characters:,} are read; split it")
     check_unicode("text", text)
     check_unicode("title", content.title)
-    lists, notes = (
-        page_lists(text, len(content.page_starts)),
-        tuple(one_line(note, MAX_TITLE) for note in content.notes),
-    )
+    lists = page_lists(text, len(content.page_starts))
+    notes = tuple(one_line(note, MAX_TITLE) for note in content.notes)
     if lists:
         notes += (f"lists of page numbers ({len(lists)}, as of contents) stay in the text and are no passages",)
     return replace(content, left_out=lists, notes=notes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from itertools import chain
+from itertools import chain, product
 from typing import Any
 
 import yaml
@@ -17,7 +17,7 @@ from selectolax.lexbor import LexborHTMLParser
 from eddy_embed.text.sentences import headings
 from readers_eddy.content import MAX_TITLE, Content, choose_title
 from readers_eddy.errors import Unreadable
-from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen
+from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen, mark_hidden_by_styles
 from readers_eddy.scripts import lowered, numeral, raised
 
 _HIDDEN = ("script style template noscript head title svg iframe object audio video canvas img input select rp").split()
@@ -43,6 +43,8 @@ _MOST_COPIED = 1_000_000
 """Characters and cells that merged cells may add to a file."""
 _SPACE = re.compile(r"[ \t\r\n\f]+")
 _FRONT_MATTER = re.compile(r"---[ \t]*(?:\r\n?|\n)(.*?)(?<=[\r\n])---[ \t]*(?:\r\n?|\n|\Z)", re.DOTALL)
+_FRACTION = re.compile(r"(?<=(\d))?<sup[^>]*>(\d+)</sup>[/⁄]<sub[^>]*>(\d+)</sub>")
+"""A raised number, a stroke and a lowered one, perhaps behind a whole number."""
 _LANGUAGE = re.compile(r"(?:^|\s)(?:language|lang|highlight-source)-([\w+#.-]+)")
 _SEARCHED_CHARACTERS = 100_000
 """Length of the beginning of a Markdown file that is searched for front matter and a title."""
@@ -53,11 +55,14 @@ def read_html(markup: str) -> Content:
     """Extract the visible text of an HTML document, and its title or else its first heading."""
     if "\0" in markup:  # the parser would drop it
         raise Unreadable(f"character {markup.index(chr(0))} is NUL: binary, or UTF-16 without its mark")
-    return read_tree(LexborHTMLParser(markup).html or "")
+    page = LexborHTMLParser(markup)
+    mark_hidden_by_styles(page)
+    return read_tree(page.html or "")
 
 
 def read_tree(markup: str) -> Content:
     """Do the same with markup in which every tag is closed, as a parser writes it."""
+    markup = _FRACTION.sub(lambda found: f"{' ' if found[1] else ''}{found[2]}/{found[3]}", markup)
     soup = BeautifulSoup(markup, "html.parser")
     for tag in soup.find_all("noframes"):
         tag.replace_with(BeautifulSoup(tag.get_text(), "html.parser"))
@@ -141,7 +146,6 @@ def _prepare(soup: BeautifulSoup) -> None:
         tag.decompose()
     for string in soup.find_all(string=lambda s: isinstance(s, PreformattedString)):  # comments, doctypes
         string.extract()
-    _write_fractions(soup)
     for tag in soup.find_all("rt"):
         tag.insert(0, "(")
         tag.append(")")
@@ -157,19 +161,6 @@ def _prepare(soup: BeautifulSoup) -> None:
         after = br.next_sibling
         if isinstance(after, NavigableString) and not br.find_parent("pre"):
             after.replace_with(after.lstrip(" \t\r\n\f"))
-
-
-def _write_fractions(soup: BeautifulSoup) -> None:
-    """Write a raised number, a stroke and a lowered one as `3 1/4`, apart from the digit before."""
-    for above in soup.find_all("sup"):
-        stroke, below = above.next_sibling, above.find_next_sibling()
-        if below is None or below.name != "sub" or stroke not in ("/", "⁄") or below.previous_sibling is not stroke:
-            continue
-        if above.get_text().isdecimal() and below.get_text().isdecimal():
-            whole = above.find_previous(string=True)
-            above.replace_with(f"{' ' if str(whole)[-1:].isdecimal() else ''}{above.get_text()}/{below.get_text()}")
-            stroke.extract()
-            below.decompose()
 
 
 def _name_roles(soup: BeautifulSoup) -> None:
@@ -237,58 +228,39 @@ def _number(value: Any, default: int) -> int:
 
 def _fill_merged(soup: BeautifulSoup) -> None:
     """Give every row of a table as many cells, a merged cell's text in each that it covers, within limits."""
-    copied = [0]
+    added = 0
     for table in soup.find_all("table"):
-        _fill_table(table, copied)
+        added = _fill_table(table, added)
 
 
-def _fill_table(table: Tag, copied: list[int]) -> None:
+def _fill_table(table: Tag, added: int) -> int:
+    """Fill one table, and return how much was added to the page so far."""
     rows = [row for row in table.find_all("tr") if row.find_parent("table") is table]
-    below: dict[int, tuple[Tag, int]] = {}  # by column: the cell above, and for how many more rows
-    grid = []
-    for row in rows:
-        cells, below = _cells(row.find_all(["td", "th"], recursive=False), below, copied)
-        grid.append(cells)
-    width = max(map(len, grid), default=0)
+    grid: list[dict[int, Tag]] = [{} for _ in rows]  # the cells of each row by column
+    for at, row in enumerate(rows):
+        column = 0
+        for cell in row.find_all(["td", "th"], recursive=False):
+            while column in grid[at]:
+                column += 1
+            grid[at][column] = cell
+            across, down = min(max(_span(cell.get("colspan")), 1), 1000), min(_span(cell.get("rowspan")) or 1000, 1000)
+            size = 1 + len(cell.get_text()) if across > 1 or down > 1 else 0
+            for place in product(grid[at : at + down], range(column, column + across)):
+                if added > _MOST_COPIED:
+                    break
+                if place[1] not in place[0]:
+                    added += size
+                    place[0][place[1]] = copy.copy(cell) if added <= _MOST_COPIED else Tag(name="td")
+            column += across
+    width = max((max(cells, default=-1) + 1 for cells in grid), default=0)
     for row, cells in zip(rows, grid, strict=True):
-        for cell in cells:
-            row.append(cell.extract())
-        if any(cell.get_text(strip=True) for cell in cells) and copied[0] + width < _MOST_COPIED:
-            row.extend([_copy(None, copied) for _ in range(width - len(cells))])
-
-
-def _cells(
-    own: list[Tag], above: dict[int, tuple[Tag, int]], copied: list[int]
-) -> tuple[list[Tag], dict[int, tuple[Tag, int]]]:
-    """Return the cells of a row, also those that it shares with rows above, and what it shares with rows below."""
-    cells: list[Tag] = []
-    below = {column: (cell, more - 1) for column, (cell, more) in above.items() if more > 1}
-    waiting = iter(own)
-    last = max(above, default=-1)
-    while copied[0] <= _MOST_COPIED:
-        column = len(cells)
-        if column in above:
-            cells.append(_copy(above[column][0], copied))
-            continue
-        cell = next(waiting, None)
-        if cell is None:
-            if column > last:
-                break
-            cells.append(_copy(None, copied))
-            continue
-        across, down = min(max(_span(cell.get("colspan")), 1), 1000), min(_span(cell.get("rowspan")) or 1000, 1000)
-        for at in range(across):
-            cells.append(_copy(cell, copied) if at else cell)
-            if down > 1:
-                below[column + at] = cell, down - 1
-    return [*cells, *waiting], below
-
-
-def _copy(cell: Tag | None, copied: list[int]) -> Tag:
-    copied[0] += 1 + (len(cell.get_text()) if cell is not None else 0)
-    if cell is None or copied[0] > _MOST_COPIED:
-        return Tag(name="td")
-    return copy.copy(cell)
+        has_text = any(cell.get_text(strip=True) for cell in cells.values())
+        if has_text and added + width <= _MOST_COPIED:
+            added += width - len(cells)
+            cells |= {column: Tag(name="td") for column in range(width) if column not in cells}
+        for column in sorted(cells):
+            row.append(cells[column].extract())
+    return added
 
 
 def _span(value: Any) -> int:
@@ -323,10 +295,7 @@ class _Converter(MarkdownConverter):
     def convert_pre(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         if "_inline" in parent_tags:
             return f" {text.strip()} "
-        code = text.strip("\n").rstrip()
-        longest = max(map(len, re.findall("`{3,}", code)), default=2)
-        fence = "`" * (longest + 1)
-        return f"\n\n{fence}{_language(el)}\n{code}\n{fence}\n\n" if code.strip() else ""
+        return f"\n\n{code}\n\n" if (code := fenced(text, _language(el))) else ""
 
     def convert_li(self, el: Tag, text: str, parent_tags: set[str]) -> str:
         mark = f"{el.get('mark', '-')} "
@@ -348,6 +317,13 @@ class _Converter(MarkdownConverter):
 
 for _name in _BLOCKS:
     setattr(_Converter, f"convert_{_name}", _Converter.convert_div)
+
+
+def fenced(text: str, language: str = "") -> str:
+    """Return code between fences that are longer than any in it; "" without code."""
+    code = text.strip("\n").rstrip()
+    fence = "`" * (max(map(len, re.findall("`{3,}", code)), default=2) + 1)
+    return f"{fence}{language}\n{code}\n{fence}" if code else ""
 
 
 def _language(pre: Tag) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from readers_eddy.content import Content
 from readers_eddy.errors import Unreadable
-from readers_eddy.markup import read_html, read_markdown
+from readers_eddy.markup import fenced, read_html, read_markdown
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
@@ -36,7 +36,7 @@ def _cell(cell: dict[str, Any], language: str) -> Iterator[str]:
     if cell["cell_type"] != "code":
         yield source.strip("\n")
         return
-    yield _fenced(source, language)
+    yield fenced(source, language)
     for output in cell.get("outputs", []):
         data = output.get("data", {})
         if "text/html" in data and (text := read_html(_joined(data["text/html"])).text):
@@ -45,14 +45,8 @@ def _cell(cell: dict[str, Any], language: str) -> Iterator[str]:
             yield _joined(data["text/markdown"]).strip("\n")
         else:
             shown = output.get("text") or data.get("text/plain") or output.get("traceback", [])
-            yield _fenced(_COLOURS.sub("", _joined(shown, "\n" if "traceback" in output else "")))
+            yield fenced(_COLOURS.sub("", _joined(shown, "\n" if "traceback" in output else "")))
 
 
 def _joined(source: Any, between: str = "") -> str:
     return source if isinstance(source, str) else between.join(source)
-
-
-def _fenced(text: str, language: str = "") -> str:
-    text = text.strip("\n").rstrip()
-    fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`{3,}", text)), 3)
-    return f"{fence}{language}\n{text}\n{fence}" if text else ""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections import defaultdict
 from itertools import chain
 
 from bs4 import BeautifulSoup
 from bs4.element import NavigableString, Tag, TemplateString
+from selectolax.lexbor import LexborHTMLParser
 
 from readers_eddy.formulas import mathml_text
 
@@ -19,7 +19,10 @@ _SHOWN_STYLE = re.compile(r"(?:display|visibility)\s*:", re.IGNORECASE)
 _NOT_PLAIN_RULES = re.compile(r"/\*.*?\*/|@[^{};]*(?:;|\{(?:[^{}]|\{[^{}]*\})*\})", re.DOTALL)
 """Comments and at-rules of a style sheet, with the rules for some media in them."""
 _RULE = re.compile(r"([^{}]+)\{([^{}]*)\}")
-_SELECTOR = re.compile(r"[.#]?[\w-]+")
+_SELECTOR = re.compile(r"(?:[.#]?[a-zA-Z_-][\w-]*)+")
+_SHOWING = re.compile(rf"\*|{_SELECTOR.pattern}")
+_HIDDEN_BY_STYLE = "data-hidden-by-style"
+_NEVER_HIDDEN = ("html", "head", "body", "main", "article", "h1")
 _FORMULA_CLASS = re.compile(r"math|latex|\btex\b", re.IGNORECASE)
 _WRAPPERS = ("span", "mjx-container", "mjx-assistive-mml")
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
@@ -37,7 +40,7 @@ def leave_out_unseen(soup: BeautifulSoup) -> tuple[str, ...]:
         for string in template.find_all(string=lambda each: isinstance(each, TemplateString)):
             string.replace_with(NavigableString(string))
     _write_formulas(soup)
-    unseen = [tag for tag in [*soup.find_all(_is_unseen), *_hidden_by_styles(soup)] if tag.get_text(strip=True)]
+    unseen = [tag for tag in soup.find_all(_is_unseen) if tag.get_text(strip=True)]
     for tag in unseen:
         if not tag.decomposed:
             tag.decompose()
@@ -56,6 +59,8 @@ def _is_unseen(tag: Tag) -> bool:
     """Whether attributes hide an element; streaming pages hide their article until a script moves it."""
     if tag.name == "dialog" and not tag.has_attr("open"):
         return True
+    if tag.has_attr(_HIDDEN_BY_STYLE):
+        return True
     hidden = tag.has_attr("hidden") and tag["hidden"] != "until-found" and not str(tag.get("id", "")).startswith("S:")
     if hidden and "note" in str(
         tag.get("epub-type", tag.get("epub:type", ""))
@@ -64,34 +69,26 @@ def _is_unseen(tag: Tag) -> bool:
     return hidden or tag.has_attr("popover") or bool(_UNSEEN_STYLE.search(str(tag.get("style", ""))))
 
 
-def _hidden_by_styles(soup: BeautifulSoup) -> list[Tag]:
-    """Return what the page's own style sheets hide by tag, class or id, and no rule of theirs shows again."""
-    css = "".join(
-        style.get_text()
-        for style in soup.find_all("style")
-        if str(style.get("media", "all")).strip() in ("", "all", "screen") and style.find_parent("noscript") is None
-    )
-    hiding, showing = defaultdict[str, list[set[str]]](list), defaultdict[str, list[set[str]]](list)
-    for selectors, body in _RULE.findall(_NOT_PLAIN_RULES.sub("", css)):
-        if _SHOWN_STYLE.search(body):
-            for selector in selectors.strip().split(","):
-                last = re.split(r"[\s>+~]+", selector.strip())[-1]
-                names = _SELECTOR.findall(re.sub(r"::?[\w-]+(?:\([^)]*\))?|\[[^]]*\]", "", last))
-                if not _UNSEEN_STYLE.search(body):
-                    showing[names[0] if names else "*"].append(set(names))
-                elif names and "".join(names) == selector.strip():
-                    hiding[names[0]].append(set(names))
-    if not hiding or "*" in showing:
-        return []
-
-    def is_hidden(tag: Tag) -> bool:
-        own = {tag.name, f"#{tag.get('id')}", *(f".{name}" for name in tag.get("class") or [])}
-        hidden, shown = (any(key <= own for name in own for key in keys.get(name, ())) for keys in (hiding, showing))
-        return hidden and not shown and tag.find(["main", "article", "h1"]) is None
-
-    return [
-        tag for tag in soup.find_all(is_hidden) if tag.name not in ("html", "head", "body", "main", "article", "h1")
+def mark_hidden_by_styles(page: LexborHTMLParser) -> None:
+    """Mark as hidden what the page's own style sheets hide by tag, class or id, and no rule of theirs shows again."""
+    sheets = page.css("style:not([media]), style[media=''], style[media=all], style[media=screen]")
+    css = _NOT_PLAIN_RULES.sub("", "".join(sheet.text() for sheet in sheets))
+    rules = [
+        (selector.strip(), bool(_UNSEEN_STYLE.search(body)))
+        for selectors, body in _RULE.findall(css)
+        if _SHOWN_STYLE.search(body)
+        for selector in selectors.split(",")
     ]
+    hiding = ",".join(selector for selector, hides in rules if hides and _SELECTOR.fullmatch(selector))
+    for node in page.css(hiding) if hiding else ():
+        if node.tag not in _NEVER_HIDDEN and node.css_first("main, article, h1") is None:
+            node.attrs[_HIDDEN_BY_STYLE] = ""
+    for selector, hides in rules:
+        own = re.sub(r"::?[\w-]+(?:\([^)]*\))?|\[[^]]*\]", "", re.split(r"[\s>+~]+", selector)[-1]) or "*"
+        if not hides and hiding and _SHOWING.fullmatch(own):
+            for node in page.css(own):
+                if _HIDDEN_BY_STYLE in node.attrs:
+                    del node.attrs[_HIDDEN_BY_STYLE]
 
 
 def _write_formulas(soup: BeautifulSoup) -> None:

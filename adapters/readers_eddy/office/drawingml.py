@@ -135,19 +135,12 @@ def _shown(text: str, form: str | None) -> str:
 
 def _titles(root: Any) -> tuple[list[str], str]:
     """Return the titles of a chart and of its axes, and apart that of the categories."""
-    own = next(root.iter(f"{_C}title", f"{_CX}title"), None)
-    of_chart = own is not None and own.getparent().tag in (f"{_C}chart", f"{_CX}chart")
-    titles, across = [_words(own)] if of_chart else [], ""
-    for axis in root.iter(*(f"{_C}{kind}" for kind in ("catAx", "dateAx", "serAx", "valAx")), f"{_CX}axis"):
-        title = next((child for child in axis if child.tag in (f"{_C}title", f"{_CX}title")), None)
-        place = axis.find(f"{_C}axPos")
-        counts = axis.tag == f"{_C}valAx" and (place is None or place.get("val") not in ("b", "t"))
-        if title is None:
-            continue
-        if counts or across or axis.tag == f"{_CX}axis":
-            titles.append(_words(title))
-        else:
+    titles, across = list[str](), ""
+    for title in root.iter(f"{_C}title", f"{_CX}title"):
+        if title.getparent().tag in (f"{_C}catAx", f"{_C}dateAx") and not across:
             across = _words(title)
+        else:
+            titles.append(_words(title))
     return list(filter(None, titles)), across
 
 

@@ -31,14 +31,8 @@ class Styles:
     def __init__(self, root: Any) -> None:
         styles = [] if root is None else root.findall(f"{W}style")
         self._styles = {style.get(f"{W}styleId"): style for style in styles}
-        self._default = next(
-            (
-                each.get(f"{W}styleId")
-                for each in styles
-                if each.get(f"{W}type") == "paragraph" and each.get(f"{W}default") == "1"
-            ),
-            None,
-        )
+        default = [each for each in styles if (each.get(f"{W}type"), each.get(f"{W}default")) == ("paragraph", "1")]
+        self._default = default[0].get(f"{W}styleId") if default else None
 
     def of(self, element: Any) -> Iterator[Any]:
         """Yield a paragraph or run, its style and what that is based on, the nearest first."""
@@ -135,11 +129,7 @@ class Numbering:
                 counts[level] = int(start) - 1
                 self._begun.add((number, level))
         counts[at] = counts[at] + 1 if at in counts else self._start(levels, at)
-        for level in [
-            level
-            for level in counts
-            if level > at and at < int(value(levels.get(level), "lvlRestart", str(level)) or 0)
-        ]:
+        for level in [level for level in counts if level > at]:
             del counts[level]
         return counts
 

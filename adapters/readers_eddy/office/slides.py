@@ -67,7 +67,7 @@ def _shapes(shapes: Iterable[Any], lost: Counter[str]) -> Iterator[str]:
         elif hasattr(shape, "shapes"):
             yield from _shapes(shape.shapes, lost)
         elif getattr(shape, "has_table", False):
-            yield table([_cell(shape.table, cell) for cell in row.cells] for row in shape.table.rows)
+            yield _table(shape.table)
         elif shape.has_text_frame and _kind(shape) not in _REPEATED:
             yield _text(shape)
         elif shape._element.tag == qn("p:graphicFrame"):
@@ -94,20 +94,16 @@ def _kind(shape: Any) -> Any:
     return shape.placeholder_format.type if shape.is_placeholder else None
 
 
-def _cell(own: Any, cell: Any) -> str:
-    """Return the text of a cell, or of the merged cell that covers it."""
-    if not cell.is_spanned:
-        return _line(cell)
-    cells = (other for row in own.rows for other in row.cells if other.is_merge_origin)
-    covering = (other for other in cells if cell._tc in _covered(own, other))
-    return next(map(_line, covering), "")
-
-
-def _covered(own: Any, origin: Any) -> list[Any]:
-    row, column = origin._tc.row_idx, origin._tc.col_idx
-    rows = range(row, min(row + origin.span_height, len(own.rows)))
-    columns = range(column, min(column + origin.span_width, len(own.columns)))
-    return [own.cell(at, across)._tc for at in rows for across in columns]
+def _table(own: Any) -> str:
+    """Return a table, with a merged cell's text in each that it covers."""
+    rows = [[_line(cell) for cell in row.cells] for row in own.rows]
+    for at, row in enumerate(own.rows):
+        for across, cell in enumerate(row.cells):
+            if cell.is_merge_origin:
+                for covered in rows[at : at + cell.span_height]:
+                    width = len(covered[across : across + cell.span_width])
+                    covered[across : across + width] = [rows[at][across]] * width
+    return table(rows)
 
 
 def _line(shape: Any) -> str:
