@@ -130,7 +130,8 @@ class Numbering:
                 self._begun.add((number, level))
         counts[at] = counts[at] + 1 if at in counts else self._start(levels, at)
         for level in [level for level in counts if level > at]:
-            del counts[level]
+            if at < int(value(levels.get(level), "lvlRestart", str(level)) or 0):
+                del counts[level]
         return counts
 
     @staticmethod
