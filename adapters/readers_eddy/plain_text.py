@@ -17,7 +17,7 @@ _LONG_LINE = 50
 
 
 def read_text(text: str) -> Content:
-    """Return a text; where form feeds part pages, without page numbers and running heads, and with sentences whole."""
+    """Return a text as it is, or without page numbers and running heads, if it has such, and with sentences whole."""
     pages = (text if "\f" in text else _PAGE_FOOT.sub("\\1\f", text)).split("\f")
     if len(pages) == 1:
         return Content("", text)
@@ -35,8 +35,10 @@ def read_text(text: str) -> Content:
                 del lines[at]
         page = "\n".join(lines).strip("\n").rstrip()
         whole += (("\n" if _goes_on(whole, page) else "\n\n") if whole and page else "") + page
+    if not repeated:
+        return Content("", text)
     listed = ", ".join(f"“{kind}”" for kind in dict.fromkeys(repeated))
-    return Content("", whole, notes=(f"page numbers and running heads are left out: {listed}",) if listed else ())
+    return Content("", whole, notes=(f"page numbers and running heads are left out: {listed}",))
 
 
 def _kind(lines: list[str], at: int) -> str:

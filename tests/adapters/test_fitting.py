@@ -145,7 +145,7 @@ def test_every_package_says_that_it_has_types():
         root / "plugin" / "eddy_embed",
         root / "demos" / "eddy_demo",
     ]
-    assert len(packages) == 11 and all((package / "py.typed").is_file() for package in packages)
+    assert len(packages) == 13 and all((package / "py.typed").is_file() for package in packages)
 
 
 def test_a_saved_folder_decides_nothing_of_the_process(tmp_path: Path) -> None:
