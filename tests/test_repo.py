@@ -121,16 +121,16 @@ def lines(folder: str) -> int:
 
 
 BUDGET = {
-    "plugin": 15_378,
-    "adapters/chroma_eddy": 5248,
-    "adapters/llama_index": 1409,
-    "adapters/langchain_eddy": 928,
+    "plugin": 15_416,
+    "adapters/chroma_eddy": 4697,
+    "adapters/llama_index": 1407,
+    "adapters/langchain_eddy": 981,
     "adapters/openai_eddy": 700,
     "adapters/mteb_eddy": 299,
     "adapters/ray_eddy": 253,
-    "adapters/readers_eddy": 3341,
+    "adapters/readers_eddy": 4701,
     "demos": 7715,
-    "tests": 30_795,
+    "tests": 31_202,
     "docs": 3537,
     "README.md": 120,
     "benchmarks": 4204,
