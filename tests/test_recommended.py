@@ -227,7 +227,7 @@ def test_the_recommendations_for_a_model_are_shown_without_its_weights(capsys, m
     out, _ = done(capsys, monkeypatch, "methods", str(tmp_path))
     assert out.splitlines() == [
         f"retrieval: {SMOLLM2_BEST} (chosen for this model)",
-        f"  manuals, mrr@10, hybrid: {SMOLLM2_BEST} 0.377, plain:exit=0+sif+filter 0.322",
+        f"  manuals, mrr@10, hybrid: {SMOLLM2_BEST} 0.392, plain:exit=0+sif+filter 0.340",
         "fast: plain:exit=0+sif+filter (chosen for this model)",
         "  cranfield, ndcg@10: plain:exit=0+sif+filter 0.320, plain:exit=1 0.200",
         "similarity: prompteol:exit=-2 (chosen for this model)",
