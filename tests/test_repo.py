@@ -128,7 +128,7 @@ BUDGET = {
     "adapters/openai_eddy": 700,
     "adapters/mteb_eddy": 299,
     "adapters/ray_eddy": 253,
-    "adapters/readers_eddy": 4701,
+    "adapters/readers_eddy": 4700,
     "demos": 7715,
     "tests": 31_202,
     "docs": 3537,

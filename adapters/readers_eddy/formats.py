@@ -24,6 +24,7 @@ _READERS = {
     ".txt": ("plain_text", "read_text"),
     **dict.fromkeys((".md", ".markdown"), ("markup", "read_markdown")),
     **dict.fromkeys((".html", ".htm"), ("markup", "read_html")),
+    ".pdf": ("pdf", "read_pdf"),
     ".docx": ("office.word", "read_docx"),
     ".pptx": ("office.slides", "read_pptx"),
     ".xlsx": ("office.sheets", "read_xlsx"),
@@ -33,7 +34,7 @@ _READERS = {
     ".eml": ("markup.mail", "read_mail"),
 }
 """Module and function that read each type; a module is loaded with the first file of its type."""
-DOCUMENT_SUFFIXES = (*_READERS, ".pdf")
+DOCUMENT_SUFFIXES = tuple(_READERS)
 """Types of files that are one document each."""
 _ROW_SUFFIXES = (".jsonl", ".jsonl.gz")
 _GIT_LFS = re.compile(rb"version https://git-lfs\.github\.com/spec/v1\n(?:.*\n)*oid sha256:[0-9a-f]{64}\n")
@@ -91,13 +92,11 @@ def _megabytes(size: int) -> str:
 def _content(data: bytes, suffix: str, limits: ReadingLimits, alive: Callable[[], None]) -> Content:
     if not data:
         raise Unreadable("empty")
-    if suffix == ".pdf":
-        from readers_eddy.pdf import read_pdf
-
-        return read_pdf(data, limits.pages, alive)
     module, name = _READERS[suffix]
     read = getattr(import_module(f"readers_eddy.{module}"), name)
-    if suffix in _ARCHIVES:
+    if suffix == ".pdf":
+        content = read(data, limits.pages, alive)
+    elif suffix in _ARCHIVES:
         with reading_archive(data, suffix, limits.unpacked_bytes):
             content = read(data)
     else:
