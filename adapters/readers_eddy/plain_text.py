@@ -26,6 +26,8 @@ def read_text(text: str) -> Content:
         while lines and not lines[0].strip():
             del lines[0]
     running = {at: _running(parts, at) for at in (0, -1)}
+    if not any(running.values()):
+        return Content("", text)
     repeated: list[str] = []
     whole = ""
     for lines in filter(None, parts):
@@ -35,8 +37,6 @@ def read_text(text: str) -> Content:
                 del lines[at]
         page = "\n".join(lines).strip("\n").rstrip()
         whole += (("\n" if _goes_on(whole, page) else "\n\n") if whole and page else "") + page
-    if not repeated:
-        return Content("", text)
     listed = ", ".join(f"“{kind}”" for kind in dict.fromkeys(repeated))
     return Content("", whole, notes=(f"page numbers and running heads are left out: {listed}",))
 

@@ -1,7 +1,7 @@
 """Child process that reads files under limits of the operating system.
 
-`process` runs it as `python -m readers_eddy.worker LIMITS`, the limits as JSON. Each line of its input asks for a
-file: `["path", "suffix"]`. Each line of its output is a JSON object: a document, a row, or the end of the file.
+`process` runs it as `python -m readers_eddy.worker LIMITS`, the limits as JSON. Each line of its input asks for a file:
+`["path", "suffix"]`. Each line of its output is JSON: a document, a row, a sign of life, or the end of the file.
 """
 
 from __future__ import annotations

@@ -76,17 +76,17 @@ class _Reader:
         self.last_comment = text.rfind("-->")
         self.is_markdown = bool(_MARKDOWN.search(text))
         # In other texts a line after "#" is mostly a remark or a command of a listing, and one in capitals a label.
-        self.set_off = {match.end() for match in _SET_OFF.finditer(text)}
-        lines = Counter(line.strip() for line in text.splitlines() if line.isupper())
-        self.in_capitals = set() if text.isupper() else {line for line, count in lines.items() if count == 1}
+        self.set_off = set() if self.is_markdown else {match.end() for match in _SET_OFF.finditer(text)}
+        self.lines = text.splitlines(keepends=True)
+        capitals = Counter(line.strip() for line in self.lines if line.isupper())
+        self.in_capitals = set() if text.isupper() else {line for line, count in capitals.items() if count == 1}
 
     def read(self) -> Iterator[Block]:
         offset = 0
-        lines = self.text.splitlines(keepends=True)
         if "```" in self.text or "~~~" in self.text:
-            bare = (line.strip() for line in lines)
+            bare = (line.strip() for line in self.lines)
             self.last_fence = {line[0]: i for i, line in enumerate(bare) if line and line.strip(line[0]) == ""}
-        for number, line in enumerate(lines):
+        for number, line in enumerate(self.lines):
             start, offset = offset, offset + len(line)
             bare_line = line.strip()
             if not bare_line:
