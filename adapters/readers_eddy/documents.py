@@ -137,13 +137,12 @@ def iter_documents(
         NothingToRead: As in `read_documents`.
     """
     wanted = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    limits, seen = limits or ReadingLimits(), set[str]()
+    limits, n_read = limits or ReadingLimits(), 0
     with ReaderProcess(limits) if isolated else LocalReader(limits) as reader:
         for document in _read_paths(reader, wanted, {}, result, exclude):
-            if document.key not in seen:
-                seen.add(document.key)
-                yield document
-    if not seen:
+            n_read += 1
+            yield document
+    if not n_read:
         raise NothingToRead(_nothing_read(wanted, result))
 
 
@@ -162,12 +161,10 @@ def read_changed(
     Raises:
         NothingToRead: A path is missing, or a given file is of another type.
     """
-    result, documents = ReadResult(), dict[str, SourceDocument]()
+    result = ReadResult()
     with ReaderProcess(limits or ReadingLimits(), check) as reader:
         for document in _read_paths(reader, paths, known, result, exclude, is_enough):
             result.documents.append(document)
-            documents[document.key] = document
-    result.documents = list(documents.values())
     return result
 
 
@@ -297,6 +294,8 @@ def _read_file(
         check_unicode("name", name)
         status = path.stat()
         _check_regular(status.st_mode)
+        if origin in result.versions:  # by another path
+            return
         version = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if known.get(origin) == version:
             result.unchanged.add(origin)

@@ -176,7 +176,8 @@ def _checked(content: Content, limits: ReadingLimits) -> Content:
         raise Unreadable(f"its text has {len(text):,} characters, and at most {limits.characters:,} are read; split it")
     check_unicode("text", text)
     check_unicode("title", content.title)
-    lists = page_lists(text, len(content.page_starts))
+    labels = (int(label) for label in content.page_labels if label.isdecimal())
+    lists = page_lists(text, max(len(content.page_starts), *labels, 0))
     notes = tuple(one_line(note, MAX_TITLE) for note in content.notes)
     if lists:
         notes += (f"lists of page numbers ({len(lists)}, as of contents) stay in the text and are no passages",)

@@ -1,7 +1,7 @@
 """Find tables of contents and indexes in a text: lists of page numbers, which name a word and say nothing of it.
 
 A chronicle, a menu or a list of references looks the same; but only a table of contents or an index points into its own
-document: no number is above the number of pages, and what it names stands elsewhere in the text.
+document: no number is above that of its last page, and what it names stands elsewhere in the text.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ Entry = tuple[str, str, str]
 """Kind, term and first page; kinds are led, indexed and chapter."""
 
 
-def page_lists(text: str, n_pages: int = 0) -> tuple[tuple[int, int], ...]:
+def page_lists(text: str, last_page: int = 0) -> tuple[tuple[int, int], ...]:
     """Return the parts of a text that are lists of page numbers: first character, and the one after the last.
 
-    `n_pages` is the number of the document's last page, 0 where it has no pages.
+    `last_page` is the highest number of a page in the document, 0 where it has no pages.
     """
     lists: list[tuple[int, int]] = []
-    for start, end in _Lists(text, n_pages).find():
+    for start, end in _Lists(text, last_page).find():
         if lists and start - lists[-1][1] < _APART and not _STOP.search(text, lists[-1][1], start):
             start = lists.pop()[0]
         lists.append((start, end))
@@ -63,8 +63,8 @@ def page_lists(text: str, n_pages: int = 0) -> tuple[tuple[int, int], ...]:
 
 
 class _Lists:
-    def __init__(self, text: str, n_pages: int) -> None:
-        self.lines, self.n_pages = text.split("\n"), n_pages
+    def __init__(self, text: str, last_page: int) -> None:
+        self.lines, self.last_page = text.split("\n"), last_page
 
     def find(self) -> Iterator[tuple[int, int]]:
         run: list[tuple[int, list[Entry]]] = []  # number of each line with entries
@@ -95,7 +95,7 @@ class _Lists:
             return False
         listed = [(term.casefold(), page) for entry_kind, term, page in entries if entry_kind == kind]
         pages = [int(page) for _, page in listed if page.isdecimal()]
-        if self.n_pages and max(pages, default=0) > self.n_pages:
+        if self.last_page and max(pages, default=0) > self.last_page:
             return False
         terms = [term for term, _ in listed]
         if len(set(pages)) >= _LED_ENTRIES and _in_order(pages):

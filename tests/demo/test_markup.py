@@ -57,6 +57,7 @@ PAGES = [
     ("<title>T</title><header><h1>Boats</h1></header><section><p>One</section>", "# Boats\n\nOne"),
     ("<header><h1>Boats</h1>Ours</header><main>One</main><div role=main>Two</div>", "# Boats\n\nOne\n\nTwo"),
     ("<frameset><frame src=a></frameset><noframes><p>One</p></noframes>", "One"),
+    ("<p><del>10</del> <s>9</s> 8<iframe srcdoc='<p>One</p>'></iframe><iframe>old</iframe>", "~~10~~ ~~9~~ 8\n\nOne"),
     # Marks of lists, and what is chosen and filled in.
     ("<ol type=a start=26><li>x<li>y</ol>", "z. x\naa. y"),
     ("<ol reversed><li>x<li>y</ol><ol style='list-style: upper-roman'><li value=9>z</ol>", "2. x\n1. y\n\nIX. z"),
@@ -330,8 +331,10 @@ WORD = {
     "code": (
         line("if x:", "<w:pStyle w:val='C'/>")
         + line("    y", "<w:pStyle w:val='C'/>")
-        + line("  z", "", "<w:rFonts w:ascii='Courier New'/>"),
-        "```\nif x:\n    y\n  z\n```",
+        + line("")
+        + line("  z", "", "<w:rFonts w:ascii='Courier New'/>")
+        + line(""),
+        "```\nif x:\n    y\n\n  z\n```",
     ),
     "hidden text": (
         line("a") + line("no", "", "<w:rStyle w:val='S'/>") + line("b", "", "<w:vanish w:val='0'/>"),

@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -398,6 +399,26 @@ def test_scanned_pages_are_recognized_column_by_column(tmp_path: Path, monkeypat
     read = read_document(tmp_path / "scan.pdf")
     assert read.text == "\n\n".join(map(" ".join, columns))
     assert read.notes == ("recognized in pictures, so there may be errors: text on 1 of 1 pages (p. 1)",)
+
+
+def test_lines_that_recognition_is_unsure_of_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    boxes = np.array([[(10, y), (60, y), (60, y + 9), (10, y + 9)] for y in (10, 30)])
+    result = SimpleNamespace(txts=("A clear line.", "#+~"), boxes=boxes, scores=(0.9, 0.4))
+    monkeypatch.setattr(recognition, "_engine", lambda: lambda picture: result)
+    alive: list[str] = []
+    content = read_pdf(scan(["", ""]), alive=lambda: alive.append("page"))
+    assert content.text == "A clear line.\n\nA clear line." and alive == ["page", "page"]
+    assert content.notes[0].endswith("text on 2 of 2 pages (p. 1, p. 2); 2 lines are left out, too unsure")
+
+
+def test_lists_of_page_numbers_go_by_the_labels_of_pages(tmp_path: Path) -> None:
+    names = ("anchor", "bay", "boat", "buoy", "ferry", "harbour", "herring", "lamp")
+    index = [f"{name}, {31 + at // 4}" for at, name in enumerate(names)]
+    writer = PdfWriter(clone_from=io.BytesIO(make([[f"The {' '.join(names)} lie here."], index])))
+    for start, n_lists in ((1, 0), (31, 1)):
+        writer.set_page_label(0, 1, style="/D", start=start)
+        writer.write(tmp_path / "a.pdf")
+        assert len(read_document(tmp_path / "a.pdf").left_out) == n_lists
 
 
 def test_what_is_missing_or_mended_is_said() -> None:

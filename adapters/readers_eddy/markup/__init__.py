@@ -25,7 +25,7 @@ _SURROUNDINGS = ["navigation", "banner", "contentinfo", "search"]
 """Roles of elements around a page's main content."""
 _MAIN_SHARE = 0.2
 """Least share of a page's text in what it calls its main content; a placeholder has less."""
-_PLAIN = "a abbr b code del em i kbd s samp strong".split()
+_PLAIN = "a abbr b code em i kbd samp strong".split()
 _BLOCKS = "address aside center fieldset figure footer form header hgroup main summary details".split()
 _LAYOUT = ["table", *HEADINGS]
 """A table that contains one of these, or lines of code, only arranges a page."""
@@ -64,8 +64,8 @@ def read_tree(markup: str) -> Content:
     """Do the same with markup in which every tag is closed, as a parser writes it."""
     markup = _FRACTION.sub(lambda found: f"{' ' if found[1] else ''}{found[2]}/{found[3]}", markup)
     soup = BeautifulSoup(markup, "html.parser")
-    for tag in soup.find_all("noframes"):
-        tag.replace_with(BeautifulSoup(tag.get_text(), "html.parser"))
+    for tag in [*soup.find_all("noframes"), *soup.find_all("iframe", srcdoc=True)]:
+        tag.replace_with(BeautifulSoup(str(tag.get("srcdoc", tag.get_text())), "html.parser"))
     try:
         hidden = leave_out_unseen(soup)
         titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lxml import etree
 from openpyxl.styles.numbers import is_date_format, is_timedelta_format
-from openpyxl.utils.datetime import from_excel
+from openpyxl.utils.datetime import MAC_EPOCH, WINDOWS_EPOCH, from_excel
 
 from readers_eddy.formulas import omml_text
 from readers_eddy.office.cells import shown_number, shown_time, table
@@ -112,21 +112,22 @@ def _points(values: Any) -> dict[int, str]:
     form = None if numbers is None else numbers.findtext(f"{_C}formatCode", "General")
     if values.tag == f"{_CX}numDim":
         form = next((level.get("formatCode") for level in values.iter(f"{_CX}lvl")), None) or "General"
+    from_1904 = values.getroottree().find(f"{_C}date1904[@val='1']") is not None
     points = {}
     for point in values.iter(f"{_C}pt", f"{_CX}pt"):
         text = point.findtext(f"{_C}v") if point.tag == f"{_C}pt" else point.text
-        points[int(point.get("idx", 0))] = _shown(text or "", form and point.get("formatCode", form))
+        points[int(point.get("idx", 0))] = _shown(text or "", form and point.get("formatCode", form), MAC_EPOCH if from_1904 else WINDOWS_EPOCH)
     return points
 
 
-def _shown(text: str, form: str | None) -> str:
+def _shown(text: str, form: str | None, epoch: datetime.datetime) -> str:
     try:
         if form is None:
             raise ValueError
         if not is_date_format(form):
             return shown_number(float(text), form)
         time: datetime.datetime | datetime.time | datetime.timedelta = from_excel(
-            float(text), timedelta=is_timedelta_format(form)
+            float(text), epoch, timedelta=is_timedelta_format(form)
         )
         return shown_time(time)
     except (ValueError, OverflowError):  # a text, or an error of the sheet, such as #N/A

@@ -178,9 +178,11 @@ def _leave_out_hidden(root: Any, styles: Styles, hidden: Counter[str]) -> None:
 
 def _mark_paragraphs(root: Any, styles: Styles, numbering: Numbering) -> None:
     """Put headings and code in styles that are known here, and labels of lists in the text."""
+    in_code, blank = False, list[Any]()  # lines of code without text, if more code follows them
     for paragraph in list(root.iter(f"{W}p")):
         label, level = numbering.label(paragraph), styles.heading(paragraph)
-        if not any(each.text for each in paragraph.iter(f"{W}t")):
+        if not any(text.text for text in paragraph.iter(f"{W}t")):
+            blank += [paragraph] if in_code else []
             continue
         if label and label.strip():
             before = paragraph.find(f"{W}pPr")
@@ -188,12 +190,20 @@ def _mark_paragraphs(root: Any, styles: Styles, numbering: Numbering) -> None:
         kind = f"Heading{level}" if level else "Plain" if label == " " else ""
         if not kind and label is None and styles.is_code(paragraph):
             kind = "Code"
+            for line in blank:
+                line.append(_text(_SIGNS[0]))  # mammoth drops empty paragraphs
+                _set_style(line, kind)
+        in_code, blank = kind == "Code", []
         if kind:
-            properties = paragraph.find(f"{W}pPr")
-            if properties is not None:
-                paragraph.remove(properties)
-            paragraph.insert(0, _MAKE.pPr(_MAKE.pStyle()))
-            paragraph[0][0].set(f"{W}val", f"Eddy{kind}")
+            _set_style(paragraph, kind)
+
+
+def _set_style(paragraph: Any, kind: str) -> None:
+    properties = paragraph.find(f"{W}pPr")
+    if properties is not None:
+        paragraph.remove(properties)
+    paragraph.insert(0, _MAKE.pPr(_MAKE.pStyle()))
+    paragraph[0][0].set(f"{W}val", f"Eddy{kind}")
 
 
 def _elements(graphic: Graphic) -> list[Any]:

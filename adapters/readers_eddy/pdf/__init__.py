@@ -63,7 +63,7 @@ def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Con
     document.init_forms()
     n_pages = len(document)
     lines, hidden, n_numbers = list[Line](), dict[int, int](), 0
-    pictures, recognized, broken = list[int](), list[int](), list[int]()
+    pictures, recognized, broken = list[int](), dict[int, int](), list[int]()
     for number in range(n_pages):
         try:
             page = document[number]
@@ -72,9 +72,14 @@ def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Con
             continue
         own, unseen, n_margin = page_lines(page, number)
         if not own and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
-            own = _cleaned(read_lines(recognize(page), number)[0]) if can_recognize() else []
-            (recognized if own else pictures).append(number + 1)
-            alive()
+            if can_recognize():
+                recognized_glyphs, n_unsure = recognize(page)
+                own = _cleaned(read_lines(recognized_glyphs, number)[0])
+                alive()
+            if own:
+                recognized[number + 1] = n_unsure
+            else:
+                pictures.append(number + 1)
         lines += own
         n_numbers += n_margin
         hidden |= {number + 1: unseen} if unseen else {}
@@ -157,7 +162,7 @@ def _notes(
     text: str,
     left_out: dict[str, int],
     pictures: list[int],
-    recognized: list[int],
+    recognized: dict[int, int],
     n_pages: int,
     hidden: dict[int, int],
     broken: list[int],
@@ -175,7 +180,8 @@ def _notes(
         yield (f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_pages(pictures)}), {_remedy()}")
     if recognized:
         many = f"{len(recognized)} of {n_pages} pages ({_pages(recognized)})"
-        yield f"recognized in pictures, so there may be errors: text on {many}"
+        unsure = f"; {n_unsure} lines are left out, too unsure" if (n_unsure := sum(recognized.values())) else ""
+        yield f"recognized in pictures, so there may be errors: text on {many}{unsure}"
     if unknown := text.count(_UNKNOWN):
         yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
     if broken:

@@ -41,24 +41,29 @@ def _engine() -> Any:
     return RapidOCR(params={"Global.log_level": "error", "Global.use_cls": False, **threads})
 
 
-def recognize(page: PdfPage) -> Glyphs:
-    """Return the glyphs of a page's picture, those of a line side by side in equal widths."""
+def recognize(page: PdfPage) -> tuple[Glyphs, int]:
+    """Return the glyphs of a page's picture, those of a line side by side in equal widths, and how many lines are unsure.
+
+    Lines of which the engine is less than half sure are left out.
+    """
     bitmap = page.render(scale=_PIXELS / max(page.get_size()))
     try:
         result = _engine()(bitmap.to_numpy())
     except Exception as error:
         raise MemoryError if "bad_alloc" in str(error) else error from None
     place = bitmap.get_posconv(page)
-    lines = list[tuple[str, Box]]()
+    lines, n_unsure = list[tuple[str, Box]](), 0
     texts, boxes = result.txts or (), () if result.boxes is None else result.boxes
     for text, box, score in zip(texts, boxes, result.scores or (), strict=True):
-        if score >= _LEAST_SCORE and text.strip():
+        if score < _LEAST_SCORE:
+            n_unsure += 1
+        elif text.strip():
             left, top = place.to_page(int(box[:, 0].min()), int(box[:, 1].min()))
             right, bottom = place.to_page(int(box[:, 0].max()), int(box[:, 1].max()))
             margin = _MARGIN * (top - bottom)
             aside = min(2 * margin, (right - left) / 4)
             lines.append((text, (left + aside, bottom + margin, right - aside, top - margin)))
-    return _spread(_in_order(lines))
+    return _spread(_in_order(lines)), n_unsure
 
 
 def _in_order(lines: list[tuple[str, Box]]) -> list[tuple[str, Box]]:
