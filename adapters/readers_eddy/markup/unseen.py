@@ -57,15 +57,11 @@ def leave_out_unseen(soup: BeautifulSoup) -> tuple[str, ...]:
 
 def _is_unseen(tag: Tag) -> bool:
     """Whether attributes hide an element; streaming pages hide their article until a script moves it."""
-    if tag.name == "dialog" and not tag.has_attr("open"):
-        return True
-    if tag.has_attr(_HIDDEN_BY_STYLE):
+    if tag.has_attr(_HIDDEN_BY_STYLE) or (tag.name == "dialog" and not tag.has_attr("open")):
         return True
     hidden = tag.has_attr("hidden") and tag["hidden"] != "until-found" and not str(tag.get("id", "")).startswith("S:")
-    if hidden and "note" in str(
-        tag.get("epub-type", tag.get("epub:type", ""))
-    ):  # books show it where the text refers to it
-        return False
+    if hidden and "note" in str(tag.get("epub-type", tag.get("epub:type", ""))):
+        return False  # books show it where the text refers to it
     return hidden or tag.has_attr("popover") or bool(_UNSEEN_STYLE.search(str(tag.get("style", ""))))
 
 

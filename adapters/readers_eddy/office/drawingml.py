@@ -112,11 +112,11 @@ def _points(values: Any) -> dict[int, str]:
     form = None if numbers is None else numbers.findtext(f"{_C}formatCode", "General")
     if values.tag == f"{_CX}numDim":
         form = next((level.get("formatCode") for level in values.iter(f"{_CX}lvl")), None) or "General"
-    from_1904 = values.getroottree().find(f"{_C}date1904[@val='1']") is not None
+    epoch = WINDOWS_EPOCH if values.getroottree().find(f"{_C}date1904[@val='1']") is None else MAC_EPOCH
     points = {}
     for point in values.iter(f"{_C}pt", f"{_CX}pt"):
         text = point.findtext(f"{_C}v") if point.tag == f"{_C}pt" else point.text
-        points[int(point.get("idx", 0))] = _shown(text or "", form and point.get("formatCode", form), MAC_EPOCH if from_1904 else WINDOWS_EPOCH)
+        points[int(point.get("idx", 0))] = _shown(text or "", form and point.get("formatCode", form), epoch)
     return points
 
 
@@ -126,10 +126,7 @@ def _shown(text: str, form: str | None, epoch: datetime.datetime) -> str:
             raise ValueError
         if not is_date_format(form):
             return shown_number(float(text), form)
-        time: datetime.datetime | datetime.time | datetime.timedelta = from_excel(
-            float(text), epoch, timedelta=is_timedelta_format(form)
-        )
-        return shown_time(time)
+        return shown_time(from_excel(float(text), epoch, timedelta=is_timedelta_format(form)))
     except (ValueError, OverflowError):  # a text, or an error of the sheet, such as #N/A
         return " ".join(text.split())
 

@@ -71,10 +71,8 @@ def _simplified(data: bytes, damaged: list[str], hidden: Counter[str]) -> io.Byt
     """Return the file without hidden text, and with lists, fields, formulas, charts and diagrams as text."""
     out = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(data)) as source, zipfile.ZipFile(out, "w") as target:
-        parts = {name: source.read(name) for name in source.namelist()}
-        parts = {
-            name: _STRICT.sub(rb"http://schemas.openxmlformats.org/\1/2006/\2", each) for name, each in parts.items()
-        }
+        usual = rb"http://schemas.openxmlformats.org/\1/2006/\2"
+        parts = {name: _STRICT.sub(usual, source.read(name)) for name in source.namelist()}
         roots = {
             name: etree.fromstring(part, XML_PARSER)
             for name, part in parts.items()

@@ -88,9 +88,7 @@ def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Con
         raise Unreadable("it has no pages")
     if not lines:
         many = "its page" if n_pages == 1 else f"its {n_pages} pages"
-        if not pictures:
-            raise Unreadable(f"no text in {many}")
-        raise Unreadable(f"no text in {many}, only pictures, {_remedy()}")
+        raise Unreadable(f"no text in {many}" + (f", only pictures, {_remedy()}" if pictures else ""))
     labels = tuple(document.get_page_label(number) for number in range(n_pages))
     plain = tuple(str(number + 1) for number in range(n_pages))
     body, left_out = split_page_headers(lines, labels if any(labels) else plain)

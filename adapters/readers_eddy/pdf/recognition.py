@@ -42,10 +42,7 @@ def _engine() -> Any:
 
 
 def recognize(page: PdfPage) -> tuple[Glyphs, int]:
-    """Return the glyphs of a page's picture, those of a line side by side in equal widths, and how many lines are unsure.
-
-    Lines of which the engine is less than half sure are left out.
-    """
+    """Return the glyphs of a page's picture, of a line in equal widths, and the number of unsure lines left out."""
     bitmap = page.render(scale=_PIXELS / max(page.get_size()))
     try:
         result = _engine()(bitmap.to_numpy())
@@ -103,16 +100,6 @@ def _spread(lines: list[tuple[str, Box]]) -> Glyphs:
                 box = (edges[at], bottom, edges[at + 1], top)
                 rows.append((ord(sign), *box, size, number, text[:at][-1:].isspace()))
     table = np.array(rows or np.empty((0, 8)), np.float64)
-    zeros = np.zeros(len(rows), np.int64)
-    return Glyphs(
-        codes=table[:, 0].astype(np.int32),
-        boxes=table[:, 1:5],
-        baselines=table[:, 2],
-        sizes=table[:, 5],
-        angles=zeros.astype(np.int32),
-        runs=table[:, 6].astype(np.int64),
-        fonts=zeros,
-        mono=zeros.astype(np.bool_),
-        spaced=table[:, 7].astype(np.bool_),
-        indices=zeros,
-    )
+    codes, runs, zeros = table[:, 0].astype(np.int32), table[:, 6].astype(np.int64), np.zeros(len(rows), np.int64)
+    baselines, sizes, angles, spaced = table[:, 2], table[:, 5], zeros.astype(np.int32), table[:, 7].astype(np.bool_)
+    return Glyphs(codes, table[:, 1:5], baselines, sizes, angles, runs, zeros, zeros > 0, spaced, zeros)
