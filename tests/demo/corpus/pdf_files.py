@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from PIL import Image
+from pypdf import PdfReader, PdfWriter
+from pypdf.generic import ArrayObject, DictionaryObject, NameObject, TextStringObject
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
@@ -16,19 +19,22 @@ RIGHT = ("Bread is baked at night by two men", "who sing while they knead, and s
 COLUMNS = f"{' '.join(LEFT)}\n\n{' '.join(RIGHT)}"
 
 
-def pdf(draw: Drawing) -> bytes:
+def pdf(*pages: Drawing) -> bytes:
     out = io.BytesIO()
     canvas = Canvas(out, invariant=1, pageCompression=0)
-    canvas.setFont("Helvetica", 11)
-    draw(canvas)
-    canvas.showPage()
+    for draw in pages:
+        canvas.setFont("Helvetica", 11)
+        draw(canvas)
+        canvas.showPage()
     canvas.save()
     return out.getvalue()
 
 
-def lines(*texts: str, x: float = 60, y: float = 700, pitch: float = 14, size: float = 11) -> Drawing:
+def lines(
+    *texts: str, x: float = 60, y: float = 700, pitch: float = 14, size: float = 11, font: str = "Helvetica"
+) -> Drawing:
     def draw(canvas: Canvas) -> None:
-        canvas.setFont("Helvetica", size)
+        canvas.setFont(font, size)
         for row, text in enumerate(texts):
             canvas.drawString(x, y - pitch * row, text)
 
@@ -37,23 +43,25 @@ def lines(*texts: str, x: float = 60, y: float = 700, pitch: float = 14, size: f
 
 def all_of(*drawings: Drawing) -> Drawing:
     def draw(canvas: Canvas) -> None:
-        for each in drawings:
-            each(canvas)
+        for drawing in drawings:
+            drawing(canvas)
 
     return draw
 
 
-def by_row(canvas: Canvas) -> None:
-    for row, pair in enumerate(zip(LEFT, RIGHT, strict=True)):
-        for x, text in zip((60, 320), pair, strict=True):
-            canvas.drawString(x, 700 - 14 * row, text)
+def grid(rows: Iterable[Sequence[str]], places: Sequence[float], pitch: float = 14, drop: float = 0) -> Drawing:
+    """Cells drawn row by row at these places across, each so much lower than the one before it."""
+    return all_of(
+        *(
+            lines(text, x=x, y=700 - pitch * row - drop * column)
+            for row, cells in enumerate(rows)
+            for column, (x, text) in enumerate(zip(places, cells, strict=True))
+        )
+    )
 
 
-def table(canvas: Canvas) -> None:
-    rows = (("Route", "Adult", "Child"), ("Bay", "5.00", "2.50"), ("Night tour", "12.00", ""))
-    for row, cells in enumerate(rows):
-        for x, text in zip((60, 180, 300), cells, strict=True):
-            canvas.drawString(x, 700 - 16 * row, text)
+BY_ROW = grid(zip(LEFT, RIGHT, strict=True), (60, 320))
+TABLE = grid((("Route", "Adult", "Child"), ("Bay", "5.00", "2.50"), ("Night tour", "12.00", "")), (60, 180, 300), 16)
 
 
 def bold(canvas: Canvas) -> None:
@@ -76,15 +84,23 @@ def raised(canvas: Canvas) -> None:
 
 
 def raised_apart(canvas: Canvas) -> None:
-    canvas.drawString(60, 700, "About 10")
-    width = canvas.stringWidth("About 10")
-    canvas.setFont("Helvetica", 7)
-    canvas.drawString(60 + width, 704, "3")
-    canvas.setFont("Helvetica", 11)
-    canvas.drawString(64 + width, 700, " boats on the 1")
-    width += 4 + canvas.stringWidth(" boats on the 1")
-    canvas.setFont("Helvetica", 7)
-    canvas.drawString(60 + width, 704, "st")
+    x = 60.0
+    for text, size, y in (("About 10", 11, 700), ("3", 7, 704), (" boats on the 1", 11, 700), ("st", 7, 704)):
+        lines(text, x=x, y=y, size=size)(canvas)
+        x += canvas.stringWidth(text, "Helvetica", size)
+
+
+def unseen(text: str, y: float) -> Drawing:
+    """Text in the mode that draws nothing."""
+
+    def draw(canvas: Canvas) -> None:
+        drawn = canvas.beginText(60, y)
+        drawn.setFont("Helvetica", 11)
+        drawn.setTextRenderMode(3)
+        drawn.textOut(text)
+        canvas.drawText(drawn)
+
+    return draw
 
 
 def invisible(canvas: Canvas) -> None:
@@ -101,20 +117,12 @@ def invisible(canvas: Canvas) -> None:
     canvas.drawString(-300, 620, "Off the page.")
     canvas.setFont("Helvetica", 0.5)
     canvas.drawString(60, 600, "Tiny.")
-    text = canvas.beginText(60, 580)
-    text.setFont("Helvetica", 11)
-    text.setTextRenderMode(3)
-    text.textOut("Mode three.")
-    canvas.drawText(text)
+    unseen("Mode three.", 580)(canvas)
 
 
 def scan(canvas: Canvas) -> None:
     canvas.drawImage(ImageReader(Image.new("L", (60, 80), 250)), 0, 0, 595, 842)
-    text = canvas.beginText(60, 700)
-    text.setFont("Helvetica", 11)
-    text.setTextRenderMode(3)
-    text.textOut("The text of a scan.")
-    canvas.drawText(text)
+    unseen("The text of a scan.", 700)(canvas)
 
 
 def blacked_out(canvas: Canvas) -> None:
@@ -128,15 +136,6 @@ def form(canvas: Canvas) -> None:
     canvas.acroForm.textfield(name="boat", x=180, y=694, width=120, height=18, value="Seagull Nine")
     canvas.acroForm.textfield(name="harbour", x=60, y=660, width=120, height=18, value="Alden")
     canvas.acroForm.checkbox(name="insured", x=60, y=630, size=14, checked=True)
-
-
-def drop_cap(canvas: Canvas) -> None:
-    canvas.setFont("Helvetica", 36)
-    canvas.drawString(60, 672, "O")
-    canvas.setFont("Helvetica", 11)
-    for row, text in enumerate(("nce upon a time there was a ferry that", "crossed the bay each day of the year,")):
-        canvas.drawString(92, 698 - 14 * row, text)
-    canvas.drawString(60, 670, "and it came back at night, always late.")
 
 
 def turned(canvas: Canvas) -> None:
@@ -163,9 +162,6 @@ def layers() -> bytes:
             canvas._code.append("EMC")
 
     data = pdf(draw)
-    from pypdf import PdfReader, PdfWriter
-    from pypdf.generic import ArrayObject, DictionaryObject, NameObject, TextStringObject
-
     writer = PdfWriter(clone_from=PdfReader(io.BytesIO(data)))
     groups = {}
     for name in ("On", "Off"):
@@ -184,17 +180,6 @@ def layers() -> bytes:
     return out.getvalue()
 
 
-def pages(*drawings: Drawing) -> bytes:
-    def draw(canvas: Canvas) -> None:
-        for number, each in enumerate(drawings):
-            if number:
-                canvas.showPage()
-                canvas.setFont("Helvetica", 11)
-            each(canvas)
-
-    return pdf(draw)
-
-
 def small(text: str, y: float) -> Drawing:
     return lines(text, y=y, size=8)
 
@@ -204,35 +189,10 @@ def lesson(number: int) -> Drawing:
     return all_of(lines(f"Lesson {number + 1}", y=780, size=20), lines(body, y=700))
 
 
-def contents(canvas: Canvas) -> None:
-    lines("Tides . . . . . . . . . . . . . . . . 3", "Boats . . . . . . . . . . . . . . . . 7")(canvas)
-
-
-def three_columns(canvas: Canvas) -> None:
-    for column, x in enumerate((40, 230, 420)):
-        for row in range(4):
-            canvas.drawString(x, 700 - 14 * row, f"the {'abcd'[row]} line of column {column} runs")
-
-
-def shifted(canvas: Canvas) -> None:
-    for row, pair in enumerate(zip(LEFT, RIGHT, strict=True)):
-        for x, y, text in zip((60, 320), (700, 694), pair, strict=True):
-            canvas.drawString(x, y - 14 * row, text)
-
-
-def title_over_columns(canvas: Canvas) -> None:
-    canvas.setFont("Helvetica", 20)
-    canvas.drawString(60, 740, "A title that is as wide as both of the columns")
-    canvas.setFont("Helvetica", 11)
-    by_row(canvas)
-
-
-def bullets(canvas: Canvas) -> None:
-    for row, text in enumerate(("the first of the items is long and", "the second one is short", "the third one")):
-        canvas.drawString(60, 700 - 14 * row, "•")
-        canvas.drawString(80, 700 - 14 * row, text)
-
-
+TABLE_TEXT = "| Route | Adult | Child |\n| Bay | 5.00 | 2.50 |\n| Night tour | 12.00 | |"
+ITEMS = ("the first of the items is long and", "the second one is short", "the third one")
+SAILS = ("The ferry sails at noon and", "comes back in the evening, but", "in winter it waits.")
+CONTENTS = ("Tides . . . . . . . . . . . . . . . . 3", "Boats . . . . . . . . . . . . . . . . 7")
 NARROW = ("The harbour master", "of the town is told of", "every large ship that", "comes in overnight.")
 OPEN, REST = "Dogs travel for free, but cats pay one coin to the clerk who", "waits at the gate of the old harbour."
 PLACES = (
@@ -250,32 +210,6 @@ def justified(canvas: Canvas) -> None:
         canvas.drawText(words)
 
 
-def program(canvas: Canvas) -> None:
-    lines("It prints the tide of the day:", y=730)(canvas)
-    canvas.setFont("Courier", 9)
-    for row, (indent, text) in enumerate(((0, "def tide(x):"), (4, "# low and high"), (4, "return bay[x] * 7"))):
-        canvas.drawString(60 + 5.4 * indent, 700 - 12 * row, text)
-
-
-def numbered(canvas: Canvas) -> None:
-    for row, text in enumerate(
-        ("The ferry sails at noon and", "comes back in the evening, but", "in winter it waits.")
-    ):
-        canvas.drawString(40, 700 - 14 * row, str(row + 7))
-        canvas.drawString(60, 700 - 14 * row, text)
-
-
-def by_column(canvas: Canvas) -> None:
-    for x, cells in ((60, ("Pier", "Alden", "Berg")), (160, ("Boats", "12", "7")), (260, ("Fee", "3.50", "12.00"))):
-        lines(*cells, x=x)(canvas)
-
-
-def long_cells(canvas: Canvas) -> None:
-    for y, left, right in ((700, ("Anna",), ("mends the nets of", "the old boat")), (660, ("Bo", "Berg"), ("sings",))):
-        lines(*left, y=y)(canvas)
-        lines(*right, x=160, y=y)(canvas)
-
-
 def choice(canvas: Canvas) -> None:
     canvas.drawString(60, 700, "Harbour:")
     canvas.acroForm.choice(
@@ -289,96 +223,116 @@ def outlined(canvas: Canvas) -> None:
     lines("Of tides", "and of boats", "They come and go.")(canvas)
 
 
-PDF_FILES: dict[str, tuple[Callable[[], bytes], str]] = {
-    "columns drawn row by row": (lambda: pdf(by_row), COLUMNS),
-    "columns drawn one by one": (lambda: pdf(all_of(lines(*LEFT), lines(*RIGHT, x=320))), COLUMNS),
-    "columns at other heights": (lambda: pdf(shifted), COLUMNS),
+PAGES = {  # drawings of pages, and their text
+    "columns drawn row by row": ([BY_ROW], COLUMNS),
+    "columns drawn one by one": ([all_of(lines(*LEFT), lines(*RIGHT, x=320))], COLUMNS),
+    "columns at other heights": ([grid(zip(LEFT, RIGHT, strict=True), (60, 320), drop=6)], COLUMNS),
     "a title over columns": (
-        lambda: pdf(title_over_columns),
+        [all_of(lines("A title that is as wide as both of the columns", y=740, size=20), BY_ROW)],
         f"A title that is as wide as both of the columns\n\n{COLUMNS}",
     ),
     "three columns": (
-        lambda: pdf(three_columns),
-        " ".join(f"the {'abcd'[row]} line of column {column} runs" for column in range(3) for row in range(4)),
+        [
+            all_of(
+                *(
+                    lines(*(f"the {row} line of column {column} runs" for row in "abcd"), x=x)
+                    for column, x in enumerate((40, 230, 420))
+                )
+            )
+        ],
+        " ".join(f"the {row} line of column {column} runs" for column in range(3) for row in "abcd"),
     ),
-    "a table": (lambda: pdf(table), "| Route | Adult | Child |\n| Bay | 5.00 | 2.50 |\n| Night tour | 12.00 | |"),
-    "bold by repetition": (lambda: pdf(bold), "Important Notice\n\nTotal"),
-    "raised and lowered in one line": (lambda: pdf(raised), "strong growth¹² of CO₂ now"),
-    "raised by position": (lambda: pdf(raised_apart), "About 10³ boats on the 1st"),
-    "unseen text": (lambda: pdf(invisible), "Seen.\n\nWhite on blue is seen."),
-    "a scan with its text": (lambda: pdf(scan), "The text of a scan."),
-    "blacked out": (lambda: pdf(blacked_out), "The spy is"),
-    "a form": (lambda: pdf(form), "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
+    "a table": ([TABLE], TABLE_TEXT),
+    "bold by repetition": ([bold], "Important Notice\n\nTotal"),
+    "raised and lowered in one line": ([raised], "strong growth¹² of CO₂ now"),
+    "raised by position": ([raised_apart], "About 10³ boats on the 1st"),
+    "unseen text": ([invisible], "Seen.\n\nWhite on blue is seen."),
+    "a scan with its text": ([scan], "The text of a scan."),
+    "blacked out": ([blacked_out], "The spy is"),
+    "a form": ([form], "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
     "a drop cap": (
-        lambda: pdf(drop_cap),
+        [
+            all_of(
+                lines("O", y=672, size=36),
+                lines("nce upon a time there was a ferry that", "crossed the bay each day of the year,", x=92, y=698),
+                lines("and it came back at night, always late.", y=670),
+            )
+        ],
         "Once upon a time there was a ferry that crossed the bay each day of the year, and it came back at night, "
         "always late.",
     ),
-    "a turned page": (lambda: pdf(turned), "A page that lies on its side has lines as any other page."),
-    "actual text": (lambda: pdf(actual_text), "The word is harbour"),
-    "a layer that is off": (layers, "This layer is on."),
+    "a turned page": ([turned], "A page that lies on its side has lines as any other page."),
+    "actual text": ([actual_text], "The word is harbour"),
     "headings that count": (
-        lambda: pages(*(lesson(number) for number in range(5))),
+        [lesson(number) for number in range(5)],
         "\n\n".join(f"Lesson {n + 1}\n\n{'abcde'[n]} thing is taught here and it takes an hour." for n in range(5)),
     ),
     "running heads": (
-        lambda: pages(
-            *(
-                all_of(small("Of tides", 800), lines(f"Page {w} of the text."), small(f"{n + 1}", 40))
-                for n, w in enumerate(("one", "two", "three"))
-            )
-        ),
+        [
+            all_of(small("Of tides", 800), lines(f"Page {w} of the text."), small(f"{n}", 40))
+            for n, w in enumerate(("one", "two", "three"), start=1)
+        ],
         "Of tides\n\nPage one of the text.\n\nPage two of the text.\n\nPage three of the text.",
     ),
-    "a table's head on every page": (
-        lambda: pages(table, table),
-        "\n".join(["| Route | Adult | Child |\n| Bay | 5.00 | 2.50 |\n| Night tour | 12.00 | |"] * 2),
-    ),
+    "a table's head on every page": ([TABLE, TABLE], f"{TABLE_TEXT}\n{TABLE_TEXT}"),
     "a list": (
-        lambda: pdf(bullets),
-        "• the first of the items is long and\n\n• the second one is short\n\n• the third one",
+        [grid(zip("•••", ITEMS, strict=True), (60, 80))],
+        "\n\n".join(f"• {item}" for item in ITEMS),
     ),
-    "a table of contents": (
-        lambda: pdf(contents),
-        "Tides . . . . . . . . . . . . . . . . 3\nBoats . . . . . . . . . . . . . . . . 7",
-    ),
-    "a narrow justified column": (lambda: pdf(justified), " ".join(NARROW)),
+    "a table of contents": ([lines(*CONTENTS)], "\n".join(CONTENTS)),
+    "a narrow justified column": ([justified], " ".join(NARROW)),
     "a sentence around a caption": (
-        lambda: pdf(all_of(lines(OPEN), lines("Figure 1. The pier.", y=660, size=9), lines(REST, y=620))),
+        [all_of(lines(OPEN), lines("Figure 1. The pier.", y=660, size=9), lines(REST, y=620))],
         f"{OPEN} {REST}\n\nFigure 1. The pier.",
     ),
     "a sentence around a footnote and a page's end": (
-        lambda: pages(all_of(lines("Cats are rare.", OPEN), small("1 The clerk is paid.", 60)), lines(REST)),
+        [all_of(lines("Cats are rare.", OPEN), small("1 The clerk is paid.", 60)), lines(REST)],
         f"Cats are rare.\n\n1 The clerk is paid.\n\n{OPEN} {REST}",
     ),
     "a box beside a sentence": (
-        lambda: pdf(all_of(lines(OPEN), lines("Tip: buy tickets", "early.", x=430, y=694, size=9), lines(REST, y=686))),
+        [all_of(lines(OPEN), lines("Tip: buy tickets", "early.", x=430, y=694, size=9), lines(REST, y=686))],
         f"{OPEN} {REST}\n\nTip: buy tickets early.",
     ),
     "a program": (
-        lambda: pdf(program),
+        [
+            all_of(
+                lines("It prints the tide of the day:", y=730),
+                lines("def tide(x):", size=9, font="Courier"),
+                lines("# low and high", "return bay[x] * 7", x=60 + 5.4 * 4, y=688, pitch=12, size=9, font="Courier"),
+            )
+        ],
         "It prints the tide of the day:\n\n```\ndef tide(x):\n    # low and high\n    return bay[x] * 7\n```",
     ),
-    "numbers of lines": (
-        lambda: pdf(numbered),
-        "The ferry sails at noon and comes back in the evening, but in winter it waits.",
-    ),
+    "numbers of lines": ([grid(zip("789", SAILS, strict=True), (40, 60))], " ".join(SAILS)),
     "a table drawn by column": (
-        lambda: pdf(by_column),
+        [
+            all_of(
+                lines("Pier", "Alden", "Berg"),
+                lines("Boats", "12", "7", x=160),
+                lines("Fee", "3.50", "12.00", x=260),
+            )
+        ],
         "| Pier | Boats | Fee |\n| Alden | 12 | 3.50 |\n| Berg | 7 | 12.00 |",
     ),
     "cells of several lines": (
-        lambda: pdf(long_cells),
+        [
+            all_of(
+                *(lines("Anna"), lines("mends the nets of", "the old boat", x=160)),
+                *(lines("Bo", "Berg", y=660), lines("sings", x=160, y=660)),
+            )
+        ],
         "| Anna | mends the nets of the old boat |\n| Bo Berg | sings |",
     ),
     "page numbers of a volume": (
-        lambda: pages(*(all_of(lines(text), lines(f"{216 + n}", y=40)) for n, text in enumerate((OPEN, *PLACES)))),
+        [all_of(lines(text), lines(f"{216 + n}", y=40)) for n, text in enumerate((OPEN, *PLACES))],
         f"{OPEN} {' '.join(PLACES)}",
     ),
-    "a choice of a form": (lambda: pdf(choice), "Harbour: Berg pier"),
-    "a heading of the outline": (lambda: pdf(outlined), "# Of tides and of boats\n\nThey come and go."),
+    "a choice of a form": ([choice], "Harbour: Berg pier"),
+    "a heading of the outline": ([outlined], "# Of tides and of boats\n\nThey come and go."),
     "a word broken at a line's end": (
-        lambda: pdf(lines("The harbour master takes his ex-", "perience to the coast.")),
+        [lines("The harbour master takes his ex-", "perience to the coast.")],
         "The harbour master takes his experience to the coast.",
     ),
 }
+PDF_FILES = {kind: (partial(pdf, *drawings), text) for kind, (drawings, text) in PAGES.items()}
+PDF_FILES["a layer that is off"] = layers, "This layer is on."
