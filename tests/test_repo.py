@@ -130,7 +130,7 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "adapters/readers_eddy": 4698,
     "demos": 7715,
-    "tests": 31_202,
+    "tests": 31_181,
     "docs": 3537,
     "README.md": 120,
     "benchmarks": 4204,

@@ -22,7 +22,7 @@ def decode(data: bytes, html: bool = False, label: str | None = None) -> str:
     Raises:
         Unreadable: The bytes are not what their mark or label says, or not UTF-8 without either.
     """
-    mark, encoding = next((each for each in _MARKS if data.startswith(each[0])), (b"", ""))
+    mark, encoding = next((pair for pair in _MARKS if data.startswith(pair[0])), (b"", ""))
     if not encoding and label:
         known = webencodings.lookup(label)
         if known is None and not data.isascii():

@@ -167,7 +167,7 @@ def _omml(element: Any) -> str:
     parts, settings, inside = _Parts(str), dict[str, str](), list[str]()
     for child in element:
         if _name(child).endswith("Pr"):
-            settings |= {_name(each): next(iter(each.attrib.values()), "") for each in child if len(each.attrib) == 1}
+            settings |= {_name(item): next(iter(item.attrib.values()), "") for item in child if len(item.attrib) == 1}
         else:
             inside.append(_omml(child))
             parts[_name(child)] += inside[-1]

@@ -116,7 +116,7 @@ class _Lists:
             return sum(self._plain.find(f" {_plain(title)} ", after) >= 0 for title in titles) / len(terms)
         inside = Counter(self._plain[self._offsets[first] : self._offsets[last + 1]].split())
         words = [[word for word in _plain(term).split() if len(word) > 1] for term in terms]
-        return sum(all(self._words[word] > inside[word] for word in own) and bool(own) for own in words) / len(terms)
+        return sum(all(self._words[word] > inside[word] for word in term) and bool(term) for term in words) / len(terms)
 
     @cached_property
     def _plain(self) -> str:

@@ -55,11 +55,11 @@ def _running(parts: list[list[str]], at: int) -> set[str]:
             numbers[kind].append((page, [int(number[-9:]) for number in re.findall(r"\d+", lines[at])]))
     return {
         kind
-        for kind, found in numbers.items()
-        if len(found) > 1 and len(found) >= len(parts) // 2 and not _NUMBERED.fullmatch(kind)
+        for kind, lines in numbers.items()
+        if len(lines) > 1 and len(lines) >= len(parts) // 2 and not _NUMBERED.fullmatch(kind)
         if all(
             b - a in (0, to - at)
-            for (at, before), (to, now) in pairwise(found)
+            for (at, before), (to, now) in pairwise(lines)
             for a, b in zip(before, now, strict=True)
         )
     }

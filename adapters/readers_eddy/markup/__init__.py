@@ -62,7 +62,7 @@ def read_html(markup: str) -> Content:
 
 def read_tree(markup: str) -> Content:
     """Do the same with markup in which every tag is closed, as a parser writes it."""
-    markup = _FRACTION.sub(lambda found: f"{' ' if found[1] else ''}{found[2]}/{found[3]}", markup)
+    markup = _FRACTION.sub(lambda match: f"{' ' if match[1] else ''}{match[2]}/{match[3]}", markup)
     soup = BeautifulSoup(markup, "html.parser")
     for tag in [*soup.find_all("noframes"), *soup.find_all("iframe", srcdoc=True)]:
         tag.replace_with(BeautifulSoup(str(tag.get("srcdoc", tag.get_text())), "html.parser"))
@@ -71,7 +71,7 @@ def read_tree(markup: str) -> Content:
         titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
         named = [tag.get_text() for tag in titles]
         named += [_Converter().convert_soup(tag).strip().lstrip("#") for tag in headings]
-        title, notes = choose_title([_SPACE.sub(" ", each).strip() for each in named])
+        title, notes = choose_title([_SPACE.sub(" ", name).strip() for name in named])
         notes += hidden + _leave_out_surroundings(soup)
         _prepare(soup)
         text = _Converter().convert_soup(soup)
@@ -102,8 +102,8 @@ def read_markdown(text: str) -> Content:
             ]
             text, begun = text[begun:], 0
     # A heading that is too long is counted as it is written: to parse it may take long.
-    own = headings(text[begun:_SEARCHED_CHARACTERS])
-    plain = (_plain(heading) if len(heading) <= MAX_TITLE else heading for heading in own)
+    titles_below = headings(text[begun:_SEARCHED_CHARACTERS])
+    plain = (_plain(heading) if len(heading) <= MAX_TITLE else heading for heading in titles_below)
     title, too_long = choose_title(chain(titles, plain))
     return Content(title, text, notes=notes + too_long)
 
@@ -191,7 +191,7 @@ def _write_controls(soup: BeautifulSoup) -> None:
         elif kind in _FILLED and tag.get("value"):
             tag.replace_with(str(tag["value"]))
     for tag in soup.find_all("select"):
-        tag.replace_with(", ".join(" ".join(each.get_text().split()) for each in tag.find_all("option", selected=True)))
+        tag.replace_with(", ".join(" ".join(item.get_text().split()) for item in tag.find_all("option", selected=True)))
 
 
 def _leave_out_line_numbers(pre: Tag) -> None:
@@ -202,7 +202,7 @@ def _leave_out_line_numbers(pre: Tag) -> None:
     code = None if cell is None else cell.find_next_sibling(["td", "th"])
     first = _number(numbers[0] if numbers else "", 0)
     if code is not None and code.find("pre") and len(numbers) > 1 and cell is not None:
-        if numbers == [str(each) for each in range(first, first + len(numbers))]:
+        if numbers == [str(number) for number in range(first, first + len(numbers))]:
             cell.decompose()
 
 

@@ -33,7 +33,7 @@ def read_epub(data: bytes) -> Content:
         paths = list(dict.fromkeys(_chapters(package, posixpath.dirname(root))))
         if "META-INF/encryption.xml" in archive.namelist():
             encrypted = _parsed(archive, "META-INF/encryption.xml").iter("{*}CipherReference")
-            if {unquote(each.get("URI", "")) for each in encrypted} & set(paths):
+            if {unquote(reference.get("URI", "")) for reference in encrypted} & set(paths):
                 raise Unreadable("its chapters are encrypted for one reading program; take a copy without protection")
         chapters, lost = list[Content](), list[str]()
         for path in paths:
@@ -47,7 +47,7 @@ def read_epub(data: bytes) -> Content:
     notes += (f"chapters are not read: {'; '.join(lost)}",) if lost else ()
     chapters = [chapter for chapter in chapters if chapter.text.strip()]
     text, starts = join_pages(chapter.text for chapter in chapters)
-    notes = tuple(dict.fromkeys([*notes, *(note for each in chapters for note in each.notes)]))
+    notes = tuple(dict.fromkeys([*notes, *(note for chapter in chapters for note in chapter.notes)]))
     labels = tuple(_label(number, chapter) for number, chapter in enumerate(chapters, start=1))
     return Content(title, text, starts, page_labels=labels, notes=notes)
 

@@ -23,9 +23,9 @@ def read_mail(data: bytes) -> Content:
     header = _header(message)
     if not header or not body:
         raise Unreadable("no e-mail, or without a text that can be read, as an encrypted one: save its text as .txt")
-    title, own = choose_title([" ".join(str(message["Subject"] or "").split())])
+    title, title_notes = choose_title([" ".join(str(message["Subject"] or "").split())])
     attached = (f"attachments are not read: {', '.join(names)}",) if names else ()
-    return Content(title, "\n\n".join([header, *body]), notes=(*own, *attached, *notes))
+    return Content(title, "\n\n".join([header, *body]), notes=(*title_notes, *attached, *notes))
 
 
 def _header(message: MIMEPart) -> str:
@@ -38,11 +38,11 @@ def _texts(part: MIMEPart, notes: list[str], names: list[str]) -> Iterator[str]:
     if kind == "message/rfc822" and isinstance(inner := part.get_content(), EmailMessage):
         yield from ("Forwarded:", _header(inner), *_texts(inner, notes, names))
     elif kind == "multipart/alternative":
-        versions = ([text for text in _texts(each, notes, names) if text] for each in reversed(inside))
+        versions = ([text for text in _texts(version, notes, names) if text] for version in reversed(inside))
         yield from next(filter(None, versions), [])
     elif part.is_multipart():
-        for each in inside:
-            yield from _texts(each, notes, names)
+        for inner_part in inside:
+            yield from _texts(inner_part, notes, names)
     elif kind in ("text/plain", "text/html") and not part.get_filename() and not part.is_attachment():
         payload, label = part.get_payload(decode=True), part.get_content_charset()
         assert isinstance(payload, bytes)

@@ -37,7 +37,7 @@ def leave_out_unseen(soup: BeautifulSoup) -> tuple[str, ...]:
     """Take out what a browser does not show, and say so where it has text; show what it does."""
     for template in soup.find_all("template", attrs={"shadowrootmode": True}):
         template.name = "div"
-        for string in template.find_all(string=lambda each: isinstance(each, TemplateString)):
+        for string in template.find_all(string=lambda text: isinstance(text, TemplateString)):
             string.replace_with(NavigableString(string))
     _write_formulas(soup)
     unseen = [tag for tag in soup.find_all(_is_unseen) if tag.get_text(strip=True)]
@@ -80,9 +80,9 @@ def mark_hidden_by_styles(page: LexborHTMLParser) -> None:
         if node.tag not in _NEVER_HIDDEN and node.css_first("main, article, h1") is None:
             node.attrs[_HIDDEN_BY_STYLE] = ""
     for selector, hides in rules:
-        own = re.sub(r"::?[\w-]+(?:\([^)]*\))?|\[[^]]*\]", "", re.split(r"[\s>+~]+", selector)[-1]) or "*"
-        if not hides and hiding and _SHOWING.fullmatch(own):
-            for node in page.css(own):
+        last = re.sub(r"::?[\w-]+(?:\([^)]*\))?|\[[^]]*\]", "", re.split(r"[\s>+~]+", selector)[-1]) or "*"
+        if not hides and hiding and _SHOWING.fullmatch(last):
+            for node in page.css(last):
                 if _HIDDEN_BY_STYLE in node.attrs:
                     del node.attrs[_HIDDEN_BY_STYLE]
 
@@ -112,11 +112,11 @@ def _write_sources(soup: BeautifulSoup) -> None:
     """Write formulas that a page has only in TeX, for a script, or as a picture with its source."""
     for script in soup.find_all("script", type=re.compile("^math/(?:tex|asciimath)")):
         drawn = [
-            each for each in script.find_previous_siblings(limit=3) if "MathJax" in "".join(each.get("class") or [])
+            near for near in script.find_previous_siblings(limit=3) if "MathJax" in "".join(near.get("class") or [])
         ]
-        if not any(each.find(class_="MJX_Assistive_MathML") for each in drawn):
-            for each in drawn:
-                each.decompose()
+        if not any(near.find(class_="MJX_Assistive_MathML") for near in drawn):
+            for near in drawn:
+                near.decompose()
             script.replace_with(html.unescape(script.get_text()).strip())
     for image in soup.find_all("img", alt=True, class_=_FORMULA_CLASS):
         image.replace_with(re.sub(r"^\{\\displaystyle (.*)\}$", r"\1", str(image["alt"]).strip(), flags=re.DOTALL))
@@ -127,12 +127,12 @@ def _beside(place: Tag) -> list[Tag] | None:
     if place.parent is None or place.parent.name not in _WRAPPERS:
         return None
     twins = []
-    for each in chain(place.previous_siblings, place.next_siblings):
-        if isinstance(each, Tag) and (
-            each.get("aria-hidden") == "true" or (each.name == "img" and each.has_attr("alt"))
+    for near in chain(place.previous_siblings, place.next_siblings):
+        if isinstance(near, Tag) and (
+            near.get("aria-hidden") == "true" or (near.name == "img" and near.has_attr("alt"))
         ):
-            twins.append(each)
-        elif isinstance(each, Tag) or str(each).strip():
+            twins.append(near)
+        elif isinstance(near, Tag) or str(near).strip():
             return None
     return twins
 
@@ -141,5 +141,5 @@ def _is_read(button: Tag) -> bool:
     """Whether a button is part of a heading or a sentence, as one that opens an answer is."""
     if button.parent is None or button.find_parent([*HEADINGS, "summary", "dt", "legend", "th"]):
         return button.parent is not None
-    strings = (str(each) for each in button.parent.find_all(string=True) if button not in each.parents)
+    strings = (str(string) for string in button.parent.find_all(string=True) if button not in string.parents)
     return button.parent.name in ("p", "li", "td", "dd", "span") and any(map(str.strip, strings))

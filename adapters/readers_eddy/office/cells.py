@@ -29,7 +29,7 @@ def shown_number(value: float, form: str) -> str:
         return plain
     number = Decimal(plain).scaleb(2 if percent else 0).quantize(Decimal(1).scaleb(-len(places)), ROUND_HALF_UP)
     width = len(zeros) + (len(places) + 1 if places else 0) + (number < 0)
-    before, after = (re.sub(r'"([^"]*)"|\\(.)', r"\1\2", each) for each in (before, after))
+    before, after = (re.sub(r'"([^"]*)"|\\(.)', r"\1\2", literal) for literal in (before, after))
     return f"{before}{number:{',' if grouped else f'0{width}'}f}{percent}{after}".strip()
 
 

@@ -42,7 +42,7 @@ class Graphic:
 
 def graphic_link(element: Any) -> str | None:
     """Return the id of the relationship to the part of a chart or diagram within an element; None without one."""
-    return next((each.get(_LINKS[each.tag]) for each in element.iter(*_LINKS)), None)
+    return next((link.get(_LINKS[link.tag]) for link in element.iter(*_LINKS)), None)
 
 
 def read_graphic(part: bytes) -> Graphic:
@@ -68,16 +68,16 @@ def _rows(labels: _Labels, columns: list[tuple[str, dict[int, str]]], across: st
     levels = max(map(len, labels.values()), default=1)
     rows = [["", *[""] * (levels - 2), across][-levels:] + [name for name, _ in columns]]
     for number in sorted(set(labels).union(*(values for _, values in columns))):
-        own = labels.get(number, (str(number + 1),) if not labels else ())
-        rows.append([*[""] * (levels - len(own)), *own, *(values.get(number, "") for _, values in columns)])
+        names = labels.get(number, (str(number + 1),) if not labels else ())
+        rows.append([*[""] * (levels - len(names)), *names, *(values.get(number, "") for _, values in columns)])
     return rows
 
 
 def _series(root: Any) -> Iterator[tuple[str, _Labels, dict[int, str]]]:
     """Yield name, categories and values of each series of a chart."""
-    for own in root.iter(f"{_C}ser"):
-        parts = {child.tag.removeprefix(_C): child for child in own if isinstance(child.tag, str)}
-        name = " ".join(each.text or "" for each in parts["tx"].iter(f"{_C}v")) if "tx" in parts else ""
+    for series in root.iter(f"{_C}ser"):
+        parts = {child.tag.removeprefix(_C): child for child in series if isinstance(child.tag, str)}
+        name = " ".join(text.text or "" for text in parts["tx"].iter(f"{_C}v")) if "tx" in parts else ""
         labels = _labels(parts.get("cat", parts.get("xVal")))
         for kind in ("val", "yVal", "bubbleSize"):
             if kind in parts:
@@ -86,10 +86,10 @@ def _series(root: Any) -> Iterator[tuple[str, _Labels, dict[int, str]]]:
 
 def _newer_series(root: Any) -> Iterator[tuple[str, _Labels, dict[int, str]]]:
     """Yield the same of the kinds of charts that came later, such as waterfalls and trees."""
-    data = {each.get("id"): each for each in root.iter(f"{_CX}data")}
-    for own in root.iter(f"{_CX}series"):
-        name = " ".join(each.text or "" for each in own.iterfind(f"{_CX}tx//{_CX}v"))
-        used = next(own.iter(f"{_CX}dataId"), None)
+    data = {values.get("id"): values for values in root.iter(f"{_CX}data")}
+    for series in root.iter(f"{_CX}series"):
+        name = " ".join(text.text or "" for text in series.iterfind(f"{_CX}tx//{_CX}v"))
+        used = next(series.iter(f"{_CX}dataId"), None)
         values = None if used is None else data.get(used.get("val"))
         if values is not None:
             for numbers in values.iter(f"{_CX}numDim"):
@@ -143,18 +143,18 @@ def _titles(root: Any) -> tuple[list[str], str]:
 
 
 def _words(element: Any) -> str:
-    lines = [paragraph_text(each) for each in element.iter(f"{_A}p")]
-    return " ".join(filter(None, lines or [each.text or "" for each in element.iter(f"{_C}v", f"{_CX}v")]))
+    lines = [paragraph_text(paragraph) for paragraph in element.iter(f"{_A}p")]
+    return " ".join(filter(None, lines or [text.text or "" for text in element.iter(f"{_C}v", f"{_CX}v")]))
 
 
 def _items(root: Any) -> list[str]:
     """Return the texts of a diagram as a list, what belongs to another text below that."""
-    points = {each.get("modelId"): each for each in root.iter(f"{_DGM}pt") if each.get("type") != "pres"}
+    points = {point.get("modelId"): point for point in root.iter(f"{_DGM}pt") if point.get("type") != "pres"}
     below: dict[str | None, list[tuple[int, str]]] = defaultdict(list)
     for link in root.iter(f"{_DGM}cxn"):
         if link.get("type", "parOf") == "parOf" and link.get("destId") in points:
             below[link.get("srcId")].append((int(link.get("srcOrd", 0)), link.get("destId")))
-    tops = [id_ for id_, each in points.items() if each.get("type") == "doc"]
+    tops = [id_ for id_, point in points.items() if point.get("type") == "doc"]
     waiting = [(id_, 0) for id_ in (*reversed(points), *reversed(tops))]
     items, seen = [], set()
     while waiting:
@@ -165,7 +165,7 @@ def _items(root: Any) -> list[str]:
         text = _words(points[id_])
         if text:
             items.append(f"{'  ' * level}- {text}")
-        waiting += [(each, level + bool(text)) for _, each in sorted(below[id_], reverse=True)]
+        waiting += [(lower, level + bool(text)) for _, lower in sorted(below[id_], reverse=True)]
     return items
 
 
@@ -176,7 +176,7 @@ def paragraph_text(paragraph: Any) -> str:
         if part.tag == f"{_A14}m":
             pieces.append(omml_text(part))
             continue
-        text = " " if part.tag == f"{_A}br" else "".join(each.text or "" for each in part.iter(f"{_A}t"))
+        text = " " if part.tag == f"{_A}br" else "".join(run.text or "" for run in part.iter(f"{_A}t"))
         properties = part.find(f"{_A}rPr")
         shift = "0" if properties is None else properties.get("baseline", "0")
         pieces.append(text if shift == "0" else lowered(text) if shift.startswith("-") else raised(text))

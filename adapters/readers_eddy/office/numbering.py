@@ -31,7 +31,7 @@ class Styles:
     def __init__(self, root: Any) -> None:
         styles = [] if root is None else root.findall(f"{W}style")
         self._styles = {style.get(f"{W}styleId"): style for style in styles}
-        default = [each for each in styles if (each.get(f"{W}type"), each.get(f"{W}default")) == ("paragraph", "1")]
+        default = [style for style in styles if (style.get(f"{W}type"), style.get(f"{W}default")) == ("paragraph", "1")]
         self._default = default[0].get(f"{W}styleId") if default else None
 
     def of(self, element: Any) -> Iterator[Any]:
@@ -46,10 +46,10 @@ class Styles:
 
     def heading(self, paragraph: Any) -> int:
         """Return a paragraph's heading level, from 1; 0 for none."""
-        for each in self.of(paragraph):
-            if (level := value(each, "pPr/outlineLvl")) is not None:
+        for element in self.of(paragraph):
+            if (level := value(element, "pPr/outlineLvl")) is not None:
                 return int(level) % 9 + 1 if level in "012345678" else 0
-            if named := re.fullmatch("heading ([1-9])", (value(each, "name") or "").lower()):
+            if named := re.fullmatch("heading ([1-9])", (value(element, "name") or "").lower()):
                 return int(named[1])
         return 0
 
@@ -57,12 +57,12 @@ class Styles:
         """Whether a run is hidden, by itself, by its style or by its paragraph's."""
         paragraph = next(run.iterancestors(f"{W}p"), None)
         chain = [*self.of(run), *(list(self.of(paragraph))[1:] if paragraph is not None else ())]
-        return next((is_on(each, "rPr/vanish") for each in chain if value(each, "rPr/vanish") is not None), False)
+        return next((is_on(part, "rPr/vanish") for part in chain if value(part, "rPr/vanish") is not None), False)
 
     def is_code(self, paragraph: Any) -> bool:
         """Whether a paragraph is code: by its style's name, or all of it in a font for code unlike the body's."""
-        styles = [each for each in list(self.of(paragraph))[1:] if each.get(f"{W}styleId") != self._default]
-        if any(_CODE.search(value(each, "name") or "") for each in styles):
+        styles = [style for style in list(self.of(paragraph))[1:] if style.get(f"{W}styleId") != self._default]
+        if any(_CODE.search(value(style, "name") or "") for style in styles):
             return True
         runs = [run for run in paragraph.iter(f"{W}r") if run.find(f"{W}t") is not None]
         return bool(runs) and all(any(map(_has_code_font, (*self.of(run), *styles))) for run in runs)
@@ -78,24 +78,24 @@ class Numbering:
 
     def __init__(self, root: Any, styles: Styles) -> None:
         self._styles = styles
-        self._lists = {} if root is None else {each.get(f"{W}numId"): each for each in root.findall(f"{W}num")}
+        self._lists = {} if root is None else {num.get(f"{W}numId"): num for num in root.findall(f"{W}num")}
         abstract = [] if root is None else root.findall(f"{W}abstractNum")
-        self._abstract = {each.get(f"{W}abstractNumId"): each for each in abstract}
-        self._linked = {value(each, "styleLink"): each for each in abstract}
+        self._abstract = {definition.get(f"{W}abstractNumId"): definition for definition in abstract}
+        self._linked = {value(definition, "styleLink"): definition for definition in abstract}
         self._counts: dict[Any, dict[int, int]] = {}
         self._begun: set[tuple[str, int]] = set()
 
     def label(self, paragraph: Any) -> str | None:
         """Count a paragraph, and return its label; "" for a bullet, " " for an empty one, None if it is in no list."""
         chain = list(self._styles.of(paragraph))
-        number = next((found for each in chain if (found := value(each, "pPr/numPr/numId")) is not None), None)
+        number = next((id_ for element in chain if (id_ := value(element, "pPr/numPr/numId")) is not None), None)
         levels = self._levels(number)
         if not levels:
             return None
-        own = next((found for each in chain if (found := value(each, "pPr/numPr/ilvl")) is not None), None)
-        styles = [each.get(f"{W}styleId") for each in chain[1:]]
+        set_level = next((level for element in chain if (level := value(element, "pPr/numPr/ilvl")) is not None), None)
+        styles = [style.get(f"{W}styleId") for style in chain[1:]]
         by_style = (at for at, level in levels.items() if value(level, "pStyle") in styles)
-        at = int(own) if own is not None else next(by_style, 0)
+        at = int(set_level) if set_level is not None else next(by_style, 0)
         if at not in levels:
             return None
         counts = self._count(str(number), levels, at)
@@ -112,14 +112,14 @@ class Numbering:
 
     def _levels(self, number: str | None) -> dict[int, Any]:
         """Return the levels of a list, its own before those that it shares."""
-        own = self._lists.get(number)
-        abstract = self._abstract.get(value(own, "abstractNumId"))
+        num = self._lists.get(number)
+        abstract = self._abstract.get(value(num, "abstractNumId"))
         if abstract is not None and (link := value(abstract, "numStyleLink")) is not None:
             abstract = self._linked.get(link, abstract)
-        if own is None or abstract is None:
+        if num is None or abstract is None:
             return {}
-        levels = {int(each.get(f"{W}ilvl")): each for each in abstract.findall(f"{W}lvl")}
-        return levels | {int(each.get(f"{W}ilvl")): each for each in own.findall(f"{W}lvlOverride/{W}lvl")}
+        levels = {int(level.get(f"{W}ilvl")): level for level in abstract.findall(f"{W}lvl")}
+        return levels | {int(level.get(f"{W}ilvl")): level for level in num.findall(f"{W}lvlOverride/{W}lvl")}
 
     def _count(self, number: str, levels: dict[int, Any], at: int) -> dict[int, int]:
         counts = self._counts.setdefault(value(self._lists[number], "abstractNumId"), {})

@@ -34,11 +34,11 @@ _SNIFFED = 65_536
 
 def read_csv(text: str) -> Content:
     """Read a table; `sep=;` or its first rows tell the delimiter."""
-    own = re.match(r"sep=(.)\r?\n", text)
+    declared = re.match(r"sep=(.)\r?\n", text)
     csv.field_size_limit(max(len(text), 1))
     try:
-        delimiter = own[1] if own else max(f"\t;|,{_NONE}", key=lambda each: _regular(text[:_SNIFFED], each))
-        rows = list(csv.reader(io.StringIO(text[own.end() if own else 0 :]), delimiter=delimiter))
+        delimiter = declared[1] if declared else max(f"\t;|,{_NONE}", key=lambda sign: _regular(text[:_SNIFFED], sign))
+        rows = list(csv.reader(io.StringIO(text[declared.end() if declared else 0 :]), delimiter=delimiter))
     except csv.Error as error:
         raise Unreadable(f"no table: {error}") from None
     width = max(map(len, rows), default=0)
@@ -83,9 +83,9 @@ def _cells(sheet: Any, lost: Counter[str]) -> dict[int, dict[int, str]]:
     """Return the texts of visible cells by row and column, of those only that have any: most of a sheet is empty."""
     hidden = {
         column
-        for letter, each in sheet.column_dimensions.items()
-        if each.hidden
-        for column in range(each.min or column_index_from_string(letter), (each.max or 0) + 1)
+        for letter, columns in sheet.column_dimensions.items()
+        if columns.hidden
+        for column in range(columns.min or column_index_from_string(letter), (columns.max or 0) + 1)
     }
     cells: dict[int, dict[int, str]] = {}
     for (row, column), cell in sorted(sheet._cells.items()):
@@ -97,12 +97,12 @@ def _cells(sheet: Any, lost: Counter[str]) -> dict[int, dict[int, str]]:
         if covering and merged.size["rows"] * merged.size["columns"] <= _MOST_MERGED:
             for row, column in merged.cells:
                 cells.setdefault(row, {})[column] = covering
-    for row, own in cells.items():
+    for row, texts in cells.items():
         whole = sheet.row_dimensions[row].hidden
-        gone = own if whole else hidden.intersection(own)
-        lost["hidden rows, as by a filter, are left out"] += bool(whole and own)
+        gone = texts if whole else hidden.intersection(texts)
+        lost["hidden rows, as by a filter, are left out"] += bool(whole and texts)
         lost["cells of hidden columns are left out"] += 0 if whole else len(gone)
-        cells[row] = {column: text for column, text in own.items() if column not in gone}
+        cells[row] = {column: text for column, text in texts.items() if column not in gone}
     return dict(sorted(cells.items()))
 
 
@@ -110,17 +110,17 @@ def _blocks(cells: dict[int, dict[int, str]]) -> Iterator[str]:
     """Yield what empty rows part: tables, or lines of text where only one column has cells."""
     blocks: list[list[dict[int, str]]] = []
     last = 0
-    for row, own in cells.items():
+    for row, texts in cells.items():
         if not blocks or row != last + 1:
             blocks.append([])
-        blocks[-1].append(own)
+        blocks[-1].append(texts)
         last = row
     for block in blocks:
         columns = sorted(set().union(*block))
         if len(columns) == 1:
-            yield "\n".join(" ".join(text.split()) for own in block for text in own.values())
+            yield "\n".join(" ".join(text.split()) for texts in block for text in texts.values())
         else:
-            yield table([own.get(column, "") for column in columns] for own in block)
+            yield table([texts.get(column, "") for column in columns] for texts in block)
 
 
 def _shown(cell: Any) -> str:

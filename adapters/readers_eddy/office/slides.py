@@ -30,9 +30,9 @@ def read_pptx(data: bytes) -> Content:
     file, lost = Presentation(io.BytesIO(data)), Counter[str]()
     text, starts = join_pages(_slide(slide, lost) for slide in file.slides)
     titles = (slide.shapes.title for slide in file.slides)
-    own = file.core_properties.title.strip()
+    of_file = file.core_properties.title.strip()
     first = (" ".join(title.text_frame.text.split()) for title in titles if title is not None)
-    title, notes = choose_title(["" if own.lower() in _NO_TITLE else own, *first])
+    title, notes = choose_title(["" if of_file.lower() in _NO_TITLE else of_file, *first])
     listed = ", ".join(f"{what} ({count})" for what, count in lost.items())
     labels = tuple(f"slide {number}" for number in range(1, len(starts) + 1))
     notes += (f"parts of the file are not read: {listed}",) if lost else ()
@@ -61,7 +61,7 @@ def _shapes(shapes: Iterable[Any], lost: Counter[str]) -> Iterator[str]:
         if not rows or _top(shape)[0] != _top(rows[-1][0])[0] or _top(shape)[1] - _top(rows[-1][0])[1] > _HALF_A_LINE:
             rows.append([])
         rows[-1].append(shape)
-    for shape in (shape for row in rows for shape in sorted(row, key=lambda each: each.left or 0)):
+    for shape in (shape for row in rows for shape in sorted(row, key=lambda shape: shape.left or 0)):
         if shape._element._nvXxPr.cNvPr.get("hidden") in ("1", "true"):
             lost["hidden shapes"] += 1
         elif hasattr(shape, "shapes"):
@@ -94,10 +94,10 @@ def _kind(shape: Any) -> Any:
     return shape.placeholder_format.type if shape.is_placeholder else None
 
 
-def _table(own: Any) -> str:
+def _table(shown: Any) -> str:
     """Return a table, with a merged cell's text in each that it covers."""
-    rows = [[_line(cell) for cell in row.cells] for row in own.rows]
-    for at, row in enumerate(own.rows):
+    rows = [[_line(cell) for cell in row.cells] for row in shown.rows]
+    for at, row in enumerate(shown.rows):
         for across, cell in enumerate(row.cells):
             if cell.is_merge_origin:
                 for covered in rows[at : at + cell.span_height]:
@@ -107,7 +107,7 @@ def _table(own: Any) -> str:
 
 
 def _line(shape: Any) -> str:
-    return " ".join(filter(None, (paragraph_text(each._p) for each in shape.text_frame.paragraphs)))
+    return " ".join(filter(None, (paragraph_text(paragraph._p) for paragraph in shape.text_frame.paragraphs)))
 
 
 def _text(shape: Any) -> str:
@@ -115,9 +115,9 @@ def _text(shape: Any) -> str:
     if kind in _TITLES:
         title = _line(shape)
         return f"# {title}" if title else ""
-    lines = [(each, text) for each in shape.text_frame.paragraphs if (text := paragraph_text(each._p))]
+    lines = [(paragraph, text) for paragraph in shape.text_frame.paragraphs if (text := paragraph_text(paragraph._p))]
     listed = kind in _LISTS and len(lines) > 1
-    return "\n".join(f"{_mark(each, listed)}{text}" for each, text in lines)
+    return "\n".join(f"{_mark(paragraph, listed)}{text}" for paragraph, text in lines)
 
 
 def _mark(paragraph: Any, listed: bool) -> str:

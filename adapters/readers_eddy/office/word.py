@@ -57,7 +57,7 @@ def read_docx(data: bytes) -> Content:
         convert_image=mammoth.images.img_element(lambda _: {}),
     )
     lost = sorted(
-        {_NAMESPACE.sub("", each.message) for each in result.messages if "ignored" in each.message} | set(damaged)
+        {_NAMESPACE.sub("", note.message) for note in result.messages if "ignored" in note.message} | set(damaged)
     )
     markup = re.sub(r' ?<a href="#[^"]*note-ref-[^"]*">↑</a>', "", result.value)
     content = read_html(re.sub(f"[{_SIGNS}]", "", _ITEM.sub(r'<li mark="\1">', markup)))
@@ -97,9 +97,9 @@ def _simplified(data: bytes, damaged: list[str], hidden: Counter[str]) -> io.Byt
 def _linked_part(archive: zipfile.ZipFile, name: str, link: str) -> bytes:
     """Return the part of a file to which the part `name` has a relationship with the id `link`."""
     folder, file = posixpath.split(name)
-    for each in etree.fromstring(archive.read(f"{folder}/_rels/{file}.rels"), XML_PARSER):
-        if each.get("Id") == link:
-            return archive.read(posixpath.normpath(posixpath.join("/", folder, each.get("Target", "")))[1:])
+    for relation in etree.fromstring(archive.read(f"{folder}/_rels/{file}.rels"), XML_PARSER):
+        if relation.get("Id") == link:
+            return archive.read(posixpath.normpath(posixpath.join("/", folder, relation.get("Target", "")))[1:])
     raise KeyError(link)
 
 
@@ -121,7 +121,7 @@ def _simplify(root: Any) -> None:
     for formula in list(root.iter(f"{_M}oMath")):
         formula.getparent().replace(formula, _text(omml_text(formula)))
     for ruby in list(root.iter(f"{W}ruby")):
-        base, reading = ("".join(each.text or "" for each in ruby.iterfind(f"{W}{name}//{W}t")) for name in _RUBY)
+        base, reading = ("".join(run.text or "" for run in ruby.iterfind(f"{W}{name}//{W}t")) for name in _RUBY)
         ruby.getparent().replace(ruby, _text(f"{base}({reading})")[0])
     for wrapper in [*root.iter(f"{W}fldSimple"), *root.iter(f"{_M}oMathPara")]:
         parent = wrapper.getparent()
@@ -148,9 +148,9 @@ def _write_fields(root: Any) -> None:
         elif kind == "separate" and fields:
             fields[-1][1].append(True)
         elif kind == "end" and fields:
-            for each in fields.pop()[0]:
-                if each.getparent() is not None:
-                    each.getparent().remove(each)
+            for part in fields.pop()[0]:
+                if part.getparent() is not None:
+                    part.getparent().remove(part)
     etree.strip_elements(root, f"{W}fldChar", f"{W}instrText", with_tail=False)
 
 
@@ -159,7 +159,7 @@ def _state(begin: Any) -> str:
     if (box := begin.find(f"{W}ffData/{W}checkBox")) is not None:
         return "☒" if is_on(box, "checked" if box.find(f"{W}checked") is not None else "default") else "☐"
     choices = begin.find(f"{W}ffData/{W}ddList")
-    entries = [] if choices is None else [each.get(f"{W}val", "") for each in choices.findall(f"{W}listEntry")]
+    entries = [] if choices is None else [entry.get(f"{W}val", "") for entry in choices.findall(f"{W}listEntry")]
     chosen = int(value(choices, "result", value(choices, "default", "0")) or 0)
     return entries[chosen] if chosen < len(entries) else ""
 
@@ -169,7 +169,7 @@ def _leave_out_hidden(root: Any, styles: Styles, hidden: Counter[str]) -> None:
         row.getparent().remove(row)
         hidden["hidden rows"] += 1
     for run in [run for run in root.iter(f"{W}r") if styles.is_hidden(run)]:
-        if any(each.text for each in run.iter(f"{W}t")):
+        if any(text.text for text in run.iter(f"{W}t")):
             hidden["hidden texts"] += 1
         run.getparent().remove(run)
 

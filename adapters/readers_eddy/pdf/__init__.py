@@ -70,17 +70,17 @@ def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Con
         except PdfiumError:
             broken.append(number + 1)
             continue
-        own, unseen, n_margin = page_lines(page, number)
-        if not own and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
+        of_page, unseen, n_margin = page_lines(page, number)
+        if not of_page and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
             if can_recognize():
                 recognized_glyphs, n_unsure = recognize(page)
-                own = _cleaned(read_lines(recognized_glyphs, number)[0])
+                of_page = _cleaned(read_lines(recognized_glyphs, number)[0])
                 alive()
-            if own:
+            if of_page:
                 recognized[number + 1] = n_unsure
             else:
                 pictures.append(number + 1)
-        lines += own
+        lines += of_page
         n_numbers += n_margin
         hidden |= {number + 1: unseen} if unseen else {}
         page.close()
@@ -104,8 +104,8 @@ def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Con
 def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int, int]:
     """Return the lines of a page in reading order, and the numbers of unseen glyphs and of line numbers."""
     glyphs, unseen = read_glyphs(page)
-    found, n_numbers = read_lines(glyphs, number, read_fields(page))
-    return _cleaned(found), unseen, n_numbers
+    lines, n_numbers = read_lines(glyphs, number, read_fields(page))
+    return _cleaned(lines), unseen, n_numbers
 
 
 def _cleaned(lines: list[Line]) -> list[Line]:
@@ -130,7 +130,7 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
             title += _letters(lines[end - 1].text)
             if not lines[end - 1].is_row and title in wanted:
                 size, level = end - at, wanted.pop(title)
-                text = " ".join(each.text for each in lines[at:end]).replace(f"{SOFT_HYPHEN} ", "")
+                text = " ".join(part.text for part in lines[at:end]).replace(f"{SOFT_HYPHEN} ", "")
                 line.text, line.level = text, level
                 break
             if not title or not any(other.startswith(title) for other in wanted):

@@ -42,10 +42,10 @@ def _fields(page: PdfPage) -> Iterator[Line]:
             size = c_float()
             known = form is not None and pdfium.FPDFAnnot_GetFontSize(form, annot, size) and size.value > 1
             height = box.top - box.bottom
-            own = min(size.value if known else _SIZE, max(height, 1.0))
-            base = (box.bottom + (height - own) / 2 if height < 2.5 * own else box.top - own) + 0.2 * own
+            em = min(size.value if known else _SIZE, max(height, 1.0))
+            base = (box.bottom + (height - em) / 2 if height < 2.5 * em else box.top - em) + 0.2 * em
             for row, line in enumerate(text.splitlines()):
-                yield Line(line, 0, box.left, base - 1.2 * own * row, own, end=box.right)
+                yield Line(line, 0, box.left, base - 1.2 * em * row, em, end=box.right)
         pdfium.FPDFPage_CloseAnnot(annot)
 
 
@@ -54,7 +54,7 @@ def _value(form: Any, annot: Any) -> str:
     if kind in _UNREAD or pdfium.FPDFAnnot_GetFormFieldFlags(form, annot) & 1 << 13:  # a password
         return ""
     read = [pdfium.FPDFAnnot_GetFormFieldAlternateName, pdfium.FPDFAnnot_GetFormFieldName]
-    name = next((text for each in read if (text := _string(lambda *to, each=each: each(form, annot, *to)))), "")
+    name = next((text for getter in read if (text := _string(lambda *to, getter=getter: getter(form, annot, *to)))), "")
     if kind in _BUTTONS:
         return f"{_MARKS[bool(pdfium.FPDFAnnot_IsChecked(form, annot))]} {name}"
     value = ", ".join(_chosen(form, annot)) or _string(lambda *to: pdfium.FPDFAnnot_GetFormFieldValue(form, annot, *to))

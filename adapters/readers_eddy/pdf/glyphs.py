@@ -71,16 +71,16 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
     codes[codes == 0] = _UNKNOWN
     white = np.isin(codes, _WHITE)
     seen = np.flatnonzero(~white)
-    origins, boxes, own = np.empty((len(seen), 2)), np.empty((len(seen), 4), np.float32), seen.tolist()
+    origins, boxes, places = np.empty((len(seen), 2)), np.empty((len(seen), 4), np.float32), seen.tolist()
     at_x, at_box = origins.ctypes.data, boxes.ctypes.data
-    for row, at in enumerate(own):
+    for row, at in enumerate(places):
         _BOX(address, at, at_box + 16 * row)
         _ORIGIN(address, at, at_x + 16 * row, at_x + 16 * row + 8)
     corners = boxes[:, [0, 3, 2, 1]].astype(np.float64)  # FS_RECTF is left, top, right, bottom
-    addresses = np.fromiter(map(_OBJECT, repeat(address), own), np.int64, len(own))
+    addresses = np.fromiter(map(_OBJECT, repeat(address), places), np.int64, len(places))
     _, first, numbers = np.unique(addresses, return_index=True, return_inverse=True)
     drawn = [ctypes.cast(int(addresses[at]), pdfium.FPDF_PAGEOBJECT) for at in first]
-    drawn_as = [_look(raw, own[at], item) for at, item in zip(first, drawn, strict=True)]
+    drawn_as = [_look(raw, places[at], item) for at, item in zip(first, drawn, strict=True)]
     of_run = np.array([look[:2] for look in drawn_as] or np.empty((0, 2)))
     fonts = np.array([_font(item) for item in drawn] or np.empty(0), np.int64)[numbers]
     before = np.concatenate([[0], np.cumsum(white)])
@@ -129,8 +129,9 @@ def _mono(glyphs: Glyphs) -> NDArray[np.bool_]:
     letters = (glyphs.codes < 0x250) & (glyphs.codes > 0x3A)
     for font in np.unique(glyphs.fonts):
         mine = glyphs.fonts == font
-        own = widths[mine & letters]
-        if len(own) and np.ptp(own) < 0.02 and 0.45 < own[0] < 0.7 and len(np.unique(glyphs.codes[mine & letters])) > 5:
+        of_font = mine & letters
+        spans = widths[of_font]
+        if len(spans) and np.ptp(spans) < 0.02 and 0.45 < spans[0] < 0.7 and len(np.unique(glyphs.codes[of_font])) > 5:
             mono[mine] = True
     return mono
 
@@ -196,18 +197,18 @@ def _image(page: PdfPage) -> tuple[NDArray[np.uint8], Any, float]:
 def _without_contrast(page: PdfPage, boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Tell which boxes of a page are of one colour when it is drawn."""
     image, place, _ = _image(page)
-    found = np.empty(len(boxes), np.bool_)
+    flat = np.empty(len(boxes), np.bool_)
     for row, (left, bottom, right, top) in enumerate(boxes.tolist()):
         corners = (place.to_bitmap(left, bottom), place.to_bitmap(right, top))
         (x, x2), (y, y2) = (sorted(max(int(value), 0) for value in values) for values in zip(*corners, strict=True))
         part = image[y : y2 + 1, x : x2 + 1]
-        found[row] = not part.size or int(part.max()) - int(part.min()) < _CONTRAST
-    return found
+        flat[row] = not part.size or int(part.max()) - int(part.min()) < _CONTRAST
+    return flat
 
 
 def _layers(drawn: list[Any]) -> list[list[int]]:
     """Return the numbers of what belongs to each layer (optional content) that a page names."""
-    found: dict[bytes, list[int]] = defaultdict(list)
+    runs_of: dict[bytes, list[int]] = defaultdict(list)
     for run, item in enumerate(drawn):
         for mark in range(max(pdfium.FPDFPageObj_CountMarks(item), 0)):
             handle = pdfium.FPDFPageObj_GetMark(item, mark)
@@ -216,8 +217,8 @@ def _layers(drawn: list[Any]) -> list[list[int]]:
                 pdfium.FPDFPageObjMark_GetParamStringValue(
                     handle, b"Name", ctypes.cast(name, ctypes.POINTER(pdfium.FPDF_WCHAR)), 512, size
                 )
-                found[name.raw[: size.value]].append(run)
-    return list(found.values())
+                runs_of[name.raw[: size.value]].append(run)
+    return list(runs_of.values())
 
 
 def _name_of_mark(handle: Any) -> str:
@@ -265,6 +266,6 @@ def _once(glyphs: Glyphs) -> NDArray[np.int64]:
         over = (left[b] - left[a] < 0.4 * width) & (np.abs(width - other) < 0.1 * width)
         # The letters of a ligature share one place; they follow one another in what was drawn at once.
         ligature = (glyphs.runs[a] == glyphs.runs[b]) & (np.abs(glyphs.indices[b] - glyphs.indices[a]) == 1)
-        found = same & over & ~ligature
-        again[np.maximum(a[found], b[found])] = True
+        doubled = same & over & ~ligature
+        again[np.maximum(a[doubled], b[doubled])] = True
     return np.flatnonzero(~again)

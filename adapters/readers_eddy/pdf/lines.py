@@ -249,22 +249,22 @@ def _joined(row: Sequence[Line]) -> str:
 
 def _insert_fields(rows: list[Row], fields: Sequence[Line]) -> None:
     """Put the fields of a form beside their labels, or below the line that is above them."""
-    for own in sorted(fields, key=lambda own: (-own.y, own.x)):
-        level = [row for row in rows if any(abs(p.y - own.y) < 0.7 * max(p.size, own.size) for p in row)]
+    for field_line in sorted(fields, key=lambda field_line: (-field_line.y, field_line.x)):
+        level = [row for row in rows if any(abs(p.y - field_line.y) < 0.7 * max(p.size, field_line.size) for p in row)]
         if level:
-            row = min(level, key=lambda row: min(abs(_distance(p, own)) for p in row))
-            name, _, value = own.text.partition(": ")
-            at = sum(p.x < own.x for p in row)
+            row = min(level, key=lambda row: min(abs(_distance(p, field_line)) for p in row))
+            name, _, value = field_line.text.partition(": ")
+            at = sum(p.x < field_line.x for p in row)
             label = row[at - 1] if at else None
             if value and label and (label not in fields or not _NAME.search(name)):
-                own.text = value  # the page says what it is
+                field_line.text = value  # the page says what it is
             if label and label not in fields and (label.text.endswith(":") or name.casefold() in label.text.casefold()):
-                label.text, label.end = f"{label.text} {own.text}", max(own.end, label.end)
+                label.text, label.end = f"{label.text} {field_line.text}", max(field_line.end, label.end)
             else:
-                row.insert(at, own)
+                row.insert(at, field_line)
         else:
-            above = [at for at, row in enumerate(rows) if row[0].y > own.y]
-            rows.insert(max(above, key=lambda at: -rows[at][0].y) + 1 if above else 0, [own])
+            above = [at for at, row in enumerate(rows) if row[0].y > field_line.y]
+            rows.insert(max(above, key=lambda at: -rows[at][0].y) + 1 if above else 0, [field_line])
 
 
 # --- Columns
@@ -338,7 +338,7 @@ def _gutters(levels: list[Row]) -> list[float]:
     gaps = np.array([(a.end, b.x) for level in levels for a, b in pairwise(level)])
     if len(gaps) < 3:
         return []
-    found: list[float] = []
+    gutters: list[float] = []
     tried: list[float] = []
     size = levels[0][0].size
     middles = gaps.mean(1)
@@ -347,14 +347,14 @@ def _gutters(levels: list[Row]) -> list[float]:
         gutter = float(middles[at])
         if votes[at] < 3 or len(tried) > 8:
             break
-        if any(abs(gutter - other) < size for other in tried) or any(abs(gutter - x) < 4 * size for x in found):
+        if any(abs(gutter - other) < size for other in tried) or any(abs(gutter - x) < 4 * size for x in gutters):
             continue
         tried.append(gutter)
         crossing = sum(any(piece.x < gutter < piece.end for piece in level) for level in levels)
         strong = middles[votes > 0.7 * votes[at]]
         if votes[at] > crossing / 2 and _are_prose(levels, gutter, strong):
-            found.append(gutter)
-    return found
+            gutters.append(gutter)
+    return gutters
 
 
 def _sides(level: Row, gutter: float) -> tuple[Row, Row]:
@@ -503,11 +503,11 @@ def _table(groups: list[Row], gutters: list[float]) -> Iterator[Row]:
 
 def _margin_numbers(rows: list[Row]) -> set[Line]:
     """Return the numbers of lines in the margin: beside text, and counting its lines."""
-    found: set[Line] = set()
+    in_margin: set[Line] = set()
     text = [piece for row in rows for piece in row if len(piece.text.split()) > 2]
     numbers = [piece for row in rows for piece in row if piece.text.isdecimal() and len(piece.text) < 5]
     if len(numbers) < 2 or 4 * sum(piece.text[0].islower() for piece in text) <= len(text):
-        return found
+        return in_margin
     left, right = min(piece.x for piece in text), max(piece.end for piece in text)
     for side in ([piece for piece in numbers if piece.end < left], [piece for piece in numbers if piece.x > right]):
         beside = [n for n in sorted(side, key=lambda n: -n.y) if any(abs(n.y - p.y) < 0.5 * p.size for p in text)]
@@ -515,5 +515,5 @@ def _margin_numbers(rows: list[Row]) -> set[Line]:
         between = [sum(b.y < p.y - 0.3 * p.size < a.y for p in text) for a, b in pairwise(beside)]
         step = max(steps, default=0)
         if len(steps) == 1 and len(beside) > (step == 1) + 1 and all(abs(n - step) <= 1 for n in between):
-            found.update(beside)
-    return found
+            in_margin.update(beside)
+    return in_margin

@@ -109,34 +109,34 @@ def _running(
     pages: dict[int, list[list[Line]]], body: _Body, labels: Sequence[str], *, is_head: bool
 ) -> dict[Line, LinePattern]:
     """Return the running lines at one edge of the pages."""
-    found: dict[Line, LinePattern] = {}
+    patterns_of: dict[Line, LinePattern] = {}
     for depth in range(_MAX_LINES):
         edges = {
             page: [line for line in heights[depth] if line.size <= _LARGE * body.size]
             for page, heights in pages.items()
-            if len(heights) > depth and (depth == 0 or any(line in found for line in heights[depth - 1]))
+            if len(heights) > depth and (depth == 0 or any(line in patterns_of for line in heights[depth - 1]))
         }
         repeated = _repeated_patterns(edges, len(pages))
-        n_found = len(found)
+        n_found = len(patterns_of)
         for line in (line for lines in edges.values() for line in lines):
-            may = (each for each in _patterns(line) if each in repeated and _may_run(line, each, body, labels, is_head))
+            may = (kind for kind in _patterns(line) if kind in repeated and _may_run(line, kind, body, labels, is_head))
             if pattern := next(may, None):
-                found[line] = pattern
-        if len(found) == n_found:
+                patterns_of[line] = pattern
+        if len(patterns_of) == n_found:
             break
     votes: dict[LinePattern, list[bool]] = defaultdict(list)
     for heights in pages.values():
         apart = True  # from the body, as most lines of a pattern must be
         for depth in reversed(range(min(len(heights), _MAX_LINES))):
-            running = [line for line in heights[depth] if line in found]
+            running = [line for line in heights[depth] if line in patterns_of]
             if running and depth + 1 < len(heights) and not apart:
                 small = running[0].size <= _SMALL * body.size
                 gap = abs(heights[depth][0].y - heights[depth + 1][0].y)
                 apart = gap > body.pitch * (1.0 if small else _APART)
             apart = apart and bool(running)
             for line in running:
-                votes[found[line]].append(apart)
-    return {line: pattern for line, pattern in found.items() if 2 * sum(votes[pattern]) > len(votes[pattern])}
+                votes[patterns_of[line]].append(apart)
+    return {line: pattern for line, pattern in patterns_of.items() if 2 * sum(votes[pattern]) > len(votes[pattern])}
 
 
 def _may_run(line: Line, pattern: LinePattern, body: _Body, labels: Sequence[str], is_head: bool) -> bool:
@@ -145,10 +145,10 @@ def _may_run(line: Line, pattern: LinePattern, body: _Body, labels: Sequence[str
     if offset is None or line.size <= _SMALL * body.size or body.flows:
         return True
     number = offset + line.page
-    own = number == line.page + 1 or (line.page < len(labels) and labels[line.page] == str(number))
+    is_page = number == line.page + 1 or (line.page < len(labels) and labels[line.page] == str(number))
     if not text or text == "roman" or not any(map(str.isalpha, _PAGE.sub("", text))):
-        return own or abs(offset) < _MANY or not is_head
-    return own and (not is_head or line.parts > 1 or len(line.text.split()) > 3 or "|" in text)
+        return is_page or abs(offset) < _MANY or not is_head
+    return is_page and (not is_head or line.parts > 1 or len(line.text.split()) > 3 or "|" in text)
 
 
 def _repeated_patterns(edges: dict[int, list[Line]], n_pages: int) -> set[LinePattern]:

@@ -53,15 +53,15 @@ def draw_page(data: bytes, page: int, before: str, text: str) -> tuple[bytes, bo
 
 def find_text(page: PdfTextPage, before: str, text: str) -> list[Box]:
     """Return a box for each line of a text on a page; only letters and digits are compared, without accents."""
-    found = [
+    signs = [
         (letter, at) for at in range(page.count_chars()) for letter in _letters(chr(FPDFText_GetUnicode(page, at)))
     ]
     wanted = _letters(text)
-    starts = [match.start() for match in re.finditer(wanted, "".join(letter for letter, _ in found))] if wanted else []
+    starts = [match.start() for match in re.finditer(wanted, "".join(letter for letter, _ in signs))] if wanted else []
     if not starts:
         return []
     start = starts[min(_letters(before).count(wanted), len(starts) - 1)]
-    first, last = found[start][1], found[start + len(wanted) - 1][1]
+    first, last = signs[start][1], signs[start + len(wanted) - 1][1]
     return [page.get_rect(at) for at in range(page.count_rects(first, last - first + 1))]
 
 

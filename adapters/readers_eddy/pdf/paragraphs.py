@@ -117,13 +117,13 @@ class _Flow:
             gap = before.y - line.y
             if _in_flow(before, line) and _size_key(before) == _size_key(line) and gap < 3 * line.size:
                 gaps[_size_key(line)].append(gap)
-        self._gap = {key: sorted(found)[len(found) // 4] for key, found in gaps.items()}
+        self._gap = {key: sorted(distances)[len(distances) // 4] for key, distances in gaps.items()}
         self._reach: dict[Line, float] = {}
         pages: dict[tuple[int, float], list[Line]] = defaultdict(list)
         for line in lines:
             pages[line.page, line.angle].append(line)
-        for own in pages.values():
-            self._reach |= _reach(own)
+        for page_lines in pages.values():
+            self._reach |= _reach(page_lines)
 
     def paragraphs(self) -> list[_Paragraph]:
         """Return the paragraphs in reading order."""
@@ -139,8 +139,8 @@ class _Flow:
                 current.lines.append(line)
                 # What stood between the halves goes before the paragraph if it is on the page of its beginning.
                 between, page = out[len(out) - back + 1 :], current.lines[0].page
-                aside = [each for each in between if each.last.page == page < line.page]
-                out[-back:] = [*aside, current, *(each for each in between if each not in aside)]
+                aside = [other for other in between if other.last.page == page < line.page]
+                out[-back:] = [*aside, current, *(other for other in between if other not in aside)]
             else:
                 current = _Paragraph([line], kind)
                 out.append(current)
@@ -159,9 +159,9 @@ class _Flow:
         typical = self._gap.get(_size_key(line), 1.3 * line.size)
         if _is_lower(line.text) and not ended:
             return gap < 2 * typical
-        heading = line.font != before.font and all(each.font == before.font for each in paragraph.lines)
+        heading = line.font != before.font and all(earlier.font == before.font for earlier in paragraph.lines)
         if len(before.text) < _HEADING and not ended and _PROSE.search(line.text):
-            heading = heading or before.text.isupper() or all(_is_title(each.text) for each in paragraph.lines)
+            heading = heading or before.text.isupper() or all(_is_title(earlier.text) for earlier in paragraph.lines)
         indented = line.x > before.x + 0.7 * line.size and (ended or len(paragraph.lines) > 1)
         return gap <= _MAX_GAP * typical and not heading and not indented and self._is_full(before, line)
 
@@ -179,7 +179,7 @@ class _Flow:
             before, is_long = paragraph.last, len(paragraph.lines) > 1
             if back == 1 and not lower and _in_flow(before, line):
                 return 0
-            fonts, broken = {each.font for each in paragraph.lines}, bool(_BROKEN.search(before.text))
+            fonts, broken = {part.font for part in paragraph.lines}, bool(_BROKEN.search(before.text))
             ended = _STOP.search(before.text) or (back > 1 and _NOTE.match(paragraph.lines[0].text))
             apart = paragraph.kind or before.level or line.opens or line.page - before.page > _PAGES or ended
             if apart or _unlike(before, line) or before.angle != line.angle or not (broken or line.font in fonts):
@@ -188,7 +188,7 @@ class _Flow:
                 return back
             between = out[len(out) - back + 1 :]
             full = before.end > before.x + 0.6 * (self._reach[before] - before.x) and line.size < 1.1 * self._body
-            small = all(each.kind or (_unlike(each.last, line) and each.last.size < line.size) for each in between)
+            small = all(other.kind or (_unlike(other.last, line) and other.last.size < line.size) for other in between)
             if full and is_long and small and before.font == line.font:
                 return back
         return 0
@@ -205,7 +205,7 @@ def _reach(lines: list[Line]) -> dict[Line, float]:
             block.append(line)
             continue
         if block:
-            most = max(each.end for each in block)
+            most = max(other.end for other in block)
             if len(block) < 3:
                 like = [o.end for o in text if abs(o.x - block[0].x) < 3 * o.size and not _unlike(o, block[0])]
                 most = max([most, *like])
