@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import secrets
 import shutil
 import signal
@@ -13,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from chroma_eddy import Document
@@ -72,19 +70,3 @@ def dataset(given: list[Document]) -> Any:
     return ray.data.from_items(
         [{"id": each.id, "text": each.text, "page_starts": list(each.page_starts), **each.metadata} for each in given]
     )
-
-
-def processes(title: str) -> list[psutil.Process]:
-    """Ray's processes that this one's cluster runs, by what their title holds."""
-    found = []
-    for process in psutil.Process().children(recursive=True):
-        try:
-            if title in " ".join(process.cmdline()):
-                found.append(process)
-        except psutil.Error:  # it has just ended
-            continue
-    return found
-
-
-def kill(process: psutil.Process) -> None:
-    os.kill(process.pid, signal.SIGKILL)

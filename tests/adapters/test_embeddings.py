@@ -17,7 +17,7 @@ from llama_index.core.schema import Document, TextNode
 from tests.adapters.samples import TEXTS
 
 from chroma_eddy import EddyEmbeddingFunction
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -84,12 +84,6 @@ def test_lists_of_texts_are_lists_of_texts(kind: Any) -> None:
             embed(made, value)
     first, *blank = np.asarray(embed(made, ["a", "", " \n"])).tolist()
     assert blank[0] == blank[1] != first and close(blank[0], embed(made, ["."])[0])
-
-
-def test_objects_of_torch_and_of_the_engine_are_taken() -> None:
-    given = {"method": methods.parse(METHOD), "device": torch.device("cpu"), "dtype": torch.float32}
-    made = EddyEmbeddings(model_name="eddy-tiny", **given)
-    assert made.embedder.fingerprint == EddyEmbeddings(**USUAL).embedder.fingerprint
 
 
 def test_instructions_reach_their_role_only(kind: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from langchain_core.embeddings import Embeddings
 from langchain_tests.integration_tests import EmbeddingsIntegrationTests
 from langchain_tests.unit_tests import EmbeddingsUnitTests
-from tests.adapters.samples import TEXTS
 
 from langchain_eddy import EddyEmbeddings
 
@@ -28,15 +27,3 @@ class TestIntegration(EmbeddingsIntegrationTests):
     @property
     def embedding_model_params(self) -> dict:
         return {"model_name": "eddy-tiny", "method": "plain:exit=2", "query_instruction": "Find the answer."}
-
-
-def test_progress_over_documents_only(capfd):
-    quiet = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
-    quiet.embed_documents(TEXTS)
-    told = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1", show_progress=True)
-    told.embed_query(TEXTS[0])
-    output = capfd.readouterr()
-    assert output.out == output.err == ""
-    told.embed_documents(TEXTS)
-    output = capfd.readouterr()
-    assert output.out + output.err != ""

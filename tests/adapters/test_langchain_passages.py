@@ -63,14 +63,6 @@ def test_documents_without_text_are_named_and_bad_ones_refused(embeddings):
         list(embed_passages([Document("a\ud800")], embeddings))
 
 
-@pytest.mark.parametrize("show", [False, True])
-def test_progress_is_on_request(show, capfd):
-    told = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", show_progress=show)
-    capfd.readouterr()
-    list(embed_passages(documents(), told))
-    assert ("Embedding documents" in capfd.readouterr().err) == show
-
-
 @pytest.mark.parametrize("overflow", ["window", "truncate"])
 def test_windows_and_what_is_cut_are_told(overflow):
     small = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", max_length=64, overflow=overflow)

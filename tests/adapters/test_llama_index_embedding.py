@@ -50,14 +50,6 @@ def test_equal_configurations_share_one_engine_and_it_goes_with_the_last():
     assert engine() is None
 
 
-def test_a_changed_field_changes_the_engine(embedding):
-    changed = copy.copy(embedding)
-    changed.method = "plain:exit=2"
-    assert changed.fingerprint == EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2").fingerprint
-    updated = embedding.model_copy(update={"method": "plain:exit=2"})
-    assert updated.fingerprint == changed.fingerprint != embedding.fingerprint
-
-
 def test_dictionary_round_trip(embedding):
     data = embedding.to_dict()
     assert data["class_name"] == "EddyEmbedding" and data["fingerprint"] == embedding.fingerprint

@@ -9,10 +9,9 @@ import warnings
 import chromadb
 import numpy as np
 import pytest
-from llama_index.core import Document, MockEmbedding, Settings
+from llama_index.core import Document, MockEmbedding
 from llama_index.core.ingestion import IngestionCache, IngestionPipeline
 from llama_index.core.ingestion.pipeline import get_transformation_hash
-from llama_index.core.node_parser import SentenceSplitter
 from llama_index.core.schema import MetadataMode, NodeRelationship, TextNode
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from tests.adapters.samples import REPEATS, STORY
@@ -122,18 +121,6 @@ def test_what_is_wrong_is_refused(parser, embedding):
     assert LongDocumentNodeParser(embed_model=last).get_nodes_from_documents(documents())
 
 
-def test_ways_to_construct(embedding):
-    plain = LongDocumentNodeParser(embed_model={"model_name": "eddy-tiny", "method": "plain:exit=1"})
-    assert plain.embed_model.embedder is embedding.embedder
-    assert LongDocumentNodeParser.from_defaults(embedding, passage_size=9).passage_size == 9
-    old = Settings._embed_model
-    Settings.embed_model = embedding
-    try:
-        assert LongDocumentNodeParser().embed_model is embedding
-    finally:
-        Settings._embed_model = old
-
-
 def test_travels_by_configuration(parser, embedding):
     data = pickle.dumps(parser)
     assert len(data) < 4_000 and parser.embed_model is embedding, "pickling must not change the object"
@@ -176,16 +163,6 @@ def test_other_nodes_of_the_pipeline_are_embedded(parser, embedding):
         expected = embedding.get_text_embedding(node.get_content(MetadataMode.EMBED))
         assert np.abs(np.subtract(node.embedding, expected)).max() <= 1e-5
         assert "eddy_fingerprint" not in node.metadata, "it says nothing of this vector"
-
-
-def test_pieces_of_a_passage_are_embedded_again(parser, embedding):
-    """A later splitter hands its parent's embedding and metadata down to the pieces."""
-    nodes = LongDocumentNodeParser(embed_model=embedding, passage_size=200).get_nodes_from_documents(documents())
-    pieces = SentenceSplitter(chunk_size=60, chunk_overlap=0, include_metadata=True)(nodes)
-    assert len(pieces) > len(nodes) and pieces[1].embedding == nodes[0].embedding
-    embedding(pieces)
-    expected = embedding.get_text_embedding(pieces[1].get_content(MetadataMode.EMBED))
-    assert np.abs(np.subtract(pieces[1].embedding, expected)).max() <= 1e-5
 
 
 def test_the_ingestion_cache_follows_the_parser_s_settings(parser, embedding):
