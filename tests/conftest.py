@@ -91,7 +91,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 OF_ONE_MARKER = {
     "test_device.py": "device",
-    "test_llama_cpp.py": "slow",
     "test_web_browser.py": "browser",
 }
 """Files whose every test carries a marker, which are not even imported where -m leaves that out."""

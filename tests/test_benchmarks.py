@@ -47,32 +47,6 @@ def test_a_passage_counts_for_what_it_holds_half_of_or_what_holds_half_of_it() -
     assert held_by(documents, spans).tolist() == [[1, 3], [1, 4], [3, 1], [5, 2], [7, 0]]
 
 
-def test_the_best_passage_of_a_unit_is_its_score() -> None:
-    from long_retrieval import Library, scored
-
-    library = Library("by hand", [], [], ["a", "b"], [{1: 1.0}, {2: 1.0}], "")
-    pairs = np.array([[0, 0], [0, 3], [1, 1], [2, 2]])
-    cosines = np.array([[0.1, 0.5, 0.2, 0.4], [0.1, 0.5, 0.2, 0.9]])
-    found = scored(library, pairs, cosines)
-    assert found["mrr@10"].tolist() == [1.0, 1 / 3]
-    assert found["ndcg@10"].tolist() == pytest.approx([1.0, 1 / 2])
-
-
-def test_joined_documents_know_where_each_text_stands(monkeypatch: pytest.MonkeyPatch) -> None:
-    import long_retrieval
-    from long_retrieval import TOGETHER, joined
-
-    monkeypatch.setattr(long_retrieval, "digest", lambda task: "")
-    texts = [f"Text {number}." * (number % 3 + 1) for number in range(2 * TOGETHER + 5)]
-    ids = [str(number) for number in range(len(texts))]
-    task: Any = SimpleNamespace(name="t", texts=texts, ids=ids, queries=["q"], grades=[{"4": 1.0}])
-    library = joined(task, None)
-    assert len(library.texts) == 3 and library.grades == [{4: 1.0}]
-    for text, rows in zip(library.texts, library.spans, strict=True):
-        assert all(text[start:end] == texts[number] for start, end, number in rows.tolist())
-    assert sorted(int(number) for rows in library.spans for number in rows[:, 2]) == list(range(len(texts)))
-
-
 def test_the_page_shows_what_was_measured_of_every_model() -> None:
     from long_retrieval import _read, _table
 

@@ -65,11 +65,6 @@ def test_odd_texts_have_vectors(family: str, method: str) -> None:
         assert all(text[span.start : span.end].strip() for span in document.sentences), repr(text)
 
 
-def test_nul_is_a_character_like_any_other(shared: Embedder) -> None:
-    assert np.abs(shared.encode_document("a\0b") - shared.encode_document("ab")).max() > 1e-3
-    assert [(t.start, t.end) for t in shared.explain("a\0b").tokens if t.role == Role.TEXT][-1] == (2, 3)
-
-
 def test_what_looks_like_a_special_token_is_text() -> None:
     for family, special in {"llama": "</s>", "gpt2": "<|endoftext|>", "gemma2": "<eos>"}.items():
         _, tokenizer = loaded(family)
@@ -169,13 +164,6 @@ def test_tokens_of_a_role_are_those_of_its_pass(method: str) -> None:
     assert e.count_tokens(long, role="document") > e.max_length, "not divided into windows"
 
 
-def test_tokens_of_several_wordings_are_those_of_the_longest() -> None:
-    wordings = ["A {text}", "A longer wording: {text} and so on"]
-    methods = [*wordings, "\\n".join(wordings)]
-    counted = [make(method=f'metaeol:prompts="{each}"').count_tokens("Salt.", role="document") for each in methods]
-    assert counted[0] < counted[1] == counted[2]
-
-
 # --- explanations
 
 
@@ -226,17 +214,6 @@ def test_progress_counts_up_to_the_total() -> None:
     done = [step[0] for step in seen]
     assert done == sorted(set(done)) and len(seen) > 2
     assert {step[1:] for step in seen} == {(total, "embed")}
-
-
-def test_a_failing_callback_stops_the_work_and_nothing_else() -> None:
-    e = make()
-
-    def fail(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        e.encode_long(TEXTS, progress=fail)
-    assert e.encode_document("a").shape == (families.HIDDEN,)
 
 
 def test_a_bar_is_shown_on_standard_error_only_if_asked_for(capfd: pytest.CaptureFixture[str]) -> None:

@@ -209,23 +209,6 @@ def test_without_causality_sequences_share_a_call_only_with_those_of_their_lengt
     assert (uneven - expected).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than one call needs to have work for every thread; elsewhere they share calls whatever their length."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    query, key, value, offsets = packed([32, 33, 31, 64, 65, 66, 33])
-    groups = attention.blocked.group(offsets, device=torch.device("cpu"))
-    alone = [(1, 64), (1, 65), (1, 66)]
-    expected = [(1, 33), (1, 33), *alone, (2, 32)] if threads == 1 else [*alone, (4, 33)]
-    assert sorted(tuple(members.rows.shape) for members in groups) == expected
-    elsewhere = attention.blocked.group(offsets, device=torch.device("meta"))
-    assert sorted(tuple(members.rows.shape) for members in elsewhere) == [(3, 66), (4, 33)]
-    kernels = choose(OPEN, DeviceInfo.of(query, value), False)
-    both = (groups, attention.blocked.group(offsets))
-    one, other = (attention.kernels.attend(query, key, value, each, OPEN, kernels) for each in both)
-    assert (one - other).abs().max() <= 1e-12
-
-
 @pytest.mark.parametrize(
     ("lengths", "traits", "reroute", "mass"),
     each_pair([[6, 6, 6], [4, 4, 20, 20, 20], [3]], SHAPES, [None, ExtraKeyValues((1,), 0.5, 2)], [False, True]),
@@ -287,10 +270,3 @@ def test_a_cap_that_is_dropped_anywhere_is_noticed(
     assert gap(e, "gemma2", method, TEXTS[3:]) <= 1e-9
     monkeypatch.setattr(place, "capped", lambda scores, traits: scores)
     assert gap(e, "gemma2", method, TEXTS[3:]) > 1e-3
-
-
-def test_groups_stay_on_one_side_of_a_window() -> None:
-    offsets = packed([12, 13, 11, 40, 41, 12])[3]
-    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.blocked.group(offsets, None, [40, 12])]
-    assert rows == [[0, 25, 117], [12], [36], [76]]
-    assert [len(members.rows) for members in attention.blocked.group(offsets)] == [4, 2]

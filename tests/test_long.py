@@ -437,18 +437,6 @@ def test_methods_that_read_one_token_have_no_spans() -> None:
             embedder("llama", method).encode_long(TEXT, late=True)
 
 
-def test_unnormalised_spans_are_plain_means() -> None:
-    raw, normal = (embedder("llama", "htp", max_length=WINDOW, normalize=each) for each in (False, True))
-    raw, normal = (e.encode_long(TEXT, passage_size=40, late=True) for e in (raw, normal))
-    for passage in raw.passages:
-        inside = raw.sentences[passage.first_sentence : passage.last_sentence + 1]
-        if passage.n_tokens == sum(sentence.n_tokens for sentence in inside):
-            total = sum(sentence.n_tokens * sentence.vector.astype(np.float64) for sentence in inside)
-            assert np.abs(total / passage.n_tokens - passage.vector).max() <= 1e-5
-    for span, other in zip(raw.sentences, normal.sentences, strict=True):
-        assert np.abs(unit(span.vector) - other.vector).max() <= 1e-6
-
-
 def test_overflow_error_names_the_text_and_the_excess() -> None:
     e = embedder("llama", "htp", max_length=WINDOW, overflow="error")
     length = e.explain("Salt.").sequence_tokens

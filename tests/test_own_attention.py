@@ -105,15 +105,6 @@ def test_models_without_any_attention_run() -> None:
         Embedder(model, tokenizer=tokenizer, method="plain+tempscale")
 
 
-def test_models_that_look_ahead_are_found_in_any_dtype() -> None:
-    config = transformers.MPNetConfig(**families._shape(None))
-    model = transformers.AutoModel.from_config(config).eval().to(torch.bfloat16)
-    e = Embedder(model, tokenizer=families.padding_second_tokenizer(), method="plain")
-    assert e._pipeline.open_runner.host.bidirectional
-    alone = np.stack([e.encode_document(text) for text in ALIKE])
-    assert np.abs(e.encode_document(ALIKE) - alone).max() <= 2e-2
-
-
 TEMPERED = ["plain+tempscale", "plain+tempscale:rule=log", 'plain+tempscale:lengths="1:1,20:0.7,40:0.5"']
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -14,7 +13,7 @@ from tests.processes import run_code
 from tests.reference.double import AllDouble
 
 from eddy_embed import Method, methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter, UnknownMethod
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.methods import registry
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
@@ -30,11 +29,6 @@ class Ranked(Readout):
     def weights(self, sequence, counted):
         ranks = np.arange(1, len(counted) + 1) ** self.power
         return counted, ranks / ranks.sum()
-
-
-@dataclass(frozen=True)
-class Same(Readout):
-    """Nothing of its own but the class."""
 
 
 def ranked(power: float = 2.0, exit: int | None = -1) -> Method:
@@ -74,17 +68,6 @@ def test_a_method_by_hand_gives_what_it_says():
     assert "Ranked(" in str(e.explain(TEXTS[0])) and "power=3.0" in str(e.method)
     joined = by_hand() | methods.tempscale(0.5)
     assert np.abs(embedder("llama", joined).encode_document(TEXTS) - e.encode_document(TEXTS)).max() > 1e-3
-
-
-def test_fingerprints_tell_methods_by_hand_apart():
-    first = embedder("llama", by_hand())
-    assert embedder("llama", by_hand()).fingerprint == first.fingerprint
-    same = [Method(layout=Layout(), readout=kind()) for kind in (Readout, Same)]
-    prints = {embedder("llama", method).fingerprint for method in (by_hand(2.0), *same)} | {first.fingerprint}
-    assert len(prints) == 4, "also two parts of equal fields and another class"
-    assert first.settings["method"]["readout"]["class"] == f"{__name__}.Ranked"
-    # What it is called does not decide a vector.
-    assert embedder("llama", same[0]).fingerprint == embedder("llama", "plain").fingerprint
 
 
 def test_a_registered_method_is_a_word_like_any_other(registered):
@@ -161,19 +144,3 @@ def test_an_installed_package_offers_methods(tmp_path):
     child = run_code(code, tmp_path)
     assert child.returncode == 0, child.stderr
     assert child.stdout == "The last token, behind a wording. tail:exit=-2\n"
-
-
-@pytest.mark.parametrize(
-    ("points", "says"),
-    [
-        ("tail = tail_of_text:head", "'tail_of_text:head', which cannot be loaded"),
-        ("tail = not_there:tail", "cannot be loaded"),
-        ("other = tail_of_text:tail", "which has the name 'tail'"),
-    ],
-)
-def test_a_package_that_does_not_hold_its_promise_is_named(tmp_path, monkeypatch, points, says):
-    offer(tmp_path, points)
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "tail_of_text", raising=False)
-    with pytest.raises(UnknownMethod, match=says):
-        methods.parse(points.partition(" ")[0])

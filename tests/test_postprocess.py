@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import unicodedata
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -29,7 +28,7 @@ from eddy_embed.errors import (
 )
 from eddy_embed.integrations.shared import unrelated_cosines
 from eddy_embed.parts.postprocess import Fitted, Post, fit
-from eddy_embed.text.calibration import CalibrationText, calibration_text
+from eddy_embed.text.calibration import CalibrationText
 from eddy_embed.utils.arrays import unit
 from eddy_embed.utils.moments import RunningCovariance
 
@@ -103,17 +102,6 @@ def test_abtt_leaves_nothing_along_the_top_components() -> None:
     assert np.allclose(y @ axes[2:].T, (x - x.mean(0)) @ axes[2:].T)
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_two_vectors_say_nothing_of_other_directions(times: int) -> None:
-    x = np.concatenate([cone(2, width=64)] * times)
-    moments = seen(x, 3)
-    assert moments.shrinkage < 1e-9
-    y = fit(Post("whiten"), moments).apply(cone(100, width=64, seed=1))
-    centred = fit(Post("centre"), moments).apply(cone(100, width=64, seed=1))
-    assert np.allclose(y @ y.T * np.trace(moments.covariance) / 64, centred @ centred.T)
-    assert fit(Post("whiten", dims=1), moments).apply(x).ravel() == pytest.approx([8, -8] * times, abs=1e-6)
-
-
 def test_the_digest_changes_with_what_was_learned() -> None:
     fitted = fit(Post("whiten"), seen(cone(30)))
     others = (
@@ -160,15 +148,6 @@ def test_vectors_that_do_not_differ_teach_nothing() -> None:
         for texts in (["Jars."], ["Jars.", "Jars."]):
             with pytest.raises(InvalidParameter, match="that differ"):
                 e.fit(texts)
-
-
-def test_the_general_text_is_of_many_scripts() -> None:
-    passages, questions, name = calibration_text()
-    assert 60 < len(passages) == len(set(passages)) and 100 < len(questions) == len(set(questions))
-    assert all(text.strip() == text and text for text in (*passages, *questions)) and name.startswith("general:")
-    for texts in (passages, questions):
-        scripts = {unicodedata.name(char).split()[0] for text in texts for char in text if char.isalpha()}
-        assert {"LATIN", "CYRILLIC", "ARABIC", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL"} <= scripts
 
 
 @pytest.mark.parametrize("post", ["standardise", slow("centre"), slow("whiten:power=0.5")])
@@ -311,18 +290,6 @@ def test_truncation_keeps_the_first_dimensions(method: str) -> None:
             fit_nothing(TEXTS)
     with pytest.raises(InvalidParameter, match="65 dimensions were asked for, vectors have 64"):
         embedder(f"{method}+truncate:dims=65")
-
-
-@pytest.mark.parametrize("post", ["centre", "abtt", "whiten"])
-def test_truncation_comes_last(post: str) -> None:
-    x = cone(300)
-    whole, cut = (methods.parse(text).post for text in (post, f"truncate:dims=3+{post}"))
-    assert whole is not None and cut == methods.parse(f"{post}+truncate:dims=3").post
-    fitted = fit(cut, seen(x))
-    finish = VectorFinalizer(normalize=False, post=cut, fitted=fitted)
-    expected = fit(whole, seen(x)).apply(x / np.linalg.norm(x, axis=1, keepdims=True))[:, :3]
-    assert np.allclose(finish(x, 0), expected)
-    assert fitted.digest != fit(whole, seen(x)).digest
 
 
 def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:

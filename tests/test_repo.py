@@ -323,7 +323,7 @@ def test_the_wheel_holds_what_a_user_needs_and_nothing_else(wheel: Path) -> None
     tiny = "eddy_embed/model/tiny"
     packages = (*ADAPTERS, "eddy_demo.cli", "eddy_embed")
     wanted = {
-        "eddy_embed/py.typed",
+        *(f"{package.replace('.', '/').removesuffix('/cli')}/py.typed" for package in packages),
         *(f"{tiny}/{name}.json" for name in ("config", "tokenizer", "tokenizer_config")),
         f"{tiny}/model.safetensors",
         *(f"{package.replace('.', '/')}/__init__.py" for package in packages),

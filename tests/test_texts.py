@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from typing import Any
 from weakref import WeakSet
 
@@ -22,10 +22,9 @@ from tests.selection import each_once, mostly_slow, turns
 from tests.test_windows import plan, tokenizer
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import encoder
 from eddy_embed.encoding import planner as planning
-from eddy_embed.encoding.document import LongDocument, group_sentences, positions_by_span
-from eddy_embed.encoding.planner import Planner, Window
+from eddy_embed.encoding.document import LongDocument, group_sentences
+from eddy_embed.encoding.planner import Planner
 from eddy_embed.encoding.runner import PooledSums
 from eddy_embed.text import tokenizer as tokenizing
 from eddy_embed.text.sentences import Segmenter
@@ -108,13 +107,6 @@ def test_chapters_of_a_book() -> None:
     for passage in document.passages:
         assert BOOK[passage.start : passage.end].count("Chapter") <= 1
     assert under(document, "PART TWO") == [("PART TWO", "Chapter 1. The Boat")], "both headings with their text"
-
-
-def test_speakers_begin_sentences() -> None:
-    sentences = Segmenter().sentences(TRANSCRIPT)
-    lines = list(accumulate(map(len, TRANSCRIPT.splitlines(keepends=True)), initial=0))
-    assert {*lines[:-1]} <= {sentence.start for sentence in sentences}
-    assert not any(sentence.level for sentence in sentences)
 
 
 # --- Work
@@ -222,14 +214,6 @@ def test_windows_of_a_long_text_are_laid_out_as_they_are_run(method: str, monkey
     assert 3 * most <= e.counts.windows / 2, "those of a pass, and those of the one before"
 
 
-def test_spans_are_finished_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = long(TEXTS["german"])
-    monkeypatch.setattr(encoder, "FINISHED", 7)
-    groups = long(TEXTS["german"])
-    for mine, theirs in zip(groups.sentences + groups.passages, usual.sentences + usual.passages, strict=True):
-        assert np.abs(mine.vector - theirs.vector).max() <= 1e-6
-
-
 # --- Counted in stretches
 
 
@@ -296,31 +280,6 @@ def test_typographic_variants_are_read_as_typed() -> None:
 
 
 # --- Large
-
-
-def job(starts: np.ndarray, ends: np.ndarray) -> Window:
-    none = np.zeros(len(starts), np.int64)
-    return Window(TokenSequence(none, none, starts, ends, none, np.empty((0, 2), np.int64)), np.arange(len(starts)))
-
-
-def test_sentences_of_a_window_are_those_of_a_search_through_all() -> None:
-    generator = np.random.default_rng(0)
-    for _ in range(300):
-        edges = np.unique(generator.integers(0, 60, 12))
-        spans = np.stack([edges[:-1], np.maximum(edges[:-1] + 1, edges[1:] - generator.integers(0, 3))], axis=1)
-        starts = np.sort(generator.integers(0, 70, 8))
-        ends = starts + generator.integers(0, 9, 8)
-        found, positions = positions_by_span(job(starts, ends), spans)
-        expected: dict[int, list[int]] = {}
-        for token, (start, end) in enumerate(zip(starts, np.maximum(ends, starts + 1), strict=True)):
-            overlapped = [at for at, (a, b) in enumerate(spans) if start < b and a < end]
-            if overlapped:
-                expected.setdefault(overlapped[0], []).append(token)
-        for at, (a, b) in enumerate(spans):
-            over = [t for t, s in enumerate(starts) if s < b and a < max(ends[t], s + 1)]
-            if at not in expected and over and over[-1] == np.searchsorted(starts, b) - 1:
-                expected[at] = [over[-1]]
-        assert {int(at): list(map(int, run)) for at, run in zip(found, positions, strict=True)} == expected
 
 
 SEGMENT = """

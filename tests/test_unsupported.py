@@ -87,18 +87,6 @@ def test_layers_that_mix_neighbours_are_refused(layer: int, dtype: torch.dtype) 
         Embedder(model, tokenizer=tokenizer, method="plain")
 
 
-def test_one_layer_of_every_kind_is_tried() -> None:
-    models = {family: copy.deepcopy(loaded(family)[0]) for family in ("llama", "gemma3", "gpt_oss")}
-    layers = models["llama"].model.layers
-
-    def depths() -> list[int]:
-        return [self_check.depth_of_kinds(each.model.layers, each.config) for each in models.values()]
-
-    assert depths() == [2, 3, 2]
-    layers[4].self_attn.sliding_window = 7
-    assert depths() == [5, 3, 2]
-
-
 def test_what_eager_attention_rounds_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys far from zero make large logits, which eager attention rounds in bfloat16; the model's own sdpa does not."""
     model, tokenizer = loaded("qwen2")

@@ -21,7 +21,7 @@ from torchao.quantization.granularity import PerGroup
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, TorchAoConfig
 
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.errors import UnsupportedModel
 
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says in each product that its input is cast
 
@@ -167,11 +167,6 @@ def test_folders_of_quantised_models(name: str, llama: Path, tmp_path: Path) -> 
     assert stored.fingerprint == expected.fingerprint
 
 
-def test_quantisation_that_cannot_be_had_is_refused(llama: Path) -> None:
-    with pytest.raises(InvalidParameter, match=r"model_kwargs=.*refused by the model: .*auto.?gptq|gptq|optimum"):
-        Embedder(llama, method="plain", model_kwargs={"quantization_config": {"quant_method": "gptq", "bits": 4}})
-
-
 # --- several devices, and none
 
 
@@ -213,13 +208,6 @@ def test_layers_on_disk(family: str, on_disk: tuple[int, ...], tmp_path: Path) -
         assert shared.fingerprint == embedder(family, method).fingerprint
     assert all(part.is_meta == parts[name].is_meta for name, part in given.named_parameters())
     assert torch.equal(logits(given), before)
-
-
-def test_device_maps_that_say_nothing_useful(llama: Path) -> None:
-    with pytest.raises(InvalidParameter, match=r"device='cpu' and .*device_map say the same thing twice"):
-        Embedder(llama, method="plain", device="cpu", model_kwargs={"device_map": "auto"})
-    with pytest.raises(ModelNotFound, match=r"does not give any device for .*embed_tokens"):
-        Embedder(llama, method="plain", model_kwargs={"device_map": {"layers.0": "cpu", "layers.1": "disk"}})
 
 
 # --- by other names

@@ -139,11 +139,6 @@ def test_collections_of_others_are_refused(client, eddy):
         open_collection(client, "unknown", eddy)
 
 
-def test_another_space_is_told(client, eddy):
-    with pytest.warns(UserWarning, match="'l2' space"):
-        open_collection(client, "far", eddy, configuration={"hnsw": {"space": "l2"}})
-
-
 def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
     folder = tmp_path / "model"
     shutil.copytree(TINY, folder)
@@ -166,9 +161,3 @@ def test_a_live_model_must_be_given_again(client, live):
     assert collection.query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
     with pytest.raises(EddyError, match="from_model"):
         client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
-
-
-def test_names_that_chroma_does_not_take_are_refused(client, eddy):
-    with pytest.raises(InvalidParameter, match=r"name='p2' .* 3 to 512 characters"):
-        open_collection(client, "p2", eddy)
-    assert repr(eddy) == "EddyEmbeddingFunction('eddy-tiny', method='plain:exit=1')"

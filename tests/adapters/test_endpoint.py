@@ -24,7 +24,7 @@ from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from tests.adapters.serving import NAME, Served, closed, head, serving, until
 
 from eddy_embed import Embedder, Reranker
-from eddy_embed.errors import InvalidParameter, NotFinite, UnknownMethod
+from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.integrations.documents import first_tokens
 from openai_eddy import Limits, create_app
 from openai_eddy.app import RERANK_PATHS
@@ -249,13 +249,6 @@ def test_malformed_requests(served: Served) -> None:
         assert message in error["message"] and answer.json() == {"error": error, "detail": error["message"]}, error
 
 
-def test_a_byte_order_mark_is_passed_over(served: Served, usual: Embedder) -> None:
-    for encoding in ("utf-8-sig", "utf-16"):
-        content = json.dumps({"model": NAME, "input": TEXTS}).encode(encoding)
-        answer = served.post({}, json=None, content=content, headers={"content-type": "application/json"})
-        np.testing.assert_allclose(vectors(answer), usual.encode_document(TEXTS), **CLOSE)
-
-
 def test_a_blank_input_has_a_vector(served: Served, usual: Embedder) -> None:
     for role, encode in (("document", usual.encode_document), ("query", usual.encode_query)):
         answer = vectors(served.post({"input": [TEXTS[0], "", " \n", "\u00a0"], "role": role}))
@@ -306,15 +299,6 @@ def test_every_path_gives_the_scores_of_the_library_best_first(served: Served) -
     ):
         (result,) = served.rerank(query=QUESTION, documents=[LONG], **more).json()["results"]
         assert result["relevance_score"] == pytest.approx(np.exp(reranker.scores(QUESTION, cut)[0]), rel=1e-4)
-
-
-def test_a_blank_document_comes_last(served: Served) -> None:
-    without = served.rerank(query=QUESTION, documents=TEXTS).json()["results"]
-    answer = served.rerank(query=QUESTION, documents=["", *TEXTS, {"text": " \n"}]).json()["results"]
-    assert [result["index"] - 1 for result in answer[:3]] == [result["index"] for result in without]
-    assert [(result["index"], result["relevance_score"]) for result in answer[3:]] == [(0, 0.0), (4, 0.0)]
-    blank = served.rerank(query=QUESTION, documents=["", " "]).json()["results"]
-    assert [result["index"] for result in blank] == [0, 1]
 
 
 def test_one_loaded_model_embeds_and_reranks() -> None:
@@ -480,8 +464,3 @@ def test_keys_hosts_and_origins(usual: Embedder) -> None:
 
 
 # --- loading
-
-
-def test_a_misspelt_method_is_refused_before_a_model_loads() -> None:
-    with pytest.raises(UnknownMethod):
-        open_models("nowhere", ["plain", "plian"])

@@ -181,15 +181,3 @@ def test_the_embedders_get_what_a_file_says_that_this_process_alone_has(cluster,
     with open_index("one", "notes", embedder) as alone, open_index("ray", "notes", embedder) as index:
         alone.upsert(documents(6))
         assert_same(rows(alone), rows(index))
-
-
-@pytest.mark.slow
-def test_embedders_of_another_model_are_found_out(cluster):
-    import ray.data
-
-    from ray_eddy.ingestion import _deliveries, _EmbedNew
-
-    batch = pa.table({"id": ["a"], "text": ["A text."]})
-    embedded = ray.data.from_arrow(_EmbedNew({}, **MODEL)(batch))
-    with pytest.raises(FingerprintMismatch, match="same weights"):
-        list(_deliveries(embedded, "another", []))

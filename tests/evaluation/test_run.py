@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import evaluate
 import numpy as np
 import pytest
-from evaluation.results import ResultStore, System, TaskResult, with_baseline
+from evaluation.results import System, TaskResult, with_baseline
 from evaluation.runner import Evaluation
 from evaluation.tasks import find_tasks
 from tests import families
@@ -159,41 +158,6 @@ def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_pa
     assert "gold" not in (tmp_path / "out.json").read_text()
 
 
-def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -> None:
-    path, tasks, said = tmp_path / "scores.jsonl", find_tasks(folder, ["same", "shelf"]), list[str]()
-
-    def again(fresh: bool = False, **options) -> dict[tuple[str, str], TaskResult]:
-        said.clear()
-        journal = ResultStore(path, fresh=fresh)
-        return measure(["plain", "htp", "bm25"], tasks, journal=journal, said=said.append, **options)
-
-    def count(words: str) -> int:
-        return sum(words in line for line in said)
-
-    first = again()
-    lines, scores = path.read_text(), {key: outcome.score() for key, outcome in first.items()}
-    assert {key: outcome.score() for key, outcome in again().items()} == scores
-    assert count("measured before") == len(said) == 5 and path.read_text() == lines
-    # Interrupted after two outcomes: the others are measured, and only they.
-    path.write_text("".join(line + "\n" for line in lines.splitlines()[:2]))
-    assert set(again()) == set(first) and count("measured before") == 2
-    # Another passage size concerns retrieval by methods; other data all of that task.
-    again(passage_size=7)
-    assert count("have changed") == 2
-    tasks[0] = replace(tasks[0], gold=[*tasks[0].gold[:-1], 4.5])
-    again(passage_size=7)
-    assert count("have changed") == 2
-    again(fresh=True, passage_size=7)
-    assert count("before") == count("changed") == 0
-    # A line cut short is measured again; one that is no outcome is not passed over.
-    path.write_text(path.read_text()[:-40])
-    again(passage_size=7)
-    assert count("measured before") == 4 and len(path.read_text().splitlines()) == 5
-    path.write_text(path.read_text()[:-40] + "\n")
-    with pytest.raises(InvalidParameter, match=r"line 5 .*--fresh"):
-        ResultStore(path)
-
-
 def test_the_command_prints_tables_and_goes_on(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -214,15 +178,3 @@ def test_the_command_prints_tables_and_goes_on(
     assert again.err.count("measured before") == len(output.read_text().splitlines()) == 8
     with pytest.raises(SystemExit):
         evaluate.main(asked[:1])
-
-
-def test_bad_folders_and_names_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match="needs sts/"):
-        find_tasks(tmp_path)
-    with pytest.raises(InvalidParameter, match="there are same, shelf"):
-        find_tasks(folder, ["shelves"])
-    write(tmp_path / "sts" / "broken.jsonl", [])
-    for broken in ('{"a": 1\n', "[" * 200_000):
-        (tmp_path / "sts" / "broken.jsonl").write_text(broken)
-        with pytest.raises(InvalidParameter, match="line 1"):
-            find_tasks(tmp_path)
