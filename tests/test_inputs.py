@@ -10,7 +10,7 @@ import pytest
 import torch
 from tests.comparison import embedder, loaded
 from tests.scripts import SCRIPTS
-from tests.selection import each_once
+from tests.selection import turns
 
 from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import InvalidText
@@ -53,8 +53,7 @@ def test_containers_of_texts() -> None:
             call(np.array(["one", None], object))
 
 
-@pytest.mark.parametrize("late", [True, False])
-@pytest.mark.parametrize(("family", "script"), each_once(["llama", "gemma2"], SCRIPTS))
+@pytest.mark.parametrize(("family", "script", "late"), turns(["llama", "gemma2"], SCRIPTS, [True, True, False, False]))
 def test_offsets_are_exact_in_every_script(family: str, script: str, late: bool) -> None:
     text = SCRIPTS[script] * 9
     e = embedder(family, "htp", max_length=120)

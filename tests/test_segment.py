@@ -88,7 +88,7 @@ any_text = st.one_of(
 )
 
 
-@settings(max_examples=250)
+@settings(max_examples=150)
 @given(any_text, st.sampled_from([1, 2, 3, 7, 20, 100, 1000]), st.sampled_from(["en", "de", "zh", "xx"]))
 @example("a" + "\u0301" * 50, 7, "en")
 @example("\u200b\n\nA. \n\n\ufeff", 3, "en")

@@ -100,7 +100,7 @@ def built(draw: st.DrawFn) -> Method:
 
 
 @given(built())
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_parsing_undoes_printing(method: Method) -> None:
     text = str(method)
     again = methods.parse(text)
@@ -117,7 +117,7 @@ TERMS = st.builds(
 
 
 @given(st.lists(TERMS, min_size=1, max_size=3).map(tuple))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_any_terms_come_back_as_they_were(terms: tuple[MethodTerm, ...]) -> None:
     again = tuple(parse_terms(print_terms(terms)))
     assert again == terms
@@ -126,7 +126,7 @@ def test_any_terms_come_back_as_they_were(terms: tuple[MethodTerm, ...]) -> None
 
 
 @given(st.text(max_size=30))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_no_text_breaks_the_parser(text: str) -> None:
     try:
         assert isinstance(methods.parse(text), Method)

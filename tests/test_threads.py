@@ -19,7 +19,7 @@ from transformers import Phi3Config, Phi3ForCausalLM
 
 from eddy_embed import Embedder
 
-PASSES = 30
+PASSES = 15
 LONG_ROPE = {
     "rope_type": "longrope",
     "rope_theta": 1e4,
