@@ -23,7 +23,6 @@ from eddy_embed.errors import (
     FingerprintMismatch,
     IncompatibleMethods,
     InvalidParameter,
-    InvalidText,
     NotFinite,
 )
 from eddy_embed.integrations.shared import unrelated_cosines
@@ -346,22 +345,6 @@ def test_queries_lose_a_mean_of_their_own_if_one_is_given(post: Post, tmp_path) 
     again = Fitted.load(tmp_path / "post.npz")
     assert (again.post, again.count) == (post, 300) and again.digest == fitted.digest != plain.digest
     assert np.array_equal(again.apply(asked, "query"), fitted.apply(asked, "query"))
-
-
-def test_an_embedder_fits_a_mean_of_queries_and_uses_it_for_queries_alone() -> None:
-    raw, questions = embedder("plain"), ["Where are the maps?", "Where are the nets?", "Who counts the keys?"]
-    model, tokenizer = families.build("llama")
-    with_queries, without = (Embedder(model, tokenizer=tokenizer, method="plain+centre") for _ in range(2))
-    fitted = with_queries.fit(TEXTS, questions)
-    without.fit(TEXTS)
-    assert with_queries.fingerprint != without.fingerprint
-    assert np.array_equal(with_queries.encode_document(TEXTS), without.encode_document(TEXTS))
-    expected = fitted.apply(raw.encode_query(questions), "query")
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert np.abs(with_queries.encode_query(questions) - expected).max() < 1e-5
-    assert np.abs(with_queries.encode_query(questions) - without.encode_query(questions)).max() > 1e-3
-    with pytest.raises(InvalidText, match="blank"):
-        with_queries.fit(TEXTS, [" "])
 
 
 def test_infinity_before_a_head_is_an_error_even_if_the_head_bounds_it() -> None:

@@ -86,17 +86,6 @@ def test_one_embedder_in_three_threads() -> None:
     beside([lambda at=at: equal(e.encode_document(TEXTS[at]), expected[at]) for at in range(3)])
 
 
-def test_embedders_may_be_made_meanwhile() -> None:
-    model, tokenizer = loaded("gemma2")
-    e = Embedder(model, tokenizer=tokenizer, method="tp")
-    expected = e.encode_document(TEXTS[0])
-
-    def make() -> None:
-        equal(Embedder(model, tokenizer=tokenizer, method="tp").encode_document(TEXTS[0]), expected)
-
-    beside([make, make, lambda: equal(e.encode_document(TEXTS[0]), expected)], 10)
-
-
 def test_angles_that_depend_on_length_stay_their_owners() -> None:
     # transformers writes the angles of "longrope" models into a buffer in each pass, others beyond the original window.
     config = Phi3Config(**families._shape(), original_max_position_embeddings=16, rope_parameters=LONG_ROPE)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import lzma
 import math
@@ -60,25 +59,6 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (corpus / "heldout.txt").write_text(essay(999, 60), encoding="utf-8")
     prepare.prepare(corpus, out, vocab_size=384, sample_mb=1.0)
     return out
-
-
-def test_rows_hold_the_documents_in_pieces_that_are_kept_apart(tokens: Path) -> None:
-    texts = data.ordered_documents(tokens, RECIPE)
-    pieces = []
-    for ids, positions in itertools.islice(data.rows(texts, itertools.repeat(32)), 50):
-        begins = np.flatnonzero(positions == 0)
-        assert ids[0] == prepare.BOS_ID and (ids[begins] != prepare.EOS_ID).all()
-        for piece, counted in zip(np.split(ids, begins[1:]), np.split(positions, begins[1:]), strict=True):
-            assert (counted == np.arange(len(piece))).all() and piece[0] in (prepare.BOS_ID, prepare.PAD_ID)
-            pieces.append(piece[1:])
-    read = np.concatenate(pieces)
-    assert (read == np.concatenate(texts)[: len(read)]).all(), "a token is lost or read twice"
-    steps = data.Steps(tokens, RECIPE)
-    assert [tuple(steps[at]["input_ids"].shape) for at in (0, 5)] == [(8, 32), (4, 64)] and len(steps) == 6
-    batch = steps[5]
-    known = batch["labels"] != data.IGNORED
-    assert (batch["labels"] == batch["input_ids"])[known].all()
-    assert ((batch["position_ids"] > 0) == known).all(), "only the first token of a piece is not foretold"
 
 
 def trained(tokens: Path, run: Path, **arguments) -> dict[str, torch.Tensor]:

@@ -15,7 +15,7 @@ from tests.adapters.samples import TEXTS, TINY
 
 from chroma_eddy import EddyEmbeddingFunction, embedding_function, open_collection
 from eddy_embed import Embedder
-from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
+from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 
 SETTINGS = {"model_name": "eddy-tiny", "method": "plain:exit=1", "query_instruction": "Find the answer."}
 
@@ -151,13 +151,3 @@ def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
     with pytest.raises(FingerprintMismatch, match="has changed since"):
         client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
     EddyEmbeddingFunction.release()
-
-
-def test_a_live_model_must_be_given_again(client, live):
-    made = EddyEmbeddingFunction.from_model(*live, method="plain:exit=1", query_instruction="Find the answer.")
-    assert not made.is_legacy()
-    collection = open_collection(client, "facts", made)
-    collection.add(ids=["0"], documents=TEXTS[:1])
-    assert collection.query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
-    with pytest.raises(EddyError, match="from_model"):
-        client.get_collection("facts").query(query_texts=["ferry"], n_results=1)

@@ -9,13 +9,12 @@ from pathlib import Path
 import evaluate
 import numpy as np
 import pytest
-from evaluation.results import System, TaskResult, with_baseline
+from evaluation.results import System, TaskResult
 from evaluation.runner import Evaluation
 from evaluation.tasks import find_tasks
 from tests import families
 
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter
 from evaluation import tables
 
 SUBJECTS = {
@@ -93,52 +92,11 @@ def test_scores_are_those_of_the_vectors(folder: Path) -> None:
     assert outcome.cost.positions == sum(own.count_tokens(list(dict.fromkeys(task.first)), role="document"))
 
 
-def test_retrieval_finds_a_document_by_its_best_passage(folder: Path) -> None:
-    (task,) = find_tasks(folder, ["shelf"])
-    outcome = measure(["prompteol"], [task], passage_size=1)["prompteol", "shelf"]
-    own = embedder("prompteol")
-    documents = own.encode_long(task.texts, passage_size=1, late=own.can_embed_spans)
-    for at, query in enumerate(own.encode_query(task.queries)):
-        best = [max(float(passage.vector @ query) for passage in document.passages) for document in documents]
-        rank = int(np.argsort(-np.array(best), kind="stable").tolist().index(at))
-        ideal = 2.0 + (1 / np.log2(3) if at == 0 else 0.0)
-        assert outcome.metrics["ndcg@10"][at] == pytest.approx(2.0 / np.log2(rank + 2) / ideal)
-        assert outcome.metrics["mrr@10"][at] == pytest.approx(1 / (rank + 1))
-
-
-def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
-    names = ["plain:exit=0", "plain", "plain:exit=3+whiten"]
-    opened.clear()
-    together = measure(names, find_tasks(folder, ["same", "subject"]))
-    assert opened == ["plain", "plain:exit=3+whiten", "plain"]  # for the model's fingerprint, and to be calibrated
-    del together["plain:exit=0", "subject"], together["plain", "subject"]  # which differ in the vectors alone
-    for (name, task), shared in together.items():
-        (alone,) = measure([name], find_tasks(folder, [task])).values()
-        assert list(shared.metrics) == list(alone.metrics)
-        for metric, items in alone.metrics.items():
-            assert np.allclose(shared.metrics[metric], items, atol=1e-5)
-        assert (shared.cost.layers, shared.cost.ran) == (alone.cost.layers, families.LAYERS)
-        assert shared.cost.work == alone.cost.work > 0 and alone.cost.ran == alone.cost.layers
-
-
 def test_baselines_do_what_words_can_do(folder: Path) -> None:
     found = measure(["bm25", "overlap"], find_tasks(folder))
     assert set(found) == {("bm25", "shelf"), ("overlap", "same")}
     assert found["bm25", "shelf"].score() == pytest.approx((3 + 2.0 / (2.0 + 1 / np.log2(3))) / 4)
     assert found["overlap", "same"].metrics["spearman"][:, 0].max() == 1.0
-
-
-def test_every_system_stands_beside_its_baseline() -> None:
-    wanted = [system.text for system in with_baseline(["htp+whiten", "htp:exit=-2", "htp"], "plain")]
-    assert wanted[:4] == ["bm25", "overlap", "plain:exit=0", "plain"]
-    assert sorted(wanted[4:]) == sorted(["plain+whiten", "htp+whiten", "htp:exit=-2", "htp"])
-    assert wanted.index("plain+whiten") < wanted.index("htp+whiten")
-    assert [system.text for system in with_baseline(["plain:exit=1"], "plain:exit=0")] == [*wanted[:3], "plain:exit=1"]
-    assert System("htp+whiten").reference("plain+centre").text == "plain+centre"
-    assert System("bm25").reference("plain").text == "plain"
-    with pytest.raises(InvalidParameter, match="best depends on the model"):
-        System.named("best")
-    assert System.named("tempscale").text == "plain+tempscale" and System.named("sif").text == "plain+sif"
 
 
 def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_path: Path) -> None:
