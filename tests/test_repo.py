@@ -352,7 +352,7 @@ def test_one_version_everywhere(wheel: Path) -> None:
 
 
 # --- The documents ----------------------------------------------------------------------------------------------------
-DOCUMENTS = ["README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
+DOCUMENTS = ["README.md", "tests/README.md", *sorted(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))]
 FENCE = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -421,6 +421,16 @@ def help_of(program: str, *command: str) -> str:
             main()
     assert not stop.value.code, f"`{program} {' '.join(command)}` does not exist: {err.getvalue()}"
     return out.getvalue()
+
+
+def test_every_file_of_tests_stands_beside_its_promise() -> None:
+    named = re.findall(r"`([\w/]*test_[\w*]+)`", read("tests/README.md").partition("| promise |")[2])
+    left = set(named)
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        own = {name for name in named if path.match(f"{name}.py")}
+        assert own, f"{path.name} stands beside no promise in tests/README.md"
+        left -= own
+    assert not left, f"no such tests: {sorted(left)}"
 
 
 def test_links_between_documents_lead_somewhere() -> None:
