@@ -20,7 +20,7 @@ import torch
 from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader, GGUFValueType, GGUFWriter
 from gguf.gguf_writer import GGUFValue
 from gguf.quants import dequantize, quantize
-from tests.families import LAYERS, PROSE, SLIDING, WINDOW, _shape
+from tests.families import LAYERS, PROSE, SLIDING, _shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -231,7 +231,6 @@ def llama3_factors(head_dim: int, theta: float = 500_000.0) -> list[float]:
 
 
 _LONG = {"short_factor": [1.0 + 0.05 * i for i in range(8)], "long_factor": [1.5 + 0.5 * i for i in range(8)]}
-_PARTIAL_LONG = {name: factors[:6] for name, factors in _LONG.items()}
 
 _GEMMA4 = {
     "head_dim": 16,
@@ -401,22 +400,6 @@ VARIANTS: dict[str, Recipe] = {
         "llama",
         {"rope.scaling.original_context_length": 256, "rope.scaling.attn_factor": (1 + np.log(4) / np.log(256)) ** 0.5},
         {"rope_factors_short.weight": _LONG["short_factor"], "rope_factors_long.weight": _LONG["long_factor"]},
-    ),
-    "phi3, partly rotary, sliding": Recipe(
-        "phi3",
-        lambda: Phi3Config(
-            **_shape(
-                sliding_window=SLIDING,
-                rope_parameters=_rope("longrope", **_PARTIAL_LONG, partial_rotary_factor=0.75),
-                original_max_position_embeddings=WINDOW,
-            )
-        ),
-        "gpt-2",
-        {"rope.dimension_count": 12, "rope.scaling.original_context_length": WINDOW, "rope.scaling.attn_factor": 1.0},
-        {
-            "rope_factors_short.weight": _PARTIAL_LONG["short_factor"],
-            "rope_factors_long.weight": _PARTIAL_LONG["long_factor"],
-        },
     ),
 }
 """What the settings of a file can further ask for."""

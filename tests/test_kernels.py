@@ -195,45 +195,6 @@ def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Atte
     assert scored(1024) <= (0.6 if traits.window is None else 0.15) * whole
 
 
-@pytest.mark.parametrize("mass", [False, True])
-def test_without_causality_sequences_share_a_call_only_with_those_of_their_length(mass: bool) -> None:
-    query, key, value, offsets = packed([12, 11, 12, 30, 1, 11])
-    groups = attention.blocked.group(offsets, even=True)
-    assert sorted(tuple(members.rows.shape) for members in groups) == [(1, 1), (1, 30), (2, 11), (2, 12)]
-    kernels = choose(BOTH[0], DeviceInfo.of(query, value), mass)
-    got = attention.kernels.attend(query, key, value, groups, BOTH[0], kernels)
-    expected = attention.kernels.attend(query, key, value, groups, BOTH[0], attention.kernels.BLOCKED)
-    assert kernels.within == ("flash" if mass else "fused")
-    assert (got - expected).abs().max() <= 1e-12
-    uneven = attention.kernels.attend(query, key, value, attention.blocked.group(offsets), BOTH[0], kernels)
-    assert (uneven - expected).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize(
-    ("lengths", "traits", "reroute", "mass"),
-    each_pair([[6, 6, 6], [4, 4, 20, 20, 20], [3]], SHAPES, [None, ExtraKeyValues((1,), 0.5, 2)], [False, True]),
-)
-def test_sequences_of_one_length_behind_each_other_are_not_gathered(
-    lengths: list[int],
-    traits: AttentionSpec,
-    reroute: ExtraKeyValues | None,
-    mass: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    query, key, value, offsets = packed(lengths)
-    more = [torch.cat([states, states[:, :, :2]], dim=2) for states in (query, key, value)]
-    groups = attention.blocked.group(offsets)
-    assert all(members.run is not None for members in groups)
-    gathered = [replace(members, run=None) for members in groups]
-    kernels = choose(traits, DeviceInfo.of(query, value), mass or reroute is not None)
-    for states in ([query, key, value], more):  # rows behind the last sequence belong to nobody
-        found = attention.kernels.attend(*states, groups, traits, kernels, reroute)
-        assert (found - attention.kernels.attend(*states, gathered, traits, kernels, reroute)).abs().max() <= 1e-12
-    if reroute is None:
-        monkeypatch.setattr(torch.Tensor, "index_select", None)
-        attention.kernels.attend(query, key, value, groups, traits, kernels)
-
-
 @pytest.mark.parametrize("family", ["mistral", "gemma3"])
 def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: str) -> None:
     e = embedder(family, "plain+reroute:layers=2")

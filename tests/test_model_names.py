@@ -98,16 +98,6 @@ def test_ollama_names_a_blob(home: Path) -> None:
         assert locate(f"ollama:{name}") == str(home / "ollama" / "blobs" / blob(content))
 
 
-def test_ollama_keeps_models_in_the_home_folder_where_nothing_else_is_said(home: Path, monkeypatch) -> None:
-    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF")
-    monkeypatch.delenv("OLLAMA_MODELS")
-    with pytest.raises(ModelNotFound, match="Ollama has no model 'a'"):
-        locate("ollama:a")
-    (home / ".ollama").mkdir()
-    (home / "ollama").rename(home / ".ollama" / "models")
-    assert locate("ollama:a").startswith(str(home / ".ollama"))
-
-
 def test_a_damaged_manifest_is_named(home: Path) -> None:
     outside = "sha256:../../../etc/passwd"
     for text in (
@@ -155,15 +145,6 @@ def test_lm_studio_names_a_file(home: Path) -> None:
     with pytest.raises(ModelNotFound, match=r"has 2 files of publisher/model-GGUF; name one of them: lmstudio:.*Q4"):
         locate("lmstudio:publisher/model-GGUF")
     assert locate("lmstudio:publisher/model-GGUF/model-Q8_0.gguf") == str(older)
-
-
-def test_a_gguf_file_named_as_a_folder(tiny: bytes, home: Path, monkeypatch) -> None:
-    file = put(home / "tiny.gguf", tiny)
-    monkeypatch.chdir(home)
-    assert locate(f"{file}/") == str(file)
-    for name in ("tiny.gguf/x", f"{file}/model.safetensors"):
-        with pytest.raises(ModelNotFound, match=r"tiny\.gguf' is a GGUF file, not a folder; name the file itself"):
-            locate(name)
 
 
 def test_a_file_that_git_lfs_has_not_fetched_is_named(home: Path) -> None:

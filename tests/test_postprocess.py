@@ -191,23 +191,6 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
         e.with_instructions(query="Find it:")
 
 
-def test_types_of_numbers_have_calibrations_of_their_own(tmp_path, monkeypatch) -> None:
-    """Rounding is in a fit, and not in the weights' digest."""
-    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
-    monkeypatch.setattr(calibration, "calibration_text", lambda: FEW)
-    e = embedder("plain:exit=3+centre")
-    post, files = cast("Post", e.method.post), []
-    for dtype in ("float32", "bfloat16", "float32"):
-        fitted = calibration.calibrated(e._pipeline, post, e.made_by, dtype, None)
-        assert (fitted.count, fitted.general) == (len(TEXTS), "general:few")
-        files.append(len(list(tmp_path.rglob("*.npz"))))
-    assert files == [1, 2, 2]
-    # So has another general text.
-    monkeypatch.setattr(calibration, "calibration_text", lambda: FEW._replace(name="general:other"))
-    calibration.calibrated(e._pipeline, post, e.made_by, "float32", None)
-    assert len(list(tmp_path.rglob("*.npz"))) == 3
-
-
 def test_cosines_of_unrelated_texts_are_computed_once_for_what_makes_vectors(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
     monkeypatch.setattr(calibration, "calibration_text", lambda: FEW)

@@ -68,7 +68,7 @@ ADAPTERS = (
     *("llama_index.embeddings.eddy", "llama_index.node_parser.eddy", "llama_index.postprocessor.eddy", "ray_eddy"),
     *("llama_index.vector_stores.eddy", "langchain_eddy", "chroma_eddy", "mteb_eddy", "openai_eddy", "readers_eddy"),
 )
-OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/vector_store.py")  # frameworks' own ways to an index
+OVER_CHROMA = ("llama_index/vector_stores", "langchain_eddy/vector_store.py", "ray_eddy")  # ways to an index
 FRAMEWORKS = (
     *("llama_index", "langchain", "langchain_core", "langchain_chroma", "chromadb"),
     *("datasets", "fastapi", "mteb", "pyarrow", "ray", "uvicorn"),
@@ -161,22 +161,13 @@ def module(path: Path) -> str:
 
 
 def test_adapters_know_no_demo_and_no_other_framework() -> None:
-    langchain = ("langchain", "langchain_core", "langchain_eddy")
-    knows_none_of = {
-        "llama_index": (*langchain, "chroma_eddy", "openai_eddy", "mteb_eddy"),
-        "langchain_eddy": ("llama_index", "chroma_eddy", "openai_eddy"),
-        "chroma_eddy": ("llama_index", *langchain, "openai_eddy"),
-        "openai_eddy": ("llama_index", *langchain, "chroma_eddy", "chromadb"),
-        "mteb_eddy": ("llama_index", *langchain, "chroma_eddy", "openai_eddy"),
-        "ray_eddy": ("llama_index", *langchain, "mteb_eddy", "openai_eddy"),
-        "readers_eddy": ("llama_index", *langchain, "chroma_eddy", "mteb_eddy", "openai_eddy"),
-    }
+    packages = ("llama_index", "langchain_eddy", "chroma_eddy", "openai_eddy", "mteb_eddy", "ray_eddy")
+    frameworks = {"langchain_eddy": ("langchain", "langchain_core"), "openai_eddy": ("fastapi",), "ray_eddy": ("ray",)}
     for path, name, where in imports(ADAPTER_FILES):
         within = path.relative_to(ROOT / "adapters")
-        own = within.parts[0]
-        others = (*knows_none_of.get(own, ()), *(() if own == "ray_eddy" else ("ray", "ray_eddy")))
+        others = {part for own in packages if own != within.parts[0] for part in (own, *frameworks.get(own, ()))}
         if within.as_posix().startswith(OVER_CHROMA):
-            others = tuple(other for other in others if other != "chroma_eddy")
+            others.remove("chroma_eddy")
         assert not starts_with(name, "eddy_demo", "tiny_lm", *others), where
 
 

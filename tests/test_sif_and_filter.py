@@ -16,7 +16,6 @@ from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import build
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.tokenizer import Tokenizer
 
@@ -108,13 +107,3 @@ def test_post_processing_is_fitted_on_filtered_vectors() -> None:
     assert np.abs(e.encode_query(TEXTS) - expected / np.linalg.norm(expected, axis=1)[:, None]).max() < 1e-5
     assert str(e.with_post(None).method) == "plain+filter:drop=4"
     assert np.abs(e.with_post(None).encode_query(TEXTS) - filtered_alone.encode_query(TEXTS)).max() < 1e-6
-
-
-def test_a_large_vocabulary_is_sampled_at_equal_distances(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer = families.build("llama")
-    rows = model.get_input_embeddings().weight
-    monkeypatch.setattr(build, "FILTER_ROWS", len(rows) // 2)
-    raw = Embedder(model, tokenizer=tokenizer, method="plain").encode_document(TEXTS[0])
-    found = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=3").encode_document(TEXTS[0])
-    step = -(-len(rows) // (len(rows) // 2))
-    assert np.abs(found - unit(filtered(raw.astype(np.float64), rows[::step], 3))).max() < 1e-5

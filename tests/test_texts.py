@@ -64,19 +64,6 @@ def test_nothing_is_lost_and_sizes_are_kept(name: str) -> None:
     assert document.n_truncated == 0
 
 
-@pytest.mark.parametrize("name", ["markdown", "book", "chinese"])
-@pytest.mark.parametrize("most", [1, 3])
-def test_sizes_in_sentences(name: str, most: int) -> None:
-    document = long(TEXTS[name], passage_size=most, passage_unit="sentences")
-    kept = units(sentence.level for sentence in Segmenter().sentences(TEXTS[name]))
-    found = [(passage.first_sentence, passage.last_sentence) for passage in document.passages]
-    assert all(last - first < most or (first, last) in kept for first, last in found)
-    if most == 1:
-        assert found == kept
-    else:
-        assert any(last - first == 2 for first, last in found)
-
-
 def under(document: LongDocument, wording: str) -> list[tuple[str, ...]]:
     return [p.headings for p in document.passages if wording in document.text[p.start : p.end]]
 
@@ -227,19 +214,6 @@ def test_places_in_stretches_are_those_of_the_whole(kind: str, name: str, monkey
     monkeypatch.setattr(tokenizing, "MARGIN", 50)
     starts, ends = tokenizer(kind).places(TEXTS[name])
     assert np.array_equal(starts, whole.starts) and np.array_equal(ends, whole.ends)
-
-
-@pytest.mark.parametrize("text", ["x" * 5_000, "🙂" * 900, " " * 3_000 + "a", "日本語" * 800])
-def test_stretches_without_a_border_still_count_in_order(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizing, "TOGETHER", 100)
-    for kind in families.TOKENIZERS:
-        (whole,) = tokenizer(kind)([text])
-        with monkeypatch.context() as small:
-            small.setattr(tokenizing, "STRETCH", 300)
-            small.setattr(tokenizing, "MARGIN", 50)
-            starts, ends = tokenizer(kind).places(text)
-        assert (np.diff(starts) >= 0).all() and (np.diff(ends) >= 0).all()
-        assert 0.9 <= (len(ends) + 1) / (len(whole.ids) + 1) <= 1.2
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
-from eddy_embed.model import self_check
 from eddy_embed.model.loading.names import BUNDLED
 
 SMALL: dict[str, Any] = {
@@ -85,27 +84,6 @@ def test_layers_that_mix_neighbours_are_refused(layer: int, dtype: torch.dtype) 
     model.model.layers[layer].mlp = Smooth()
     with pytest.raises(UnsupportedModel, match="differ from the model's own"):
         Embedder(model, tokenizer=tokenizer, method="plain")
-
-
-def test_what_eager_attention_rounds_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys far from zero make large logits, which eager attention rounds in bfloat16; the model's own sdpa does not."""
-    model, tokenizer = loaded("qwen2")
-    refused = []
-    for seed in range(6):
-        far = copy.deepcopy(model)
-        torch.manual_seed(seed)
-        for layer in far.model.layers:
-            bias = layer.self_attn.k_proj.bias
-            bias.data += 300 * torch.randn_like(bias)
-        far = far.to(torch.bfloat16)
-        Embedder(far, tokenizer=tokenizer, method="plain:exit=-1", check=False)
-        with monkeypatch.context() as patch:
-            patch.setattr(self_check, "by_sdpa", lambda _, __, eager: eager)
-            try:
-                Embedder(far, tokenizer=tokenizer, method="plain:exit=-1", check=False)
-            except UnsupportedModel as error:
-                refused.append(str(error))
-    assert refused and all("differ from the model's own" in each for each in refused)
 
 
 @pytest.mark.parametrize("part", ["embed_tokens", "norm"])

@@ -225,18 +225,6 @@ def test_checkpoints_with_and_without_the_head(family: str, tmp_path: Path) -> N
         assert loaded.fingerprint == expected.fingerprint
 
 
-def test_tied_embeddings_stored_as_the_head(tmp_path: Path) -> None:
-    model, tokenizer = families.build("gpt2")
-    model.config.save_pretrained(tmp_path)
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "transformer.wte.weight"}
-    save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UnsupportedModel, match=r"wte\.weight; .*AutoModelForCausalLM, and hand it over"):
-        Embedder(tmp_path, tokenizer=tokenizer, method=METHOD)
-    given = AutoModelForCausalLM.from_pretrained(tmp_path)
-    shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
-    assert np.array_equal(shared.encode_document(TEXTS), embedder("gpt2", METHOD).encode_document(TEXTS))
-
-
 def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> None:
     for name in ("torchao int8", "bitsandbytes int8"):
         given = quantised(llama, name)

@@ -13,7 +13,6 @@ import pytest
 from langchain_core.documents import Document
 from llama_index.core import Document as LlamaDocument
 
-from chroma_eddy import open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings
@@ -105,19 +104,6 @@ def test_an_index_keeps_the_fit_of_the_embeddings_that_made_it(tmp_path):
         assert model.fingerprint == engine.fingerprint
         assert np.allclose(vector(model), engine.encode_query(ASKED), atol=1e-5)
     assert makers[2]().index.embedder.fingerprint != engine.fingerprint, "nothing is kept in memory"
-
-
-def test_a_mismatch_begins_with_a_line_for_people(tmp_path):
-    plain, htp = (Embedder("eddy-tiny", method=method, check=False) for method in ("plain:exit=2", "htp:exit=2"))
-    with open_index(tmp_path, "notes", plain) as index:
-        index.create()
-    line = r"\A\S.*made with `plain:exit=2`, opened with `htp:exit=2`\.\n"
-    with pytest.raises(FingerprintMismatch, match=line + "  fingerprint"):
-        open_index(tmp_path, "notes", htp)
-    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other sizes\.\n  passage_size"):
-        open_index(tmp_path, "notes", plain, passage_size=7)
-    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other weights, settings or versions"):
-        open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain:exit=2", normalize=False, check=False))
 
 
 def test_a_saved_folder_decides_nothing_of_the_process(tmp_path: Path) -> None:

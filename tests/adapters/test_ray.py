@@ -231,16 +231,3 @@ def test_only_texts_that_the_index_lacks_are_embedded():
     assert actor.embedder.counts.texts == 2
     deliveries = [pickle.loads(row) for row in found.column("delivery").to_pylist()]
     assert [each.result is None for each in deliveries] == [True] * 4 + [False] * 2
-
-
-@pytest.mark.slow
-def test_the_embedders_get_what_a_file_says_that_this_process_alone_has(cluster, tmp_path, monkeypatch):
-    from ray_eddy import ingest
-
-    monkeypatch.chdir(tmp_path)  # an embedder runs in another folder
-    embedder, given = centred(), {"model_name": "eddy-tiny", "method": "plain:exit=1+centre"}
-    embedder.post.save("library.npz")
-    assert ingest(dataset(documents(6)), "ray", "notes", **given, fitted="library.npz").written == 6
-    with open_index("one", "notes", embedder) as alone, open_index("ray", "notes", embedder) as index:
-        alone.upsert(documents(6))
-        assert_same(rows(alone), rows(index))
