@@ -350,7 +350,8 @@ MUTATIONS = {
     "blocks a token longer": Mutation(_longer_blocks, divides_tokens),
     "source as usual": Mutation(_usual_source, has_a_source),
     "exit read alone": Mutation(
-        lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * self.count), averages_layers
+        lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * max(self.count, self.apart)),
+        averages_layers,
     ),
     "lengths of layers kept": Mutation(
         lambda patch: patch.setattr(encoder, "_averaged", lambda states: states.mean(-2)), averages_pooled_layers
