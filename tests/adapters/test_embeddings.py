@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from llama_index.core.schema import Document, TextNode
 from tests.adapters.samples import TEXTS
 
@@ -93,25 +92,6 @@ def test_instructions_reach_their_role_only(kind: Any) -> None:
     )
     assert close(documents(asked), documents(plain)) and not close(query(asked), query(plain))
     assert close(query(told), query(plain)) and not close(documents(told), documents(plain))
-
-
-def test_names_that_users_of_other_embeddings_have() -> None:
-    options = {"device": "cpu", "trust_remote_code": False, "model_kwargs": {"torch_dtype": torch.float32}}
-    encoding = {"batch_size": 2, "normalize_embeddings": False}
-    for kind, theirs, ours in (
-        (EddyEmbedding, {"show_progress_bar": True}, {"show_progress": True}),
-        (EddyEmbeddingFunction, {"normalize_embeddings": False}, {"normalize": False}),
-        (
-            EddyEmbeddings,
-            {"model_kwargs": options, "encode_kwargs": encoding, "multi_process": False},
-            {"device": "cpu", "dtype": "float32", "batch_size": 2, "normalize": False},
-        ),
-    ):
-        made, direct = kind(model="eddy-tiny", method=METHOD, **theirs), kind(**USUAL, **ours)
-        assert made.embedder is direct.embedder and made.model_name == "eddy-tiny"
-        assert (abs(np.linalg.norm(query(made)) - 1) < 1e-3) == ours.get("normalize", True)
-        if kind is not EddyEmbeddingFunction:
-            assert made.model_dump() == direct.model_dump() and made.model_kwargs == {}
 
 
 def test_what_is_wrong_is_refused_at_construction() -> None:
