@@ -7,29 +7,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-
-# --- speed
-
-
-def test_a_ratio_is_the_median_of_rounds_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    from speed import timing
-
-    order: list[str] = []
-    spent = {"one": iter([2.0, 9.0, 4.0]), "base": iter([1.0, 3.0, 2.0])}
-
-    def seconds(run: Any, repeat: int) -> float:
-        run()
-        return next(spent[order[-1]])
-
-    monkeypatch.setattr(timing, "seconds", seconds)
-    found = timing.ratio(lambda: order.append("one"), lambda: order.append("base"), rounds=3)
-    assert " ".join(order) == "one base base one one base base one"
-    assert (found.median, found.low, found.high) == (2.0, 2.0, 2.5)
-    assert (found.seconds, found.base, found.rounds) == (4.0, 2.0, 3)
-
 
 # --- long documents
 

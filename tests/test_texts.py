@@ -25,7 +25,6 @@ from eddy_embed import Embedder
 from eddy_embed.encoding import planner as planning
 from eddy_embed.encoding.document import LongDocument, group_sentences
 from eddy_embed.encoding.planner import Planner
-from eddy_embed.encoding.runner import PooledSums
 from eddy_embed.text import tokenizer as tokenizing
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.sentences.blocks import units
@@ -157,27 +156,6 @@ def test_a_long_text_is_never_tokenized_in_one_piece(text: str, monkeypatch: pyt
     # Once to count, once in windows that overlap by an eighth at most; a second time where the windows were too large.
     assert counted.characters < 4 * len(text)
     assert counted.most <= tokenizing.STRETCH + 2 * tokenizing.MARGIN < len(text)
-
-
-def test_what_is_not_wanted_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-    zero = PooledSums.zero.__func__  # type: ignore[attr-defined]
-
-    def seen(cls: type[PooledSums], width: int, divisions: Any) -> PooledSums:
-        kept.append(sum(map(len, divisions)))
-        return zero(cls, width, divisions)
-
-    monkeypatch.setattr(PooledSums, "zero", classmethod(seen))
-    text = TEXTS["german"]
-    whole = long(text, late=True)
-    for parts in (("document",), ("passages",), ("sentences",)):
-        long(text, parts=parts, late=True)
-    assert kept == [len(whole.sentences) + len(whole.passages), 0, len(whole.passages), kept[0]]
-    # By themselves, passages are sums of texts of their own, which hold their sentences' only if these are wanted.
-    kept.clear()
-    for parts in (("document",), ("passages",), ("sentences",)):
-        long(text, parts=parts, late=False)
-    assert sum(kept) == 2 * len(whole.sentences) and len(kept) == 6 * len(whole.passages)
 
 
 @pytest.mark.parametrize("method", ["htp", "reba:pool=mean,piece=7+tempscale:tau=0.6"])

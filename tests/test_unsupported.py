@@ -98,23 +98,6 @@ def test_weights_of_two_dtypes_that_do_not_go_together_are_refused(part: str) ->
             Embedder(mixed, tokenizer=tokenizer, method=method)
 
 
-def test_keys_and_values_may_have_other_widths() -> None:
-    config = transformers.DeepseekV3Config(
-        **SMALL,
-        num_key_value_heads=4,
-        qk_nope_head_dim=16,
-        qk_rope_head_dim=8,
-        v_head_dim=12,
-        kv_lora_rank=16,
-        q_lora_rank=None,
-        first_k_dense_replace=3,
-    )
-    model = CAUSAL(config).eval()
-    for method in ("plain", "htp", "kv:layers=1-2", "reba"):
-        e = Embedder(model, tokenizer=families.byte_level_tokenizer(), method=method)
-        assert np.isfinite(e.encode_document("The ferry leaves at noon. Dogs travel for free.")).all()
-
-
 def test_a_tokenizer_that_is_missing_slow_or_of_another_model_is_refused() -> None:
     model, _ = loaded("llama")
     e = Embedder(model, tokenizer=AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"]), method="plain")

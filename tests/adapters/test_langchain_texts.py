@@ -154,14 +154,6 @@ def test_ids_spans_and_vectors_are_those_of_llama_index(embeddings):
     assert np.abs(apart).max() <= 1e-5
 
 
-def test_documents_without_text_are_named_and_bad_ones_refused(embeddings):
-    with pytest.warns(UserWarning, match=r"2 of 4 documents.*'empty', number 3"):
-        found = list(embed_passages([Document("", id="empty"), *documents(), Document(" \n")], embeddings))
-    assert {passage.document.metadata["eddy_document"] for passage in found} == {"story", "repeats.txt"}
-    with pytest.raises(InvalidText, match=r"number 0.*character 1"):
-        list(embed_passages([Document("a\ud800")], embeddings))
-
-
 @pytest.mark.parametrize("overflow", ["window", "truncate"])
 def test_windows_and_what_is_cut_are_told(overflow):
     small = EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", max_length=64, overflow=overflow)

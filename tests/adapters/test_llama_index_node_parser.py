@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-import warnings
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -101,17 +100,6 @@ def test_pieces_of_documents_keep_the_documents_offsets(parser):
     for node in parser.get_nodes_from_documents([piece]):
         assert STORY[node.start_char_idx : node.end_char_idx] == node.text
         assert node.ref_doc_id == "story"
-
-
-def test_documents_without_text_are_named_and_the_rest_goes_on(parser):
-    docs = [Document(text="", id_="empty"), *documents(), Document(text=" \n", id_="blank")]
-    with pytest.warns(UserWarning, match=r"2 of 4 documents.*'empty', 'blank'"):
-        nodes = parser.get_nodes_from_documents(docs)
-    assert {node.ref_doc_id for node in nodes} == {"story", "repeats"}
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        parser.get_nodes_from_documents(documents())
-        assert parser.get_nodes_from_documents([]) == []
 
 
 def test_what_is_wrong_is_refused(parser, embedding):
