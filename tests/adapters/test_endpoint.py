@@ -450,6 +450,3 @@ def test_keys_hosts_and_origins(usual: Embedder) -> None:
     for wrong in ("localhost:3000", "http://localhost:3000/", "HTTP://a.example", ""):
         with pytest.raises(InvalidParameter, match=f"'{wrong}' is no origin"):
             create_app({"plain": usual}, [NAME], allowed_origins=[wrong]).build_middleware_stack()
-
-
-# --- loading
