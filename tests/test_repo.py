@@ -269,6 +269,8 @@ STARTS = {
         "from eddy_embed.cli import app; app(['models'], standalone_mode=False)",
         # mteb alone takes seconds to import.
         *("import mteb_eddy", *(f"from {name} import *" for name in ADAPTERS if name != "mteb_eddy")),
+        # What they hush while Chroma is imported is heard again.
+        "import warnings as w; assert not [f for f in w.filters if f[2] is Warning and not (f[1] and f[1].pattern)]",
     ],
 }
 SHOW_HELP = """
