@@ -8,7 +8,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from tests import families
 from tests.comparison import TEXTS, embedder, gap
 from tests.selection import each_once, each_pair
 from torch.utils.flop_counter import FlopCounterMode
@@ -193,18 +192,6 @@ def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Atte
 
     whole = 2 * 2 * 4 * 16 * 1024**2  # both products of 4 heads of width 16, over all pairs of tokens
     assert scored(1024) <= (0.6 if traits.window is None else 0.15) * whole
-
-
-@pytest.mark.parametrize("family", ["mistral", "gemma3"])
-def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: str) -> None:
-    e = embedder(family, "plain+reroute:layers=2")
-    local = [at for at, traits in enumerate(e._pipeline.open_runner.host.specs) if traits.window]
-    short, long = e.explain("Salt."), e.explain(TEXTS[0])
-    assert len(short.tokens) <= families.SLIDING < len(long.tokens)
-    assert [short.kernels[at] for at in local] == ["flash" if at == 1 else "fused" for at in local]
-    assert {long.kernels[at] for at in local} == {"blocked"} and long.kernels.count("blocked") == len(local)
-    together = e.encode_document(["Salt.", *TEXTS, "Salt."])
-    assert np.abs(together[[0, -1]] - e.encode_document("Salt.")).max() <= 1e-6
 
 
 @pytest.mark.parametrize("method", ["kv:layers=2", "reba"])

@@ -102,18 +102,6 @@ def test_what_cannot_be_registered_is_refused(registered):
     assert methods.names()[-1] == "ranked"
 
 
-def test_adapters_take_registered_methods_and_refuse_nameless_ones(registered):
-    from chroma_eddy import EddyEmbeddingFunction
-    from langchain_eddy import EddyEmbeddings
-    from llama_index.embeddings.eddy import EddyEmbedding
-
-    for made in (EddyEmbedding, EddyEmbeddings, EddyEmbeddingFunction):
-        named = made(model_name="eddy-tiny", method="ranked:power=3.0")
-        assert named.fingerprint == made(model_name="eddy-tiny", method=ranked(3.0)).fingerprint
-        with pytest.raises(InvalidParameter, match=rf"no name by which {made.__name__} could store"):
-            made(model_name="eddy-tiny", method=by_hand())
-
-
 PACKAGE = '''
 from eddy_embed.parts.layout import Layout
 from eddy_embed.methods.registry import build
