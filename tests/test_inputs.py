@@ -12,7 +12,7 @@ from tests.comparison import embedder, loaded
 from tests.selection import turns
 
 from eddy_embed import Embedder, Reranker
-from eddy_embed.errors import InvalidText
+from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
 from eddy_embed.text.sequence import Role
 
 SCRIPTS = {
@@ -30,6 +30,16 @@ SCRIPTS = {
     "carriage returns": "One.\rTwo.\r\nThree.\n\rFour.\r\r\nFive. ",
 }
 """Texts with what breaks offsets: direction marks, joined emoji, combining marks, controls."""
+
+
+def test_what_no_model_can_have_is_refused_before_it_is_looked_for() -> None:
+    for options in ({"device": "nowhere"}, {"dtype": "float17"}):
+        with pytest.raises(InvalidParameter, match=next(iter(options))):
+            Embedder("nowhere", "plain", **options)
+    for name in ("x" * 5000, "a\0b", "a\ud800", "~nobody/model"):
+        with pytest.raises(EddyError) as error:
+            Embedder(name, method="plain")
+        assert len(str(error.value)) < 500
 
 
 @pytest.mark.parametrize("flag", ["false", "", 0, None])

@@ -14,6 +14,7 @@ from tests.selection import mostly_slow
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding.calibration import MEASURED, dimensions_of, last_states
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.kv import clear_minima, intrinsic_dimension, propose
 
 WHO = ["The miller", "A ferryman", "My aunt", "The baker", "Nobody", "The old pilot", "A child", "The surveyor"]
@@ -100,6 +101,10 @@ def test_a_width_of_ones_own() -> None:
         ([9, 8, 7, 6, 5], 3, "kv:layers=5"),
     ):
         assert propose(curve, width).method == form
+    with pytest.raises(InvalidParameter, match="width=21 must be a number of layers"):
+        propose(VALLEY, 21)
+    with pytest.raises(InvalidParameter, match="more various, sentences"):
+        propose([3, nan, nan, nan, nan, nan])
 
 
 # --- The states

@@ -15,6 +15,7 @@ import pytest
 from filelock import FileLock
 from huggingface_hub import constants
 from tests import families, gguf_files, matrix
+from tests.processes import UNPRIVILEGED, run_code
 from tests.test_command_line import run
 
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
@@ -148,6 +149,8 @@ def test_lm_studio_names_a_file(home: Path) -> None:
 
 
 def test_a_file_that_git_lfs_has_not_fetched_is_named(home: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"tiny\.gguf' is a GGUF file, not a folder; name the file itself"):
+        locate(put(home / "tiny.gguf", "GGUF") / "model.safetensors")
     for file in ("model.safetensors", "tokenizer.json", "config.json"):
         put(home / file / "config.json", "{}")
         pointer = put(home / file / file, "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 12\n")
@@ -338,3 +341,19 @@ def test_prune_removes_leftovers_and_nothing_else(home: Path, capsys, monkeypatc
     assert not any(path.exists() for path in broken) and fetched.exists()
     assert catalog.prune(everything=True) == [(fetched, 4)] and catalog.prune(everything=True) == []
     assert kept.exists() and not fetched.exists()
+
+
+def test_models_that_may_not_be_read_are_told_from_none(home: Path) -> None:
+    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF")
+    (home / "ollama/manifests").chmod(0)
+    code = f"{UNPRIVILEGED}\nfrom eddy_embed.model.loading import inventory, names\n"
+    child = run_code(f"{code}print(len(inventory.found()))\nnames.locate('ollama:a')")
+    (home / "ollama/manifests").chmod(0o700)
+    assert child.stdout == "1\n"
+    assert f"{home / 'ollama'} may not be read by this user: join the group that owns it" in child.stderr
+
+
+def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> None:
+    put(home / "smollm2" / "config.json", "{}")
+    monkeypatch.chdir(home)
+    assert locate("smollm2") == "smollm2"

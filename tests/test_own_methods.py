@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from tests.processes import run_code
 from tests.reference.double import AllDouble
 
 from eddy_embed import Method, methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, UnknownMethod
 from eddy_embed.methods import registry
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
@@ -132,3 +133,21 @@ def test_an_installed_package_offers_methods(tmp_path):
     child = run_code(code, tmp_path)
     assert child.returncode == 0, child.stderr
     assert child.stdout == "The last token, behind a wording. tail:exit=-2\n"
+
+
+def test_a_package_that_does_not_hold_its_promise_is_named(tmp_path, monkeypatch):
+    offer(tmp_path, "tail = tail_of_text:head\nother = tail_of_text:tail")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "tail_of_text", raising=False)
+    for name, says in (("tail", "'tail_of_text:head', which cannot be loaded"), ("other", "which has the name 'tail'")):
+        with pytest.raises(UnknownMethod, match=says):
+            methods.parse(name)
+
+
+def test_an_adapter_takes_a_registered_method_and_refuses_a_nameless_one(registered):
+    from langchain_eddy import EddyEmbeddings
+
+    named = EddyEmbeddings(model_name="eddy-tiny", method="ranked:power=3.0")
+    assert named.fingerprint == EddyEmbeddings(model_name="eddy-tiny", method=ranked(3.0)).fingerprint
+    with pytest.raises(InvalidParameter, match="no name by which EddyEmbeddings could store"):
+        EddyEmbeddings(model_name="eddy-tiny", method=by_hand())

@@ -15,7 +15,7 @@ from tests.selection import mostly_slow, turns
 from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder, methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter
+from eddy_embed.errors import IncompatibleMethods, InvalidParameter, UnsupportedModel
 from eddy_embed.text.sequence import Role, TokenSequence
 from eddy_embed.text.tokenizer import Tokenizer
 
@@ -129,6 +129,10 @@ def test_a_token_that_the_vocabulary_lacks_is_refused(family: str) -> None:
     said = r"start token '<nope>' is not in the vocabulary; name one that is, or auto or none"
     with pytest.raises(InvalidParameter, match=said):
         embedder(family, "plain+start:token=<nope>")
+    with pytest.raises(UnsupportedModel, match="no reason for a start token"):
+        embedder("bert", "plain+start:token=<pad>")
+    with pytest.raises(InvalidParameter, match=f"piece=512, 2 times, takes {families.WINDOW + 1} tokens"):
+        embedder("gpt2", "reba:piece=512")
 
 
 # --- what it decides

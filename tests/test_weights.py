@@ -21,7 +21,7 @@ from torchao.quantization.granularity import PerGroup
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, TorchAoConfig
 
 from eddy_embed import Embedder
-from eddy_embed.errors import UnsupportedModel
+from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
 
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says in each product that its input is cast
 
@@ -234,3 +234,22 @@ def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> 
         ours, theirs = (each.layers[0].mlp.up_proj for each in (view, given.model))
         if name == "bitsandbytes int8":
             assert ours.state.SCB.data_ptr() == theirs.weight.SCB.data_ptr() and ours.state is not theirs.state
+
+
+def test_what_cannot_be_done_with_weights_is_refused(llama: Path) -> None:
+    for error, said, options in (
+        (
+            InvalidParameter,
+            "is refused by the model: ",
+            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        ),
+        (InvalidParameter, "device_map say the same thing twice", {"device_map": "auto"}),
+        (
+            ModelNotFound,
+            "does not give any device for .*embed_tokens",
+            {"device_map": {"layers.0": "cpu", "layers.1": "disk"}},
+        ),
+    ):
+        more = {"device": "cpu"} if options.get("device_map") == "auto" else {}
+        with pytest.raises(error, match=said):
+            Embedder(llama, method="plain", model_kwargs=options, **more)

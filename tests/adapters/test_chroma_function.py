@@ -15,7 +15,7 @@ from tests.adapters.samples import TEXTS, TINY
 
 from chroma_eddy import EddyEmbeddingFunction, embedding_function, open_collection
 from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch, InvalidParameter
+from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 
 SETTINGS = {"model_name": "eddy-tiny", "method": "plain:exit=1", "query_instruction": "Find the answer."}
 
@@ -137,6 +137,15 @@ def test_collections_of_others_are_refused(client, eddy):
     unknown.add(ids=["0"], embeddings=[[1.0, 0.0]])
     with pytest.raises(FingerprintMismatch, match="unknown embedder"):
         open_collection(client, "unknown", eddy)
+    with pytest.warns(UserWarning, match="'l2' space"):
+        open_collection(client, "far", eddy, configuration={"hnsw": {"space": "l2"}})
+
+
+def test_a_live_model_must_be_given_again(client, live):
+    made = EddyEmbeddingFunction.from_model(*live, method="plain:exit=1")
+    open_collection(client, "facts", made).add(ids=["0"], documents=TEXTS[:1])
+    with pytest.raises(EddyError, match="from_model"):
+        client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
 
 
 def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):

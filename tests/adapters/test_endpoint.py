@@ -450,3 +450,12 @@ def test_keys_hosts_and_origins(usual: Embedder) -> None:
     for wrong in ("localhost:3000", "http://localhost:3000/", "HTTP://a.example", ""):
         with pytest.raises(InvalidParameter, match=f"'{wrong}' is no origin"):
             create_app({"plain": usual}, [NAME], allowed_origins=[wrong]).build_middleware_stack()
+
+
+def test_a_blank_document_comes_last(served: Served) -> None:
+    without = served.rerank(query=QUESTION, documents=TEXTS).json()["results"]
+    answer = served.rerank(query=QUESTION, documents=["", *TEXTS, {"text": " \n"}]).json()["results"]
+    assert [result["index"] - 1 for result in answer[:3]] == [result["index"] for result in without]
+    assert [(result["index"], result["relevance_score"]) for result in answer[3:]] == [(0, 0.0), (4, 0.0)]
+    blank = served.rerank(query=QUESTION, documents=["", " "]).json()["results"]
+    assert [result["index"] for result in blank] == [0, 1]

@@ -231,3 +231,28 @@ def test_only_texts_that_the_index_lacks_are_embedded():
     assert actor.embedder.counts.texts == 2
     deliveries = [pickle.loads(row) for row in found.column("delivery").to_pylist()]
     assert [each.result is None for each in deliveries] == [True] * 4 + [False] * 2
+
+
+@pytest.mark.slow
+def test_the_embedders_get_what_a_file_says_that_this_process_alone_has(cluster, tmp_path, monkeypatch):
+    from ray_eddy import ingest
+
+    monkeypatch.chdir(tmp_path)  # an embedder runs in another folder
+    embedder, given = centred(), {"model_name": "eddy-tiny", "method": "plain:exit=1+centre"}
+    embedder.post.save("library.npz")
+    assert ingest(dataset(documents(6)), "ray", "notes", **given, fitted="library.npz").written == 6
+    with open_index("one", "notes", embedder) as alone, open_index("ray", "notes", embedder) as index:
+        alone.upsert(documents(6))
+        assert_same(rows(alone), rows(index))
+
+
+@pytest.mark.slow
+def test_embedders_of_another_model_are_found_out(cluster):
+    import ray.data
+
+    from ray_eddy.ingestion import _deliveries, _EmbedNew
+
+    batch = pa.table({"id": ["a"], "text": ["A text."]})
+    embedded = ray.data.from_arrow(_EmbedNew({}, **MODEL)(batch))
+    with pytest.raises(FingerprintMismatch, match="same weights"):
+        list(_deliveries(embedded, "another", []))
