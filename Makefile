@@ -71,7 +71,7 @@ test-all: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not browser and not device" $(ARGS)
 
 test-browser: $(VENV)/.dev
-	$(BIN)/python -m pytest -m browser tests/demo tests/adapters/test_endpoint_browser.py $(ARGS)
+	$(BIN)/python -m pytest -m browser tests/demo $(ARGS)
 
 # The pictures of the page in docs/, by the same browser.
 pictures: $(VENV)/.dev

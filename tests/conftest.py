@@ -91,10 +91,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 OF_ONE_MARKER = {
     "test_device.py": "device",
-    "test_llama_cpp.py": "slow",
-    "test_ray_faults.py": "slow",
     "test_web_browser.py": "browser",
-    "test_endpoint_browser.py": "browser",
 }
 """Files whose every test carries a marker, which are not even imported where -m leaves that out."""
 
@@ -111,8 +108,8 @@ def pytest_runtestloop() -> None:
 
 
 OPENED_OFTEN = (
-    *("test_collapse", "test_command_line", "test_inputs", "test_own_methods", "test_promises"),
-    *("test_recommended", "test_recorded_vectors"),
+    *("test_collapse", "test_command_line", "test_files", "test_inputs", "test_own_methods", "test_postprocess"),
+    *("test_promises", "test_recommended", "test_recorded_vectors", "test_texts"),
 )
 """Of the engine's own tests, which else load it each time."""
 

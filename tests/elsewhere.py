@@ -1,18 +1,15 @@
 """A device beside the processor, which computes in the same memory and forgives nothing, and a program that uses it.
 
 Tensors there do not mix with the processor's, as on an accelerator: an index, a mask or a weight that was left behind
-is an error. Once torch knows a device, all libraries of the process begin to use it, so it has a process of its own: a
-line of JSON with the fields of `Asked` is answered with one.
+is an error. Once torch knows a device, all libraries of the process begin to use it, so it has a process of its own.
 """
 
 from __future__ import annotations
 
 import copy
-import json
-import os
-import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 from unittest import mock
 
@@ -209,20 +206,14 @@ def answer(asked: Asked) -> dict[str, Any]:
     return {**known, "numbers": len(got), "apart": apart, "rounding": rounding, "ran": sorted(elsewhere.ran)}
 
 
-def main() -> None:
-    """Answer until the questions end."""
+def serve(pipe: Connection) -> None:
+    """Answer the fields of `Asked` until the questions end."""
     register()
-    answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever libraries print must not reach the answers
-    for line in sys.stdin:
-        fields = json.loads(line)
-        try:
-            found = answer(Asked(**fields))
-        except Exception as error:
-            found = {"raised": type(error).__name__, "said": str(error)}
-        answers.write(json.dumps(found) + "\n")
-        answers.flush()
-
-
-if __name__ == "__main__":
-    main()
+    with suppress(EOFError):
+        while True:
+            fields = pipe.recv()
+            try:
+                found = answer(Asked(**fields))
+            except Exception as error:
+                found = {"raised": type(error).__name__, "said": str(error)}
+            pipe.send(found)

@@ -1,8 +1,7 @@
 """Tiny GGUF files of every architecture that Eddy opens, and the models that they hold.
 
 The files are written as llama.cpp's `convert_hf_to_gguf.py` writes them. The model that a file holds is put together
-from transformers' own classes and from weights that plain code here reads back from the quantised blocks, so that
-neither transformers' reader of GGUF nor the package `gguf` decides what is right.
+from transformers' own classes and from weights that the package `gguf` reads back from the quantised blocks.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ import numpy as np
 import torch
 from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader, GGUFValueType, GGUFWriter
 from gguf.gguf_writer import GGUFValue
-from gguf.quants import quantize
-from tests.families import LAYERS, PROSE, SLIDING, WINDOW, _shape
+from gguf.quants import dequantize, quantize
+from tests.families import LAYERS, PROSE, SLIDING, _shape
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import (
     AutoModelForCausalLM,
@@ -232,7 +231,6 @@ def llama3_factors(head_dim: int, theta: float = 500_000.0) -> list[float]:
 
 
 _LONG = {"short_factor": [1.0 + 0.05 * i for i in range(8)], "long_factor": [1.5 + 0.5 * i for i in range(8)]}
-_PARTIAL_LONG = {name: factors[:6] for name, factors in _LONG.items()}
 
 _GEMMA4 = {
     "head_dim": 16,
@@ -403,22 +401,6 @@ VARIANTS: dict[str, Recipe] = {
         {"rope.scaling.original_context_length": 256, "rope.scaling.attn_factor": (1 + np.log(4) / np.log(256)) ** 0.5},
         {"rope_factors_short.weight": _LONG["short_factor"], "rope_factors_long.weight": _LONG["long_factor"]},
     ),
-    "phi3, partly rotary, sliding": Recipe(
-        "phi3",
-        lambda: Phi3Config(
-            **_shape(
-                sliding_window=SLIDING,
-                rope_parameters=_rope("longrope", **_PARTIAL_LONG, partial_rotary_factor=0.75),
-                original_max_position_embeddings=WINDOW,
-            )
-        ),
-        "gpt-2",
-        {"rope.dimension_count": 12, "rope.scaling.original_context_length": WINDOW, "rope.scaling.attn_factor": 1.0},
-        {
-            "rope_factors_short.weight": _PARTIAL_LONG["short_factor"],
-            "rope_factors_long.weight": _PARTIAL_LONG["long_factor"],
-        },
-    ),
 }
 """What the settings of a file can further ask for."""
 
@@ -483,56 +465,12 @@ def name_of(parameter: str, architecture: str) -> str:
     return f"blk.{layer[1]}.{names.get(layer[2], layer[2])}.{kind}" if layer else f"{names[module]}.{kind}"
 
 
-# --- quantised blocks, read by the layouts in llama.cpp's ggml-common.h
-
-
-def _halves(raw: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(raw).view(np.float16).astype(np.float32)
+# --- quantised blocks
 
 
 def decode(blocks: np.ndarray, kind: str) -> np.ndarray:
-    """The values of quantised rows, position by position: bytes of shape (rows, bytes) to (rows, values)."""
-    rows = len(blocks)
-    if kind == "F16":
-        return _halves(blocks)
-    size, read = {"Q8_0": (34, _q8_0), "Q4_1": (20, _q4_1), "Q4_K": (144, _q4_k), "MXFP4": (17, _mxfp4)}[kind]
-    return np.stack(read(blocks.reshape(-1, size)), axis=1).astype(np.float32).reshape(rows, -1)
-
-
-def _q8_0(blocks: np.ndarray) -> list[np.ndarray]:
-    scale = _halves(blocks[:, :2])[:, 0]
-    return [scale * blocks[:, 2 + place].view(np.int8) for place in range(32)]
-
-
-def _q4_1(blocks: np.ndarray) -> list[np.ndarray]:
-    scale, least = _halves(blocks[:, :4]).T
-    low = [scale * (blocks[:, 4 + place] & 15) + least for place in range(16)]
-    return low + [scale * (blocks[:, 4 + place] >> 4) + least for place in range(16)]
-
-
-def _mxfp4(blocks: np.ndarray) -> list[np.ndarray]:
-    values = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-    values = np.concatenate([values, -values])
-    scale = 2.0 ** (blocks[:, 0].astype(int) - 127)
-    low = [scale * values[blocks[:, 1 + place] & 15] for place in range(16)]
-    return low + [scale * values[blocks[:, 1 + place] >> 4] for place in range(16)]
-
-
-def _q4_k(blocks: np.ndarray) -> list[np.ndarray]:
-    scale, least = _halves(blocks[:, :4]).T
-    packed, quants = blocks[:, 4:16], blocks[:, 16:]
-    values = []
-    for place in range(256):
-        part, inside = divmod(place, 32)
-        if part < 4:
-            scale6, least6 = packed[:, part] & 63, packed[:, part + 4] & 63
-        else:
-            scale6 = (packed[:, part + 4] & 15) | ((packed[:, part - 4] >> 6) << 4)
-            least6 = (packed[:, part + 4] >> 4) | ((packed[:, part] >> 6) << 4)
-        byte = quants[:, 32 * (part // 2) + inside]
-        four = byte >> 4 if part % 2 else byte & 15
-        values.append(scale * scale6 * four - least * least6)
-    return values
+    """Return the values of quantised rows: bytes of shape (rows, bytes) to (rows, values)."""
+    return dequantize(blocks, GGMLQuantizationType[kind]).astype(np.float32)
 
 
 def encode(weight: np.ndarray, kind: str, random: np.random.Generator) -> np.ndarray:

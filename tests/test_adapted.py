@@ -79,7 +79,7 @@ def made(model: torch.nn.Module) -> Embedder:
     return Embedder(model, tokenizer=families.build("llama")[1], method=METHOD)
 
 
-@pytest.mark.parametrize("kind", mostly_slow(CONFIGS, ["lora", "dora", "embeddings", "tokens", "lokr"]))
+@pytest.mark.parametrize("kind", mostly_slow(CONFIGS, ["lora", "embeddings", "tokens"]))
 def test_attached_merged_and_by_name_are_one(kind: str, base: Path, tmp_path: Path) -> None:
     model = trained(base, CONFIGS[kind]())
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
@@ -146,7 +146,6 @@ def test_adapters_above_the_exit_are_nothing(base: Path, tmp_path: Path) -> None
     ("config", "reason"),
     [
         (lambda: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "prompt"),
-        (lambda: peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "pr(ompt|efix)"),
         (lambda: peft.OFTConfig(oft_block_size=8, target_modules=["q_proj"]), "kind oft"),
         (
             lambda: peft.LoraConfig(
@@ -155,7 +154,7 @@ def test_adapters_above_the_exit_are_nothing(base: Path, tmp_path: Path) -> None
             "kind a?lora",
         ),
     ],
-    ids=["prompt", "prefix", "oft", "alora"],
+    ids=["prompt", "oft", "alora"],
 )
 def test_other_kinds_are_refused(
     config: Callable[[], peft.PeftConfig], reason: str, base: Path, tmp_path: Path
@@ -178,10 +177,8 @@ def test_folders_of_adapters_that_cannot_be_used(base: Path, tmp_path: Path, mon
             Embedder(tmp_path, method=METHOD, **options)
 
     of_layer = "base_model.model.model.layers.1.self_attn"
-    name, other = f"{of_layer}.q_proj.lora_A.weight", f"{of_layer}.o_proj.lora_A.weight"
+    name = f"{of_layer}.q_proj.lora_A.weight"
     save_file({key: tensor for key, tensor in tensors.items() if key != name}, weights)
-    refused(UnsupportedModel, r"1 of its tensors do not fit, such as .*layers\.1")
-    save_file({**tensors, other: torch.zeros(4, 64)}, weights)
     refused(UnsupportedModel, r"1 of its tensors do not fit, such as .*layers\.1")
     save_file({**tensors, name: torch.zeros(5, 64)}, weights)
     refused(UnsupportedModel, "the adapter does not fit LlamaForCausalLM")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from tests.comparison import TEXTS, embedder
 
 from eddy_embed.encoding import encoder
-from eddy_embed.encoding.build import budget
 from eddy_embed.encoding.runner import run_halving
 from eddy_embed.errors import TextTooLong
 from eddy_embed.model import host
@@ -30,18 +29,6 @@ def test_passes_hold_every_sequence_once_within_their_limits(
         assert len(members) <= (batch_size or len(lengths))
     flat = [lengths[index] for members in found for index in members]
     assert flat == sorted(lengths, reverse=True), "the longest first"
-
-
-@pytest.mark.parametrize(
-    ("device", "threads", "usual"),
-    [("cpu", 1, 1024), ("cpu", 2, 2048), ("cpu", 64, 8192), ("cuda", 1, 16384), ("mps", 1, 16384)],
-)
-def test_passes_have_the_size_of_the_machine_unless_said_otherwise(
-    device: str, threads: int, usual: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    assert budget(None, torch.device(device)) == usual
-    assert budget(77, torch.device(device)) == 77
 
 
 def test_work_that_does_not_fit_is_halved_in_order() -> None:

@@ -209,7 +209,7 @@ def test_a_model_in_training_stays_so(family: str) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=12)
+@settings(max_examples=6)
 def test_company_and_order_change_nothing(data: st.DataObject) -> None:
     family = data.draw(st.sampled_from(list(families.FAMILIES)))
     method = data.draw(st.sampled_from(EVERY))

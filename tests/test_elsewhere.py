@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import families
+from tests import families, processes
 from tests.selection import mostly_slow
 from tests.test_contract import EVERY
 
-ROOT = Path(__file__).parents[1]
 SAME = 5e-6
 """Attention runs by other kernels there, which round otherwise."""
 MOST = ["kv:layers=2-4+htp:range=1-3+tempscale:tau=0.6+readout", "reba:pool=mean"]
@@ -25,20 +20,20 @@ Ask = Callable[..., dict[str, Any]]
 @pytest.fixture(scope="module")
 def ask() -> Iterator[Ask]:
     """Asks a process in which torch knows the device."""
-    command = [sys.executable, "-m", "tests.elsewhere"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(["", *sys.path])}
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, **pipes) as process:
-        assert process.stdin is not None and process.stdout is not None
-        asking, answering = process.stdin, process.stdout
+    from tests.elsewhere import serve
 
-        def asked(family: str, **fields: Any) -> dict[str, Any]:
-            asking.write(json.dumps({"family": family, **fields}) + "\n")
-            asking.flush()
-            return dict(json.loads(answering.readline()))
+    here, there = processes.context().Pipe()
+    process = processes.context().Process(target=serve, args=(there,), daemon=True)
+    process.start()
+    there.close()
 
-        yield asked
-        asking.close()
+    def asked(family: str, **fields: Any) -> dict[str, Any]:
+        here.send({"family": family, **fields})
+        return dict(here.recv())
+
+    yield asked
+    here.close()
+    process.join()
 
 
 def held(found: dict[str, Any]) -> dict[str, Any]:

@@ -65,11 +65,6 @@ def test_odd_texts_have_vectors(family: str, method: str) -> None:
         assert all(text[span.start : span.end].strip() for span in document.sentences), repr(text)
 
 
-def test_nul_is_a_character_like_any_other(shared: Embedder) -> None:
-    assert np.abs(shared.encode_document("a\0b") - shared.encode_document("ab")).max() > 1e-3
-    assert [(t.start, t.end) for t in shared.explain("a\0b").tokens if t.role == Role.TEXT][-1] == (2, 3)
-
-
 def test_what_looks_like_a_special_token_is_text() -> None:
     for family, special in {"llama": "</s>", "gpt2": "<|endoftext|>", "gemma2": "<eos>"}.items():
         _, tokenizer = loaded(family)
@@ -169,13 +164,6 @@ def test_tokens_of_a_role_are_those_of_its_pass(method: str) -> None:
     assert e.count_tokens(long, role="document") > e.max_length, "not divided into windows"
 
 
-def test_tokens_of_several_wordings_are_those_of_the_longest() -> None:
-    wordings = ["A {text}", "A longer wording: {text} and so on"]
-    methods = [*wordings, "\\n".join(wordings)]
-    counted = [make(method=f'metaeol:prompts="{each}"').count_tokens("Salt.", role="document") for each in methods]
-    assert counted[0] < counted[1] == counted[2]
-
-
 # --- explanations
 
 
@@ -213,6 +201,29 @@ def test_the_text_form_of_a_long_text_s_explanation_is_short() -> None:
     assert len(str(explained).splitlines()) < 60
 
 
+@pytest.mark.parametrize("method", ["kv:layers=2", "plain:pool=hybrid", "echo:preset=released", "plain:pool=weighted"])
+def test_weights_are_shares_of_what_is_read(method: str) -> None:
+    tokens = embedder("llama", method).explain("Salt and smoke").tokens
+    assert sum(token.weight for token in tokens) == pytest.approx(1)
+    if "kv" in method or "hybrid" in method:  # the last token stands for itself and in the mean
+        counted = sum(token.weight > 0 for token in tokens)
+        assert tokens[-1].weight == pytest.approx(0.5 + 0.5 / counted)
+
+
+def test_layers_are_those_that_run() -> None:
+    copied = embedder("llama", "htp:range=1-5,exit=4").explain(TEXTS[0])
+    assert (copied.rewired, copied.averaged, copied.rerouted, copied.watched) == ([2, 3, 4], [4], [], [])
+    assert embedder("llama", "kv:layers=2-5,exit=4").explain("Salt.").rerouted == [2, 3, 4]
+    assert embedder("llama", "last2avg").explain("Salt.").averaged == [5, 6]
+
+
+def test_the_text_form_has_a_line_for_each_fact() -> None:
+    shown = str(embedder("llama", "kv:layers=2-3,exit=4+tempscale:tau=0.5").explain(TEXTS[0])).splitlines()
+    facts = dict(line.split(maxsplit=1) for line in shown[: shown.index("")])
+    assert list(facts) == "method layers pooling rerouted logits kernels tokens windows memory".split()
+    assert (facts["layers"], facts["rerouted"], facts["logits"]) == ("4 of 6 run, 4 read", "2, 3", "times 2")
+
+
 # --- progress
 
 
@@ -226,17 +237,6 @@ def test_progress_counts_up_to_the_total() -> None:
     done = [step[0] for step in seen]
     assert done == sorted(set(done)) and len(seen) > 2
     assert {step[1:] for step in seen} == {(total, "embed")}
-
-
-def test_a_failing_callback_stops_the_work_and_nothing_else() -> None:
-    e = make()
-
-    def fail(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        e.encode_long(TEXTS, progress=fail)
-    assert e.encode_document("a").shape == (families.HIDDEN,)
 
 
 def test_a_bar_is_shown_on_standard_error_only_if_asked_for(capfd: pytest.CaptureFixture[str]) -> None:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from dataclasses import fields
 
 import numpy as np
 import pytest
-import torch
 from tests import families
 from tests.comparison import TEXTS, embedder, loaded, sentences_of
 from tests.reference import methods as reference
-from tests.selection import each_once, mostly_slow
+from tests.selection import each_once
 from tests.test_windows import planner
 
-from eddy_embed import Embedder, methods
+from eddy_embed import methods
 from eddy_embed.methods.prompts import EOL
 from eddy_embed.parts.layout import Layout
 from eddy_embed.text.sequence import TokenSequence
@@ -26,27 +24,6 @@ SENTENCE = "The river rose at night, and the bridge was gone"
 
 def unit(vector: np.ndarray) -> np.ndarray:
     return vector / np.linalg.norm(vector)
-
-
-@pytest.mark.parametrize("family", mostly_slow([*ALL, *families.OWN_ATTENTION], families.FAMILIES))
-def test_every_exit_is_the_hidden_state_of_transformers(family: str) -> None:
-    model, tokenizer = families.build(family)
-    encoded = tokenizer(TEXTS[0], return_special_tokens_mask=True)
-    ids, specials = encoded["input_ids"], encoded["special_tokens_mask"]
-    if not any(specials):
-        ids, specials = [tokenizer.bos_token_id, *ids], [1, *specials]
-    text = [at for at, special in enumerate(specials) if not special]
-    # Older versions of transformers leave Gemma 2's soft cap out of their fused attention.
-    eager = copy.deepcopy(model.base_model)
-    eager.set_attn_implementation("eager")
-    with torch.no_grad():
-        out = eager(torch.tensor([ids]), output_hidden_states=True, use_cache=False)
-    states = out.hidden_states
-    assert torch.equal(states[-1], out.last_hidden_state)
-    for exit_layer in (0, 3, families.LAYERS, -1, -2, -families.LAYERS - 1):
-        vector = Embedder(model, tokenizer=tokenizer, method=f"plain:exit={exit_layer}").encode_document(TEXTS[0])
-        expected = unit(states[exit_layer][0, text].numpy().mean(0))
-        assert np.abs(vector - expected).max() <= 1e-5
 
 
 @pytest.mark.parametrize(

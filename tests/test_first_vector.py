@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
-
-import pytest
-
-from eddy_embed.utils.memory import collector_paused
 
 FOREIGN = {
     *("bitsandbytes", "chromadb", "datasets", "fastapi", "langchain_core", "llama_index", "matplotlib", "nltk"),
@@ -26,8 +20,7 @@ before = gc.get_stats()[2]["collections"]
 from eddy_embed.cli import app
 app(["embed", "one sentence"], standalone_mode=False)
 print(json.dumps([gc.get_stats()[2]["collections"] - before, gc.isenabled(), sorted(sys.modules)]))
-import chroma_eddy, logging, numpy
-chroma_eddy.Index
+import logging, numpy
 filters = [(action, message, kind) for action, message, kind, *_ in warnings.filters]
 assert all(message is not None and message.match("size") is None for _, message, kind in filters if kind is Warning)
 assert ("always", numpy.exceptions.RankWarning) in [(action, kind) for action, _, kind in filters]
@@ -63,22 +56,3 @@ def test_the_command_imports_and_collects_only_what_it_must_and_hushes_what_is_i
     assert not FOREIGN & set(loaded)
     assert collections <= 1, "each walks through a million objects, and 6 were made"
     assert enabled
-
-
-def test_the_collector_runs_again_unless_it_was_off() -> None:
-    assert gc.isenabled()
-    with pytest.raises(ZeroDivisionError), collector_paused():
-        assert not gc.isenabled()
-        with collector_paused():
-            made: list[list[Any]] = [[] for _ in range(100_000)]
-        assert not gc.isenabled()
-        raise ZeroDivisionError
-    assert gc.isenabled()
-    assert gc.get_count()[0] < len(made), "what was made in the pause would be walked through at once"
-    gc.disable()
-    try:
-        with collector_paused():
-            pass
-        assert not gc.isenabled()
-    finally:
-        gc.enable()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests import families
+from tests.selection import each_once
 from torch import nn
 
 from eddy_embed.model import products
@@ -23,8 +24,10 @@ def replaced(model: nn.Module) -> int:
     return sum("forward" in vars(module) for module in norms(model))
 
 
-@pytest.mark.parametrize("dtype", products.ROUNDING)
-@pytest.mark.parametrize("family", [*families.FAMILIES, *families.MORE_FAMILIES, *families.ENCODERS])
+@pytest.mark.parametrize(
+    ("family", "dtype"),
+    each_once([*families.FAMILIES, *families.MORE_FAMILIES, *families.ENCODERS], products.ROUNDING),
+)
 def test_they_give_what_the_own_class_gives(family: str, dtype: torch.dtype) -> None:
     model = copy.deepcopy(families.build(family)[0]).to(dtype)
     states = torch.randn(7, max((len(norm.weight) for norm in norms(model)), default=1)).to(dtype) * 3

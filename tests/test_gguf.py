@@ -114,7 +114,7 @@ def test_states_are_those_of_the_model_that_was_written(
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        *mostly_slow(product(FAMILIES, CORE), turns(["llama", "gemma3", "gpt-oss"], CORE[6:12])),
+        *mostly_slow(product(FAMILIES, CORE), turns(["llama", "gemma3", "gpt-oss"], CORE[9:12])),
         ("gemma4", "kv:layers=2-4"),
     ],
 )
@@ -244,16 +244,6 @@ def test_matrices_stay_in_the_file_and_are_shared(tiny: Path, own_cache: Path) -
     assert raw.data_ptr() == model.get_input_embeddings().raw.data_ptr()
     assert np.array_equal(first.encode_document(TEXTS), second.encode_document(TEXTS))
     assert not own_cache.exists()
-
-
-def test_layers_above_the_exit_are_not_made(tiny: Path) -> None:
-    model, _, backbone = open_gguf(str(tiny), device="cpu", exit_of=lambda _: 2)
-    assert backbone.layers == LLAMA.config().num_hidden_layers and len(model.layers) == 2
-
-
-def test_a_tied_head_has_the_bytes_of_the_embeddings(written: Callable[[str, str], tuple[Path, Any]]) -> None:
-    model = opened(written("gemma3", "Q8_0")[0])
-    assert model.lm_head.raw is model.get_input_embeddings().raw
 
 
 CHANGES: dict[str, Callable[[Path], Any]] = {
@@ -490,7 +480,7 @@ def test_a_header_cut_anywhere_is_refused(data: st.DataObject, tmp_path_factory:
         read_whole_header(path)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_a_header_with_other_bytes_is_read_or_refused(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
@@ -527,11 +517,3 @@ def test_smollm2_has_the_ids_of_llama_cpp(smollm2: Path) -> None:
     for text, tokens in zip(IDS_OF_LLAMA_CPP, tokenizer(list(IDS_OF_LLAMA_CPP)), strict=True):
         assert tokens.ids.tolist() == IDS_OF_LLAMA_CPP[text], text
     assert tokenizer.prefix.tolist() == tokenizer.suffix.tolist() == []
-
-
-@pytest.mark.slow
-def test_smollm2_knows_the_capital_of_france(smollm2: Path) -> None:
-    model, tokenizer, _ = open_gguf(str(smollm2), device="cpu", dtype="float32", head=True)
-    assert tokenizer.chat_template and tokenizer.eos_token == "<|im_end|>"
-    ids = tokenizer("The capital of France is", return_tensors="pt")["input_ids"]
-    assert tokenizer.decode(model.generate(ids, max_new_tokens=1, do_sample=False)[0, -1]) == " Paris"

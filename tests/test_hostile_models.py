@@ -12,9 +12,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tests import families
-from tests.comparison import TEXTS
-from transformers import AutoModel, RobertaConfig
 
 from eddy_demo.library.defaults import default_method
 from eddy_demo.web.answers.generation import CannotGenerate, Generator
@@ -158,17 +155,3 @@ def test_a_vector_of_zeros_is_an_error() -> None:
     for finish in (VectorFinalizer(normalize=True), VectorFinalizer(normalize=False)):
         with pytest.raises(ZeroVector, match=r"text 7: .*zeros"):
             finish(np.stack([np.ones(4), np.zeros(4)]), 7)
-
-
-def test_roberta_whose_padding_is_the_first_token() -> None:
-    shape = families._shape(None, type_vocab_size=2, pad_token_id=0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        model = AutoModel.from_config(RobertaConfig(**shape), dtype=torch.float32).eval()
-    tokenizer = families.build("roberta")[1]
-    embedder = Embedder(model, tokenizer=tokenizer, method="plain", check=False)
-    ids = torch.tensor([tokenizer(TEXTS[0])["input_ids"]])
-    with torch.no_grad():
-        positions = 1 + torch.arange(ids.shape[1])[None]
-        states = model(input_ids=ids, position_ids=positions).last_hidden_state[0, 1:-1].double().mean(0).numpy()
-    np.testing.assert_allclose(embedder.encode_document(TEXTS[0]), states / np.linalg.norm(states), atol=1e-5)

@@ -9,12 +9,37 @@ import numpy as np
 import pytest
 import torch
 from tests.comparison import embedder, loaded
-from tests.scripts import SCRIPTS
-from tests.selection import each_once
+from tests.selection import turns
 
 from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
 from eddy_embed.text.sequence import Role
+
+SCRIPTS = {
+    "right to left": "המעבורת יוצאת בצהריים. הכלבים נוסעים חינם! מי שומר על המגדלור? "
+    "العبّارة تغادر ظهراً. هل تسافر الكلاب مجاناً؟ نعم.",
+    "both directions": "He said \u2067שלום, עולם\u2069 twice. Then \u200fABC\u200f (123) came. Why? اَلْكَلْب ran.",
+    "families and flags": "👨\u200d👩\u200d👧\u200d👦 went home. 🏳\ufe0f\u200d🌈 waved! 🇩🇪🇫🇷🇯🇵 met? 👩🏽\u200d🚀 flew. "
+    "1\ufe0f\u20e3 won. ❤\ufe0f\u200d🔥\U0001f3f4\U000e0067\U000e0062\U000e0065\U000e006e\U000e0067\U000e007f Ended.",
+    "combining marks": "Cafe\u0301 au lait. Z\u0351\u036b\u0343a\u0321l\u0489go came! A\u030a\u0323 ring? ก็ดี. "
+    "नमस्ते दुनिया। कैसे हो? Tiê\u0301ng.",
+    "no spaces": "渡し船は正午に出る。犬は無料だ！灯台守は誰？「はい」と言った。한국어는 띄어쓴다. 좋아요! ภาษาไทยไม่มี",
+    "mixed": "Привет, мир. Γειά σου! שלום. 你好。Hello 👋🏿 world… ﷽ ½ ℃ ﬁn. 𝔘𝔫𝔦𝔠𝔬𝔡𝔢! 𓀀𓂀 ends.",
+    "controls": "A\x01b. C\x07d!\x1b[31m Red?\x0b Next.\x0c Page. \x85Line. \u2028Sep. \u200b\ufeffHidden. "
+    "\u00adSoft. \ufffd \U0010ffff.",
+    "carriage returns": "One.\rTwo.\r\nThree.\n\rFour.\r\r\nFive. ",
+}
+"""Texts with what breaks offsets: direction marks, joined emoji, combining marks, controls."""
+
+
+def test_what_no_model_can_have_is_refused_before_it_is_looked_for() -> None:
+    for options in ({"device": "nowhere"}, {"dtype": "float17"}):
+        with pytest.raises(InvalidParameter, match=next(iter(options))):
+            Embedder("nowhere", "plain", **options)
+    for name in ("x" * 5000, "a\0b", "a\ud800", "~nobody/model"):
+        with pytest.raises(EddyError) as error:
+            Embedder(name, method="plain")
+        assert len(str(error.value)) < 500
 
 
 @pytest.mark.parametrize("flag", ["false", "", 0, None])
@@ -22,12 +47,6 @@ def test_foreign_code_runs_for_true_alone(flag: Any) -> None:
     for kind in (Embedder, Reranker):
         with pytest.raises(TypeError, match=f"trust_remote_code={flag!r} must be True or False"):
             kind("eddy-tiny", trust_remote_code=flag)
-
-
-@pytest.mark.parametrize("options", [{"device": "nowhere"}, {"dtype": "float17"}], ids=str)
-def test_devices_and_dtypes_are_refused_before_the_model_is_looked_for(options: dict[str, Any]) -> None:
-    with pytest.raises(InvalidParameter, match=next(iter(options))):
-        Embedder("nowhere", "plain", **options)
 
 
 def test_options_may_be_objects_of_torch_numpy_and_pathlib(tmp_path: Path) -> None:
@@ -59,15 +78,7 @@ def test_containers_of_texts() -> None:
             call(np.array(["one", None], object))
 
 
-@pytest.mark.parametrize("name", ["x" * 5000, "a\0b", "a\ud800", "~nobody/model"])
-def test_names_that_no_model_can_have(name: str) -> None:
-    with pytest.raises(EddyError) as error:
-        Embedder(name, method="plain")
-    assert len(str(error.value)) < 500
-
-
-@pytest.mark.parametrize("late", [True, False])
-@pytest.mark.parametrize(("family", "script"), each_once(["llama", "gemma2"], SCRIPTS))
+@pytest.mark.parametrize(("family", "script", "late"), turns(["llama", "gemma2"], SCRIPTS, [True, True, False, False]))
 def test_offsets_are_exact_in_every_script(family: str, script: str, late: bool) -> None:
     text = SCRIPTS[script] * 9
     e = embedder(family, "htp", max_length=120)

@@ -8,7 +8,6 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from tests import families
 from tests.comparison import TEXTS, embedder, gap
 from tests.selection import each_once, each_pair
 from torch.utils.flop_counter import FlopCounterMode
@@ -195,74 +194,6 @@ def test_what_a_window_and_the_order_of_the_text_hide_is_not_scored(traits: Atte
     assert scored(1024) <= (0.6 if traits.window is None else 0.15) * whole
 
 
-@pytest.mark.parametrize("mass", [False, True])
-def test_without_causality_sequences_share_a_call_only_with_those_of_their_length(mass: bool) -> None:
-    query, key, value, offsets = packed([12, 11, 12, 30, 1, 11])
-    groups = attention.blocked.group(offsets, even=True)
-    assert sorted(tuple(members.rows.shape) for members in groups) == [(1, 1), (1, 30), (2, 11), (2, 12)]
-    kernels = choose(BOTH[0], DeviceInfo.of(query, value), mass)
-    got = attention.kernels.attend(query, key, value, groups, BOTH[0], kernels)
-    expected = attention.kernels.attend(query, key, value, groups, BOTH[0], attention.kernels.BLOCKED)
-    assert kernels.within == ("flash" if mass else "fused")
-    assert (got - expected).abs().max() <= 1e-12
-    uneven = attention.kernels.attend(query, key, value, attention.blocked.group(offsets), BOTH[0], kernels)
-    assert (uneven - expected).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-def test_on_a_processor_long_sequences_stand_alone(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Longer than one call needs to have work for every thread; elsewhere they share calls whatever their length."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
-    query, key, value, offsets = packed([32, 33, 31, 64, 65, 66, 33])
-    groups = attention.blocked.group(offsets, device=torch.device("cpu"))
-    alone = [(1, 64), (1, 65), (1, 66)]
-    expected = [(1, 33), (1, 33), *alone, (2, 32)] if threads == 1 else [*alone, (4, 33)]
-    assert sorted(tuple(members.rows.shape) for members in groups) == expected
-    elsewhere = attention.blocked.group(offsets, device=torch.device("meta"))
-    assert sorted(tuple(members.rows.shape) for members in elsewhere) == [(3, 66), (4, 33)]
-    kernels = choose(OPEN, DeviceInfo.of(query, value), False)
-    both = (groups, attention.blocked.group(offsets))
-    one, other = (attention.kernels.attend(query, key, value, each, OPEN, kernels) for each in both)
-    assert (one - other).abs().max() <= 1e-12
-
-
-@pytest.mark.parametrize(
-    ("lengths", "traits", "reroute", "mass"),
-    each_pair([[6, 6, 6], [4, 4, 20, 20, 20], [3]], SHAPES, [None, ExtraKeyValues((1,), 0.5, 2)], [False, True]),
-)
-def test_sequences_of_one_length_behind_each_other_are_not_gathered(
-    lengths: list[int],
-    traits: AttentionSpec,
-    reroute: ExtraKeyValues | None,
-    mass: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    query, key, value, offsets = packed(lengths)
-    more = [torch.cat([states, states[:, :, :2]], dim=2) for states in (query, key, value)]
-    groups = attention.blocked.group(offsets)
-    assert all(members.run is not None for members in groups)
-    gathered = [replace(members, run=None) for members in groups]
-    kernels = choose(traits, DeviceInfo.of(query, value), mass or reroute is not None)
-    for states in ([query, key, value], more):  # rows behind the last sequence belong to nobody
-        found = attention.kernels.attend(*states, groups, traits, kernels, reroute)
-        assert (found - attention.kernels.attend(*states, gathered, traits, kernels, reroute)).abs().max() <= 1e-12
-    if reroute is None:
-        monkeypatch.setattr(torch.Tensor, "index_select", None)
-        attention.kernels.attend(query, key, value, groups, traits, kernels)
-
-
-@pytest.mark.parametrize("family", ["mistral", "gemma3"])
-def test_short_texts_go_through_a_fused_kernel_whatever_their_company(family: str) -> None:
-    e = embedder(family, "plain+reroute:layers=2")
-    local = [at for at, traits in enumerate(e._pipeline.open_runner.host.specs) if traits.window]
-    short, long = e.explain("Salt."), e.explain(TEXTS[0])
-    assert len(short.tokens) <= families.SLIDING < len(long.tokens)
-    assert [short.kernels[at] for at in local] == ["flash" if at == 1 else "fused" for at in local]
-    assert {long.kernels[at] for at in local} == {"blocked"} and long.kernels.count("blocked") == len(local)
-    together = e.encode_document(["Salt.", *TEXTS, "Salt."])
-    assert np.abs(together[[0, -1]] - e.encode_document("Salt.")).max() <= 1e-6
-
-
 @pytest.mark.parametrize("method", ["kv:layers=2", "reba"])
 def test_a_kernel_that_computes_something_else_is_noticed_when_a_method_is_prepared(
     method: str, monkeypatch: pytest.MonkeyPatch
@@ -287,10 +218,3 @@ def test_a_cap_that_is_dropped_anywhere_is_noticed(
     assert gap(e, "gemma2", method, TEXTS[3:]) <= 1e-9
     monkeypatch.setattr(place, "capped", lambda scores, traits: scores)
     assert gap(e, "gemma2", method, TEXTS[3:]) > 1e-3
-
-
-def test_groups_stay_on_one_side_of_a_window() -> None:
-    offsets = packed([12, 13, 11, 40, 41, 12])[3]
-    rows = [sorted(members.rows[:, 0].tolist()) for members in attention.blocked.group(offsets, None, [40, 12])]
-    assert rows == [[0, 25, 117], [12], [36], [76]]
-    assert [len(members.rows) for members in attention.blocked.group(offsets)] == [4, 2]

@@ -16,7 +16,6 @@ from eddy_embed import Embedder, methods
 from eddy_embed.encoding.calibration import MEASURED, dimensions_of, last_states
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.kv import clear_minima, intrinsic_dimension, propose
-from eddy_embed.model.backbone import Backbone
 
 WHO = ["The miller", "A ferryman", "My aunt", "The baker", "Nobody", "The old pilot", "A child", "The surveyor"]
 DID = ["mended", "sold", "forgot", "painted", "carried", "found", "weighed", "burnt"]
@@ -102,13 +101,9 @@ def test_a_width_of_ones_own() -> None:
         ([9, 8, 7, 6, 5], 3, "kv:layers=5"),
     ):
         assert propose(curve, width).method == form
-
-
-def test_widths_that_the_model_has_not_and_no_estimate_at_all() -> None:
-    for width in (0, 21):
-        with pytest.raises(InvalidParameter, match="width="):
-            propose(VALLEY, width)
-    with pytest.raises(InvalidParameter, match="sentences"):
+    with pytest.raises(InvalidParameter, match="width=21 must be a number of layers"):
+        propose(VALLEY, 21)
+    with pytest.raises(InvalidParameter, match="more various, sentences"):
         propose([3, nan, nan, nan, nan, nan])
 
 
@@ -133,8 +128,3 @@ def test_states_are_those_of_the_last_token_at_every_layer(family: str) -> None:
     assert np.isnan(dimensions[:alike]).all()
     for level in range(alike, families.LAYERS):
         assert dimensions[level] == pytest.approx(twonn.dimension(read[level].tolist()), rel=1e-9)
-
-
-def test_kv_without_an_entry_says_how_layers_are_found() -> None:
-    with pytest.raises(InvalidParameter, match=r"kv:layers=auto takes those .* kv:layers=13-22 names them"):
-        methods.resolve(methods.parse("kv"), Backbone("llama", 32, 4096, 32000, 4096))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
@@ -338,26 +337,6 @@ def test_headings_are_not_read_where_they_would_be_in_the_vector_or_cut_the_pass
             assert np.abs(passage.vector - e.encode_document(own)).max() <= 1e-5
 
 
-@pytest.mark.parametrize("wordings", [1, 2])
-def test_tokens_of_a_passage_under_headings_are_counted_once(wordings: int) -> None:
-    prompts = "\n".join(["A: {text} is", "{text} means:"][:wordings])
-    e = Embedder(*families.build("llama")[:1], methods.metaeol(prompts), tokenizer=families.build("llama")[1])
-    passage = e.encode_long(TITLED, passage_size=1, passage_unit="sentences", late=False).passages[-1]
-    assert passage.n_tokens == e.explain(TITLED[passage.start : passage.end]).text_tokens
-    assert np.abs(passage.vector - e.encode_document(AHEAD + TITLED[passage.start : passage.end])).max() <= 1e-5
-
-
-@pytest.mark.parametrize("method", ["plain", "plain:pool=hybrid,exit=3"])
-def test_headings_ahead_of_more_than_a_window_count_for_nothing_either(method: str) -> None:
-    e = embedder("llama", method, max_length=WINDOW)
-    own = re.sub(r"[.!?]\s+", ", ", f"{TEXT[:-1]}, {TEXT}")
-    passage = e.encode_long(f"# Tides\n\n## Staffs\n\nSalt.\n\n{own}", passage_size=40, late=False).passages[-1]
-    read = passes_of(e, "llama", method, AHEAD + own)
-    read[0].counted = [index for index in read[0].counted if read[0].spans[index][0] >= len(AHEAD)]
-    assert passage.n_tokens == sum(len(each.counted) for each in read)
-    assert np.abs(passage.vector - document_vector(read)).max() <= 1e-5
-
-
 def test_a_table_s_first_row_is_read_ahead_of_the_others() -> None:
     rows = "| Route | Adult |\n| Bay | 5.00 |\n| Night tour | 12.00 |"
     text = f"# Fares\n\n{rows}\n\n| Sold | at |\n| Bread | six |\n\nAsk the crew."
@@ -435,18 +414,6 @@ def test_methods_that_read_one_token_have_no_spans() -> None:
     for method in ("prompteol", "tp:prompt=prompteol", "plain:pool=last", "plain:pool=hybrid"):
         with pytest.raises(IncompatibleMethods, match="late=False"):
             embedder("llama", method).encode_long(TEXT, late=True)
-
-
-def test_unnormalised_spans_are_plain_means() -> None:
-    raw, normal = (embedder("llama", "htp", max_length=WINDOW, normalize=each) for each in (False, True))
-    raw, normal = (e.encode_long(TEXT, passage_size=40, late=True) for e in (raw, normal))
-    for passage in raw.passages:
-        inside = raw.sentences[passage.first_sentence : passage.last_sentence + 1]
-        if passage.n_tokens == sum(sentence.n_tokens for sentence in inside):
-            total = sum(sentence.n_tokens * sentence.vector.astype(np.float64) for sentence in inside)
-            assert np.abs(total / passage.n_tokens - passage.vector).max() <= 1e-5
-    for span, other in zip(raw.sentences, normal.sentences, strict=True):
-        assert np.abs(unit(span.vector) - other.vector).max() <= 1e-6
 
 
 def test_overflow_error_names_the_text_and_the_excess() -> None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from filelock import FileLock
 from huggingface_hub import constants
@@ -19,7 +18,6 @@ from tests import families, gguf_files, matrix
 from tests.processes import UNPRIVILEGED, run_code
 from tests.test_command_line import run
 
-from eddy_embed import Embedder
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.backbone import ALL, ENCODERS, OWN_ATTENTION, methods_on
 from eddy_embed.model.loading import catalog, inventory
@@ -101,16 +99,6 @@ def test_ollama_names_a_blob(home: Path) -> None:
         assert locate(f"ollama:{name}") == str(home / "ollama" / "blobs" / blob(content))
 
 
-def test_ollama_keeps_models_in_the_home_folder_where_nothing_else_is_said(home: Path, monkeypatch) -> None:
-    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF")
-    monkeypatch.delenv("OLLAMA_MODELS")
-    with pytest.raises(ModelNotFound, match="Ollama has no model 'a'"):
-        locate("ollama:a")
-    (home / ".ollama").mkdir()
-    (home / "ollama").rename(home / ".ollama" / "models")
-    assert locate("ollama:a").startswith(str(home / ".ollama"))
-
-
 def test_a_damaged_manifest_is_named(home: Path) -> None:
     outside = "sha256:../../../etc/passwd"
     for text in (
@@ -160,61 +148,14 @@ def test_lm_studio_names_a_file(home: Path) -> None:
     assert locate("lmstudio:publisher/model-GGUF/model-Q8_0.gguf") == str(older)
 
 
-def test_models_that_may_not_be_read_are_told_from_none(home: Path) -> None:
-    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF")
-    (home / "ollama/manifests").chmod(0)
-    code = f"{UNPRIVILEGED}\nfrom eddy_embed.model.loading import inventory, names\n"
-    child = run_code(f"{code}print(len(inventory.found()))\nnames.locate('ollama:a')")
-    (home / "ollama/manifests").chmod(0o700)
-    assert child.stdout == "1\n"
-    assert f"{home / 'ollama'} may not be read by this user: join the group that owns it" in child.stderr
-
-
-def test_a_gguf_file_named_as_a_folder(tiny: bytes, home: Path, monkeypatch) -> None:
-    file = put(home / "tiny.gguf", tiny)
-    monkeypatch.chdir(home)
-    assert locate(f"{file}/") == str(file)
-    for name in ("tiny.gguf/x", f"{file}/model.safetensors"):
-        with pytest.raises(ModelNotFound, match=r"tiny\.gguf' is a GGUF file, not a folder; name the file itself"):
-            locate(name)
-
-
 def test_a_file_that_git_lfs_has_not_fetched_is_named(home: Path) -> None:
+    with pytest.raises(ModelNotFound, match=r"tiny\.gguf' is a GGUF file, not a folder; name the file itself"):
+        locate(put(home / "tiny.gguf", "GGUF") / "model.safetensors")
     for file in ("model.safetensors", "tokenizer.json", "config.json"):
         put(home / file / "config.json", "{}")
         pointer = put(home / file / file, "version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 12\n")
         with pytest.raises(ModelNotFound, match=f"^{pointer} is a pointer of Git LFS"):
             locate(home / file)
-
-
-def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> None:
-    put(home / "smollm2" / "config.json", "{}")
-    monkeypatch.chdir(home)
-    assert locate("smollm2") == "smollm2"
-
-
-def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
-    from eddy_demo.library.defaults import default_method
-    from eddy_demo.library.settings import model_name
-    from langchain_eddy import EddyEmbeddings
-    from ray_eddy import EddyEmbed
-
-    ollama(home, "registry.ollama.ai/library/tiny/latest", model=tiny)
-    file = put(home / "tiny.gguf", tiny)
-    expected = Embedder(file, method="plain").encode_document(TEXT)
-    embedder = Embedder("ollama:tiny", method="plain")
-    assert embedder.model_name == "ollama:tiny" and np.array_equal(embedder.encode_document(TEXT), expected)
-    found = EddyEmbeddings(model_name="ollama:tiny", method="plain").embed_documents([TEXT])
-    assert np.array_equal(np.float32(found[0]), expected)
-    assert EddyEmbed("ollama:tiny", method="plain").embedder.fingerprint == embedder.fingerprint
-    code, out, _ = run(capsys, monkeypatch, "embed", TEXT, "--model", "ollama:tiny", "--method", "plain")
-    assert code == 0 and np.array_equal(np.float32(json.loads(out)["vector"]), expected)
-    assert default_method("ollama:tiny") == 'plain:exit=1+sif+layeravg:layers="0"+standardise'
-    assert model_name("ollama:tiny") == "ollama:tiny"
-    monkeypatch.chdir(home)
-    assert model_name("tiny.gguf") == file.as_posix()
-    with pytest.raises(ModelNotFound, match="there are: tiny:latest"):
-        default_method("ollama:other")
 
 
 # --- The catalogue
@@ -374,12 +315,6 @@ def test_the_list_measures_what_opens(tiny: bytes, home: Path, capsys, monkeypat
     assert rows["lmstudio:a/c/c.gguf"]["memory"] is None
 
 
-def test_a_licence_of_ollama_counts_where_the_file_names_none(tiny: bytes, home: Path) -> None:
-    unnamed = tiny.replace(b"general.license", b"general.licemse")
-    ollama(home, "registry.ollama.ai/library/tiny/latest", model=unnamed, license="\n Some Licence 1.0\nIn general, ..")
-    assert [each.licence for each in inventory.found()] == ["apache-2.0", "Some Licence 1.0"]
-
-
 def test_methods_are_those_of_the_table() -> None:
     cells = matrix.read(matrix.PAGE.read_text(encoding="utf-8"))
     assert set(matrix.ROWS) == ALL | OWN_ATTENTION | ENCODERS
@@ -406,3 +341,19 @@ def test_prune_removes_leftovers_and_nothing_else(home: Path, capsys, monkeypatc
     assert not any(path.exists() for path in broken) and fetched.exists()
     assert catalog.prune(everything=True) == [(fetched, 4)] and catalog.prune(everything=True) == []
     assert kept.exists() and not fetched.exists()
+
+
+def test_models_that_may_not_be_read_are_told_from_none(home: Path) -> None:
+    ollama(home, "registry.ollama.ai/library/a/latest", model=b"GGUF")
+    (home / "ollama/manifests").chmod(0)
+    code = f"{UNPRIVILEGED}\nfrom eddy_embed.model.loading import inventory, names\n"
+    child = run_code(f"{code}print(len(inventory.found()))\nnames.locate('ollama:a')")
+    (home / "ollama/manifests").chmod(0o700)
+    assert child.stdout == "1\n"
+    assert f"{home / 'ollama'} may not be read by this user: join the group that owns it" in child.stderr
+
+
+def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> None:
+    put(home / "smollm2" / "config.json", "{}")
+    monkeypatch.chdir(home)
+    assert locate("smollm2") == "smollm2"

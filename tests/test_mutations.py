@@ -43,7 +43,7 @@ def _pool(method: str) -> str:
     name, parameters = METHODS[method]
     if "read" in parameters:
         return str(parameters["read"][0])  # type: ignore[index]
-    if {name, parameters.get("prompt")} & LAST:
+    if {name, parameters.get("prompt")} & LAST or "{text}" in str(parameters.get("prompt")):
         return "last"
     if name == "reba":
         half = "variant" in parameters and "pool" in parameters
@@ -70,6 +70,11 @@ def attends(method: str) -> bool:
 
 def copies(method: str) -> bool:
     return METHODS[method][0] in ("tp", "htp")
+
+
+def tells_placeholders_apart(method: str) -> bool:
+    """The two kinds have vectors of their own."""
+    return copies(method) and _parameters(method).get("init") not in ("zeros", "ones", "space")
 
 
 def pools_placeholders(method: str) -> bool:
@@ -350,7 +355,8 @@ MUTATIONS = {
     "blocks a token longer": Mutation(_longer_blocks, divides_tokens),
     "source as usual": Mutation(_usual_source, has_a_source),
     "exit read alone": Mutation(
-        lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * self.count), averages_layers
+        lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * max(self.count, self.apart)),
+        averages_layers,
     ),
     "lengths of layers kept": Mutation(
         lambda patch: patch.setattr(encoder, "_averaged", lambda states: states.mean(-2)), averages_pooled_layers
@@ -396,7 +402,7 @@ MUTATIONS = {
     "last but one": Mutation(_last_but_one, reads_last),
     "weights reversed": Mutation(_weights_reversed, weighs),
     "placeholders not replaced": Mutation(_not_replaced, copies),
-    "placeholder values swapped": Mutation(_values_swapped, copies),
+    "placeholder values swapped": Mutation(_values_swapped, tells_placeholders_apart),
     "instruction dropped": Mutation(_no_instruction, attends),
     "positions run on": Mutation(_positions_run_on, everything, "gpt2"),
     "positions from one": Mutation(_positions_from_one, everything, "gpt2"),

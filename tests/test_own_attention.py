@@ -19,8 +19,7 @@ from eddy_embed import Embedder
 from eddy_embed.errors import InterventionDidNotRun, UnsupportedModel
 from eddy_embed.model import hooks, host
 from eddy_embed.model.hooks import PassState
-from eddy_embed.text.sequence import Packed, pack
-from eddy_embed.text.sequence import without_placeholders as sequence
+from eddy_embed.text.sequence import Packed
 
 HTP = "htp:range=1-4,exit=-1"
 ALIKE = [TEXTS[0], f"{TEXTS[0]} Nobody.", TEXTS[3], f"Well. {TEXTS[0]}", "Salt."]
@@ -62,21 +61,6 @@ def test_what_is_moved_into_rows_is_noticed_when_wrong(name: str, monkeypatch: p
     assert (difference > 1e-5) is (name != "none")
 
 
-def test_last_tokens_at_several_layers_come_out_of_one_call() -> None:
-    # As `kv:layers=auto` reads them.
-    model, tokenizer = loaded("gptj")
-    ids = [np.array(tokenizer(text)["input_ids"]) for text in ALIKE]
-    plain = embedder("gptj", "plain")._pipeline.open_runner.host
-    packed = pack([sequence(each) for each in ids])
-    ends = torch.from_numpy(packed.offsets[1:] - 1)
-    rows = plain.run(packed, range(0), None, layers=(0, 3, 6), rows=ends).reshape(len(ids), 3, families.HIDDEN)
-    for each, levels in zip(ids, rows, strict=True):
-        with torch.no_grad():
-            states = model.base_model(torch.from_numpy(each)[None], output_hidden_states=True).hidden_states
-        for level, at in zip(levels, (0, 3, 6), strict=True):
-            assert (level - states[at][0, -1]).abs().max() <= 1e-4 * float(states[at].abs().max())
-
-
 @pytest.mark.parametrize("options", [{"alibi": True}, {"multi_query": False, "parallel_attn": False}, {}], ids=str)
 def test_older_falcons_give_the_states_of_transformers(options: dict[str, bool]) -> None:
     config = transformers.FalconConfig(**families._shape(None), **options)
@@ -103,15 +87,6 @@ def test_models_without_any_attention_run() -> None:
     assert np.abs(e.encode_document(ALIKE)[0] - expected / np.linalg.norm(expected)).max() <= 1e-5
     with pytest.raises(UnsupportedModel, match="a temperature cannot be put into it"):
         Embedder(model, tokenizer=tokenizer, method="plain+tempscale")
-
-
-def test_models_that_look_ahead_are_found_in_any_dtype() -> None:
-    config = transformers.MPNetConfig(**families._shape(None))
-    model = transformers.AutoModel.from_config(config).eval().to(torch.bfloat16)
-    e = Embedder(model, tokenizer=families.padding_second_tokenizer(), method="plain")
-    assert e._pipeline.open_runner.host.bidirectional
-    alone = np.stack([e.encode_document(text) for text in ALIKE])
-    assert np.abs(e.encode_document(ALIKE) - alone).max() <= 2e-2
 
 
 TEMPERED = ["plain+tempscale", "plain+tempscale:rule=log", 'plain+tempscale:lengths="1:1,20:0.7,40:0.5"']

@@ -76,13 +76,6 @@ def test_a_product_is_that_of_the_same_values(name: str, dtype: torch.dtype, mon
     assert module(states[:0]).shape == (0, 5, ROWS)
 
 
-def test_gradients_of_states_go_through_a_product() -> None:
-    kind, raw, values = matrix("Q4_K")
-    states = torch.randn(4, WIDTH, requires_grad=True)
-    PackedLinear(kind, raw, torch.float32)(states).sum().backward()
-    torch.testing.assert_close(states.grad, values.sum(0).expand(4, -1))
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_embeddings_are_those_of_the_same_values(dtype: torch.dtype) -> None:
     kind, raw, values = matrix("Q8_0")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import unicodedata
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -24,12 +23,11 @@ from eddy_embed.errors import (
     FingerprintMismatch,
     IncompatibleMethods,
     InvalidParameter,
-    InvalidText,
     NotFinite,
 )
 from eddy_embed.integrations.shared import unrelated_cosines
 from eddy_embed.parts.postprocess import Fitted, Post, fit
-from eddy_embed.text.calibration import CalibrationText, calibration_text
+from eddy_embed.text.calibration import CalibrationText
 from eddy_embed.utils.arrays import unit
 from eddy_embed.utils.moments import RunningCovariance
 
@@ -103,17 +101,6 @@ def test_abtt_leaves_nothing_along_the_top_components() -> None:
     assert np.allclose(y @ axes[2:].T, (x - x.mean(0)) @ axes[2:].T)
 
 
-@pytest.mark.parametrize("times", [1, 3])
-def test_two_vectors_say_nothing_of_other_directions(times: int) -> None:
-    x = np.concatenate([cone(2, width=64)] * times)
-    moments = seen(x, 3)
-    assert moments.shrinkage < 1e-9
-    y = fit(Post("whiten"), moments).apply(cone(100, width=64, seed=1))
-    centred = fit(Post("centre"), moments).apply(cone(100, width=64, seed=1))
-    assert np.allclose(y @ y.T * np.trace(moments.covariance) / 64, centred @ centred.T)
-    assert fit(Post("whiten", dims=1), moments).apply(x).ravel() == pytest.approx([8, -8] * times, abs=1e-6)
-
-
 def test_the_digest_changes_with_what_was_learned() -> None:
     fitted = fit(Post("whiten"), seen(cone(30)))
     others = (
@@ -162,15 +149,6 @@ def test_vectors_that_do_not_differ_teach_nothing() -> None:
                 e.fit(texts)
 
 
-def test_the_general_text_is_of_many_scripts() -> None:
-    passages, questions, name = calibration_text()
-    assert 60 < len(passages) == len(set(passages)) and 100 < len(questions) == len(set(questions))
-    assert all(text.strip() == text and text for text in (*passages, *questions)) and name.startswith("general:")
-    for texts in (passages, questions):
-        scripts = {unicodedata.name(char).split()[0] for text in texts for char in text if char.isalpha()}
-        assert {"LATIN", "CYRILLIC", "ARABIC", "DEVANAGARI", "CJK", "HIRAGANA", "HANGUL"} <= scripts
-
-
 @pytest.mark.parametrize("post", ["standardise", slow("centre"), slow("whiten:power=0.5")])
 def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
@@ -211,23 +189,6 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
     assert e.is_fitted and e.fingerprint != fingerprint
     with pytest.raises(FingerprintMismatch, match="query_instruction"):
         e.with_instructions(query="Find it:")
-
-
-def test_types_of_numbers_have_calibrations_of_their_own(tmp_path, monkeypatch) -> None:
-    """Rounding is in a fit, and not in the weights' digest."""
-    monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
-    monkeypatch.setattr(calibration, "calibration_text", lambda: FEW)
-    e = embedder("plain:exit=3+centre")
-    post, files = cast("Post", e.method.post), []
-    for dtype in ("float32", "bfloat16", "float32"):
-        fitted = calibration.calibrated(e._pipeline, post, e.made_by, dtype, None)
-        assert (fitted.count, fitted.general) == (len(TEXTS), "general:few")
-        files.append(len(list(tmp_path.rglob("*.npz"))))
-    assert files == [1, 2, 2]
-    # So has another general text.
-    monkeypatch.setattr(calibration, "calibration_text", lambda: FEW._replace(name="general:other"))
-    calibration.calibrated(e._pipeline, post, e.made_by, "float32", None)
-    assert len(list(tmp_path.rglob("*.npz"))) == 3
 
 
 def test_cosines_of_unrelated_texts_are_computed_once_for_what_makes_vectors(tmp_path, monkeypatch) -> None:
@@ -313,18 +274,6 @@ def test_truncation_keeps_the_first_dimensions(method: str) -> None:
         embedder(f"{method}+truncate:dims=65")
 
 
-@pytest.mark.parametrize("post", ["centre", "abtt", "whiten"])
-def test_truncation_comes_last(post: str) -> None:
-    x = cone(300)
-    whole, cut = (methods.parse(text).post for text in (post, f"truncate:dims=3+{post}"))
-    assert whole is not None and cut == methods.parse(f"{post}+truncate:dims=3").post
-    fitted = fit(cut, seen(x))
-    finish = VectorFinalizer(normalize=False, post=cut, fitted=fitted)
-    expected = fit(whole, seen(x)).apply(x / np.linalg.norm(x, axis=1, keepdims=True))[:, :3]
-    assert np.allclose(finish(x, 0), expected)
-    assert fitted.digest != fit(whole, seen(x)).digest
-
-
 def test_a_file_goes_with_the_maker_of_its_vectors_alone(tmp_path) -> None:
     model, tokenizer = families.build("llama")
     path = tmp_path / "post.npz"
@@ -379,22 +328,6 @@ def test_queries_lose_a_mean_of_their_own_if_one_is_given(post: Post, tmp_path) 
     again = Fitted.load(tmp_path / "post.npz")
     assert (again.post, again.count) == (post, 300) and again.digest == fitted.digest != plain.digest
     assert np.array_equal(again.apply(asked, "query"), fitted.apply(asked, "query"))
-
-
-def test_an_embedder_fits_a_mean_of_queries_and_uses_it_for_queries_alone() -> None:
-    raw, questions = embedder("plain"), ["Where are the maps?", "Where are the nets?", "Who counts the keys?"]
-    model, tokenizer = families.build("llama")
-    with_queries, without = (Embedder(model, tokenizer=tokenizer, method="plain+centre") for _ in range(2))
-    fitted = with_queries.fit(TEXTS, questions)
-    without.fit(TEXTS)
-    assert with_queries.fingerprint != without.fingerprint
-    assert np.array_equal(with_queries.encode_document(TEXTS), without.encode_document(TEXTS))
-    expected = fitted.apply(raw.encode_query(questions), "query")
-    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    assert np.abs(with_queries.encode_query(questions) - expected).max() < 1e-5
-    assert np.abs(with_queries.encode_query(questions) - without.encode_query(questions)).max() > 1e-3
-    with pytest.raises(InvalidText, match="blank"):
-        with_queries.fit(TEXTS, [" "])
 
 
 def test_infinity_before_a_head_is_an_error_even_if_the_head_bounds_it() -> None:

@@ -176,13 +176,3 @@ def test_what_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
             patch.setattr(products, name, lambda: False)
             products.prepack(again)
         assert packed(again) == []
-
-
-def test_autocast() -> None:
-    """Which turns the states into another type on their way to a product that it knows."""
-    model = nn.Sequential(nn.Linear(64, 64))
-    states = torch.randn(3, 64)
-    with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16):
-        expected = model(states)
-        products.prepack(model)
-        assert torch.equal(model(states), expected)

@@ -77,12 +77,6 @@ def test_scaled_angles_equal_the_reference(kind: str) -> None:
     assert difference(e, model, tokenizer) <= 1e-9
 
 
-def test_in_half_precision_the_keys_are_still_found_in_place() -> None:
-    model, tokenizer = scaled("yarn")
-    e = Embedder(model.to(torch.bfloat16), tokenizer=tokenizer, method=METHOD)
-    assert np.isfinite(e.encode_document(TEXTS)).all()
-
-
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_a_position_off_by_one_is_noticed(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e, right = embedder(family, METHOD, exactly=True), Angles.rebased

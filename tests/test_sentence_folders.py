@@ -276,13 +276,3 @@ def test_without_the_package_a_folder_is_refused_with_what_to_install(
     monkeypatch.setitem(sys.modules, "sentence_transformers", None)
     with pytest.raises(MissingExtra, match=r'pip install "eddy-embed\[sentence-transformers\]"'):
         Embedder(folder("mean"), method="plain")
-
-
-def test_post_processing_follows_the_width_of_the_head(folder: Callable[[str], Path]) -> None:
-    e = Embedder(folder("dense"), method="plain+whiten:dims=8")
-    e.fit(TEXTS * 3)
-    assert e.dimension == 8 and e.encode_query(TEXTS).shape == (len(TEXTS), 8)
-    document = e.encode_long(TEXTS[2], passage_size=8)
-    assert all(len(passage.vector) == 8 for passage in document.passages)
-    with pytest.raises(InvalidParameter, match="40 dimensions were asked for, vectors have 32"):
-        Embedder(folder("dense"), method="plain+truncate:dims=40")

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from evaluation.runner import embed
-from evaluation.tasks import Pairs
 from tests import families
 from tests.comparison import TEXTS, embedder, loaded
 from tests.reference.readout import filtered, sif, unit
@@ -18,9 +16,7 @@ from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import build
 from eddy_embed.errors import InvalidParameter
-from eddy_embed.parts.readout import TokenWeights
 from eddy_embed.text.tokenizer import Tokenizer
 
 A = 1e-2
@@ -51,14 +47,6 @@ def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
     assert np.abs(word - first.vector).max() <= 1e-6
 
 
-def test_vectors_without_normalisation_are_means() -> None:
-    """Their length is that of a mean, not of a sum."""
-    e = embedder("llama", f"plain+sif:a={A}", normalize=False)
-    plain = embedder("llama", "plain", normalize=False)
-    lengths = [float(np.linalg.norm(each.encode_document(TEXTS[0]))) for each in (e, plain)]
-    assert 0.3 < lengths[0] / lengths[1] < 3
-
-
 def test_explain_shows_the_weights() -> None:
     _, tokenizer = loaded("llama")
     e = embedder("llama", f"plain+sif:a={A}")
@@ -67,15 +55,6 @@ def test_explain_shows_the_weights() -> None:
     assert sum(token.weight for token in tokens) == pytest.approx(1)
     expected = np.array([sif(tokenizer, token.id, A) for token in own])
     assert [token.weight for token in own] == pytest.approx((expected / expected.sum()).tolist())
-
-
-def test_common_tokens_weigh_less_and_marks_least() -> None:
-    for family in ("llama", "gpt2"):
-        _, tokenizer = loaded(family)
-        weights = TokenWeights(1e-3).of(embedder(family, "plain")._pipeline.planner.tokenizer.ranks())
-        vocabulary = tokenizer.get_vocab()
-        assert len(weights) == max(vocabulary.values()) + 1
-        assert weights[vocabulary["."]] == weights[vocabulary["e"]] == weights.min() < weights.max()
 
 
 def ranks(vocabulary: dict[str, int], unknown: str) -> np.ndarray:
@@ -128,20 +107,3 @@ def test_post_processing_is_fitted_on_filtered_vectors() -> None:
     assert np.abs(e.encode_query(TEXTS) - expected / np.linalg.norm(expected, axis=1)[:, None]).max() < 1e-5
     assert str(e.with_post(None).method) == "plain+filter:drop=4"
     assert np.abs(e.with_post(None).encode_query(TEXTS) - filtered_alone.encode_query(TEXTS)).max() < 1e-6
-
-
-def test_evaluations_filter_too() -> None:
-    e = embedder("llama", "plain+filter:drop=4")
-    task = Pairs("own", TEXTS[:2], TEXTS[1:3], [1.0, 2.0])
-    vectors = embed(e, [families.LAYERS], task, 256)[0].finished(e._pipeline.finish)
-    assert np.abs(vectors.library - e.encode_document(TEXTS[:3])).max() < 1e-5
-
-
-def test_a_large_vocabulary_is_sampled_at_equal_distances(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, tokenizer = families.build("llama")
-    rows = model.get_input_embeddings().weight
-    monkeypatch.setattr(build, "FILTER_ROWS", len(rows) // 2)
-    raw = Embedder(model, tokenizer=tokenizer, method="plain").encode_document(TEXTS[0])
-    found = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=3").encode_document(TEXTS[0])
-    step = -(-len(rows) // (len(rows) // 2))
-    assert np.abs(found - unit(filtered(raw.astype(np.float64), rows[::step], 3))).max() < 1e-5

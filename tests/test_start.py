@@ -65,14 +65,6 @@ def test_every_window_and_wording_has_it_once(method: str) -> None:
     assert np.abs(e.encode_document(text) - without.encode_document(text)).max() > 1e-3
 
 
-def test_it_takes_the_room_of_a_token() -> None:
-    room = families.WINDOW // 2 - 1
-    assert embedder("gpt2", f"reba:piece={room}")
-    with pytest.raises(InvalidParameter, match=f"piece={room + 1}, 2 times, takes {families.WINDOW + 1} tokens"):
-        embedder("gpt2", f"reba:piece={room + 1}")
-    assert embedder("gpt2", f"reba:piece={room + 1}{NONE}")
-
-
 # --- where nothing changes
 
 
@@ -137,19 +129,13 @@ def test_a_token_that_the_vocabulary_lacks_is_refused(family: str) -> None:
     said = r"start token '<nope>' is not in the vocabulary; name one that is, or auto or none"
     with pytest.raises(InvalidParameter, match=said):
         embedder(family, "plain+start:token=<nope>")
+    with pytest.raises(UnsupportedModel, match="no reason for a start token"):
+        embedder("bert", "plain+start:token=<pad>")
+    with pytest.raises(InvalidParameter, match=f"piece=512, 2 times, takes {families.WINDOW + 1} tokens"):
+        embedder("gpt2", "reba:piece=512")
 
 
 # --- what it decides
-
-
-@pytest.mark.parametrize("family", ["gpt2", "falcon"])
-def test_it_is_in_the_fingerprint(family: str) -> None:
-    _, tokenizer = loaded(family)
-    usual, without = embedder(family, "plain"), embedder(family, "plain" + NONE)
-    assert usual.settings["start"] == [tokenizer.bos_token_id] and "start" not in without.settings
-    named = embedder(family, "plain+start:token=<|endoftext|>")
-    assert usual.fingerprint == named.fingerprint != without.fingerprint
-    assert np.array_equal(usual.encode_document(TEXTS[::3]), named.encode_document(TEXTS[::3]))
 
 
 CELLS = [
@@ -172,8 +158,3 @@ def test_equals_the_reference(family: str, method: str, start: bool) -> None:
         )
         assert np.abs(vector - expected).max() <= 1e-9
         assert np.abs(vector - other).max() > 1e-4
-
-
-def test_encoders_keep_their_own_first_token() -> None:
-    with pytest.raises(UnsupportedModel, match="no reason for a start token"):
-        embedder("bert", "plain+start:token=<pad>")

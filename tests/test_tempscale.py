@@ -10,8 +10,6 @@ from tests import families
 from tests.comparison import TEXTS, embedder, gap
 from tests.selection import mostly_slow
 
-from eddy_embed import methods
-from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.attention import kernels
 from eddy_embed.model.attention.blocked import AttentionSpec
 from eddy_embed.parts.attention import Temperature
@@ -26,12 +24,6 @@ def test_neutral_settings_change_nothing(family: str, neutral: str) -> None:
     assert np.array_equal(
         embedder(family, f"htp+{neutral}").encode_document(TEXTS), embedder(family, "htp").encode_document(TEXTS)
     )
-
-
-def test_it_works_alone_as_in_its_paper() -> None:
-    alone = embedder("llama", "tempscale:tau=0.9")
-    assert str(alone.method) == "plain+tempscale:tau=0.9"
-    assert alone.fingerprint == embedder("llama", "plain+tempscale:tau=0.9").fingerprint
 
 
 def test_queries_may_have_their_own() -> None:
@@ -67,14 +59,6 @@ def test_the_effective_factor_is_explained(method: str, role: TextRole, factor: 
     e = embedder("llama", f"tp:placeholders=2+{method}")
     explained = e.explain("aaaaaaaaaaaaaaaaaaaaaa", role=role)
     assert len(explained.tokens) == 25 and explained.logits == pytest.approx(factor)
-
-
-@pytest.mark.parametrize(
-    "bad", ["tau=0", "tau=1.5", "tau=-1", "query_tau=2", "rule=cube", "rule=rate,rate=-1", "tau=warm"]
-)
-def test_values_outside_their_range_are_refused(bad: str) -> None:
-    with pytest.raises(InvalidParameter):
-        methods.parse(f"plain+tempscale:{bad}")
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

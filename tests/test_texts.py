@@ -9,7 +9,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable
-from itertools import accumulate, pairwise, product
+from itertools import pairwise, product
 from typing import Any
 from weakref import WeakSet
 
@@ -22,11 +22,9 @@ from tests.selection import each_once, mostly_slow, turns
 from tests.test_windows import plan, tokenizer
 
 from eddy_embed import Embedder
-from eddy_embed.encoding import encoder
 from eddy_embed.encoding import planner as planning
-from eddy_embed.encoding.document import LongDocument, group_sentences, positions_by_span
-from eddy_embed.encoding.planner import Planner, Window
-from eddy_embed.encoding.runner import PooledSums
+from eddy_embed.encoding.document import LongDocument, group_sentences
+from eddy_embed.encoding.planner import Planner
 from eddy_embed.text import tokenizer as tokenizing
 from eddy_embed.text.sentences import Segmenter
 from eddy_embed.text.sentences.blocks import units
@@ -65,19 +63,6 @@ def test_nothing_is_lost_and_sizes_are_kept(name: str) -> None:
     assert document.n_truncated == 0
 
 
-@pytest.mark.parametrize("name", ["markdown", "book", "chinese"])
-@pytest.mark.parametrize("most", [1, 3])
-def test_sizes_in_sentences(name: str, most: int) -> None:
-    document = long(TEXTS[name], passage_size=most, passage_unit="sentences")
-    kept = units(sentence.level for sentence in Segmenter().sentences(TEXTS[name]))
-    found = [(passage.first_sentence, passage.last_sentence) for passage in document.passages]
-    assert all(last - first < most or (first, last) in kept for first, last in found)
-    if most == 1:
-        assert found == kept
-    else:
-        assert any(last - first == 2 for first, last in found)
-
-
 def under(document: LongDocument, wording: str) -> list[tuple[str, ...]]:
     return [p.headings for p in document.passages if wording in document.text[p.start : p.end]]
 
@@ -108,13 +93,6 @@ def test_chapters_of_a_book() -> None:
     for passage in document.passages:
         assert BOOK[passage.start : passage.end].count("Chapter") <= 1
     assert under(document, "PART TWO") == [("PART TWO", "Chapter 1. The Boat")], "both headings with their text"
-
-
-def test_speakers_begin_sentences() -> None:
-    sentences = Segmenter().sentences(TRANSCRIPT)
-    lines = list(accumulate(map(len, TRANSCRIPT.splitlines(keepends=True)), initial=0))
-    assert {*lines[:-1]} <= {sentence.start for sentence in sentences}
-    assert not any(sentence.level for sentence in sentences)
 
 
 # --- Work
@@ -180,27 +158,6 @@ def test_a_long_text_is_never_tokenized_in_one_piece(text: str, monkeypatch: pyt
     assert counted.most <= tokenizing.STRETCH + 2 * tokenizing.MARGIN < len(text)
 
 
-def test_what_is_not_wanted_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[int] = []
-    zero = PooledSums.zero.__func__  # type: ignore[attr-defined]
-
-    def seen(cls: type[PooledSums], width: int, divisions: Any) -> PooledSums:
-        kept.append(sum(map(len, divisions)))
-        return zero(cls, width, divisions)
-
-    monkeypatch.setattr(PooledSums, "zero", classmethod(seen))
-    text = TEXTS["german"]
-    whole = long(text, late=True)
-    for parts in (("document",), ("passages",), ("sentences",)):
-        long(text, parts=parts, late=True)
-    assert kept == [len(whole.sentences) + len(whole.passages), 0, len(whole.passages), kept[0]]
-    # By themselves, passages are sums of texts of their own, which hold their sentences' only if these are wanted.
-    kept.clear()
-    for parts in (("document",), ("passages",), ("sentences",)):
-        long(text, parts=parts, late=False)
-    assert sum(kept) == 2 * len(whole.sentences) and len(kept) == 6 * len(whole.passages)
-
-
 @pytest.mark.parametrize("method", ["htp", "reba:pool=mean,piece=7+tempscale:tau=0.6"])
 def test_windows_of_a_long_text_are_laid_out_as_they_are_run(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     e = embedder("llama", method, max_length=64, batch_tokens=128)
@@ -222,14 +179,6 @@ def test_windows_of_a_long_text_are_laid_out_as_they_are_run(method: str, monkey
     assert 3 * most <= e.counts.windows / 2, "those of a pass, and those of the one before"
 
 
-def test_spans_are_finished_in_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    usual = long(TEXTS["german"])
-    monkeypatch.setattr(encoder, "FINISHED", 7)
-    groups = long(TEXTS["german"])
-    for mine, theirs in zip(groups.sentences + groups.passages, usual.sentences + usual.passages, strict=True):
-        assert np.abs(mine.vector - theirs.vector).max() <= 1e-6
-
-
 # --- Counted in stretches
 
 
@@ -243,19 +192,6 @@ def test_places_in_stretches_are_those_of_the_whole(kind: str, name: str, monkey
     monkeypatch.setattr(tokenizing, "MARGIN", 50)
     starts, ends = tokenizer(kind).places(TEXTS[name])
     assert np.array_equal(starts, whole.starts) and np.array_equal(ends, whole.ends)
-
-
-@pytest.mark.parametrize("text", ["x" * 5_000, "🙂" * 900, " " * 3_000 + "a", "日本語" * 800])
-def test_stretches_without_a_border_still_count_in_order(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizing, "TOGETHER", 100)
-    for kind in families.TOKENIZERS:
-        (whole,) = tokenizer(kind)([text])
-        with monkeypatch.context() as small:
-            small.setattr(tokenizing, "STRETCH", 300)
-            small.setattr(tokenizing, "MARGIN", 50)
-            starts, ends = tokenizer(kind).places(text)
-        assert (np.diff(starts) >= 0).all() and (np.diff(ends) >= 0).all()
-        assert 0.9 <= (len(ends) + 1) / (len(whole.ids) + 1) <= 1.2
 
 
 @pytest.mark.parametrize(
@@ -296,31 +232,6 @@ def test_typographic_variants_are_read_as_typed() -> None:
 
 
 # --- Large
-
-
-def job(starts: np.ndarray, ends: np.ndarray) -> Window:
-    none = np.zeros(len(starts), np.int64)
-    return Window(TokenSequence(none, none, starts, ends, none, np.empty((0, 2), np.int64)), np.arange(len(starts)))
-
-
-def test_sentences_of_a_window_are_those_of_a_search_through_all() -> None:
-    generator = np.random.default_rng(0)
-    for _ in range(300):
-        edges = np.unique(generator.integers(0, 60, 12))
-        spans = np.stack([edges[:-1], np.maximum(edges[:-1] + 1, edges[1:] - generator.integers(0, 3))], axis=1)
-        starts = np.sort(generator.integers(0, 70, 8))
-        ends = starts + generator.integers(0, 9, 8)
-        found, positions = positions_by_span(job(starts, ends), spans)
-        expected: dict[int, list[int]] = {}
-        for token, (start, end) in enumerate(zip(starts, np.maximum(ends, starts + 1), strict=True)):
-            overlapped = [at for at, (a, b) in enumerate(spans) if start < b and a < end]
-            if overlapped:
-                expected.setdefault(overlapped[0], []).append(token)
-        for at, (a, b) in enumerate(spans):
-            over = [t for t, s in enumerate(starts) if s < b and a < max(ends[t], s + 1)]
-            if at not in expected and over and over[-1] == np.searchsorted(starts, b) - 1:
-                expected[at] = [over[-1]]
-        assert {int(at): list(map(int, run)) for at, run in zip(found, positions, strict=True)} == expected
 
 
 SEGMENT = """

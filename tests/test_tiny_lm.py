@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import lzma
 import math
@@ -60,47 +59,6 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (corpus / "heldout.txt").write_text(essay(999, 60), encoding="utf-8")
     prepare.prepare(corpus, out, vocab_size=384, sample_mb=1.0)
     return out
-
-
-def test_the_documents_of_a_pass_come_as_often_as_their_weights(tokens: Path) -> None:
-    tokenizer = prepare.PreTrainedTokenizerFast.from_pretrained(tokens)
-    texts = [tokenizer.decode(ids[:-1]) for ids in data.ordered_documents(tokens, RECIPE)]
-    essays = [essay(i, 3 + i % 9) for i in range(40)]
-    assert sorted(texts) == sorted([*essays * 2, *(essay(100 + i, 2 + i % 30) for i in range(30))])
-    first = set(texts[:55])
-    assert 35 <= len(first & set(essays)) <= 40 and len(first) == 55, "half of a pass is not half of each source"
-
-
-def test_rows_hold_the_documents_in_pieces_that_are_kept_apart(tokens: Path) -> None:
-    texts = data.ordered_documents(tokens, RECIPE)
-    pieces = []
-    for ids, positions in itertools.islice(data.rows(texts, itertools.repeat(32)), 50):
-        begins = np.flatnonzero(positions == 0)
-        assert ids[0] == prepare.BOS_ID and (ids[begins] != prepare.EOS_ID).all()
-        for piece, counted in zip(np.split(ids, begins[1:]), np.split(positions, begins[1:]), strict=True):
-            assert (counted == np.arange(len(piece))).all() and piece[0] in (prepare.BOS_ID, prepare.PAD_ID)
-            pieces.append(piece[1:])
-    read = np.concatenate(pieces)
-    assert (read == np.concatenate(texts)[: len(read)]).all(), "a token is lost or read twice"
-    steps = data.Steps(tokens, RECIPE)
-    assert [tuple(steps[at]["input_ids"].shape) for at in (0, 5)] == [(8, 32), (4, 64)] and len(steps) == 6
-    batch = steps[5]
-    known = batch["labels"] != data.IGNORED
-    assert (batch["labels"] == batch["input_ids"])[known].all()
-    assert ((batch["position_ids"] > 0) == known).all(), "only the first token of a piece is not foretold"
-
-
-def test_packed_pieces_do_not_see_one_another(tokens: Path) -> None:
-    """As transformers reads them from the positions, without a cache."""
-    model = train.new_model(SHAPE, 384, seed=1).eval()
-    batch = next(step for step in data.Steps(tokens, RECIPE) if (step["position_ids"][0] == 0).sum() > 2)
-    ids, positions = batch["input_ids"][:1], batch["position_ids"][:1]
-    begins = [*(positions[0] == 0).nonzero()[:, 0].tolist(), ids.shape[1]]
-    with torch.no_grad():
-        together = model(input_ids=ids, position_ids=positions, use_cache=False).logits
-        for start, end in itertools.pairwise(begins):
-            alone = model(input_ids=ids[:, start:end]).logits
-            torch.testing.assert_close(together[:, start:end], alone, atol=2e-5, rtol=0)
 
 
 def trained(tokens: Path, run: Path, **arguments) -> dict[str, torch.Tensor]:

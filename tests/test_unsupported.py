@@ -16,7 +16,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
-from eddy_embed.model import self_check
 from eddy_embed.model.loading.names import BUNDLED
 
 SMALL: dict[str, Any] = {
@@ -87,39 +86,6 @@ def test_layers_that_mix_neighbours_are_refused(layer: int, dtype: torch.dtype) 
         Embedder(model, tokenizer=tokenizer, method="plain")
 
 
-def test_one_layer_of_every_kind_is_tried() -> None:
-    models = {family: copy.deepcopy(loaded(family)[0]) for family in ("llama", "gemma3", "gpt_oss")}
-    layers = models["llama"].model.layers
-
-    def depths() -> list[int]:
-        return [self_check.depth_of_kinds(each.model.layers, each.config) for each in models.values()]
-
-    assert depths() == [2, 3, 2]
-    layers[4].self_attn.sliding_window = 7
-    assert depths() == [5, 3, 2]
-
-
-def test_what_eager_attention_rounds_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keys far from zero make large logits, which eager attention rounds in bfloat16; the model's own sdpa does not."""
-    model, tokenizer = loaded("qwen2")
-    refused = []
-    for seed in range(6):
-        far = copy.deepcopy(model)
-        torch.manual_seed(seed)
-        for layer in far.model.layers:
-            bias = layer.self_attn.k_proj.bias
-            bias.data += 300 * torch.randn_like(bias)
-        far = far.to(torch.bfloat16)
-        Embedder(far, tokenizer=tokenizer, method="plain:exit=-1", check=False)
-        with monkeypatch.context() as patch:
-            patch.setattr(self_check, "by_sdpa", lambda _, __, eager: eager)
-            try:
-                Embedder(far, tokenizer=tokenizer, method="plain:exit=-1", check=False)
-            except UnsupportedModel as error:
-                refused.append(str(error))
-    assert refused and all("differ from the model's own" in each for each in refused)
-
-
 @pytest.mark.parametrize("part", ["embed_tokens", "norm"])
 def test_weights_of_two_dtypes_that_do_not_go_together_are_refused(part: str) -> None:
     model, tokenizer = loaded("llama")
@@ -130,23 +96,6 @@ def test_weights_of_two_dtypes_that_do_not_go_together_are_refused(part: str) ->
     for method in ("plain", "htp", "kv:layers=1-2"):
         with pytest.raises(UnsupportedModel, match="bfloat16 and float32 at once: load it in one"):
             Embedder(mixed, tokenizer=tokenizer, method=method)
-
-
-def test_keys_and_values_may_have_other_widths() -> None:
-    config = transformers.DeepseekV3Config(
-        **SMALL,
-        num_key_value_heads=4,
-        qk_nope_head_dim=16,
-        qk_rope_head_dim=8,
-        v_head_dim=12,
-        kv_lora_rank=16,
-        q_lora_rank=None,
-        first_k_dense_replace=3,
-    )
-    model = CAUSAL(config).eval()
-    for method in ("plain", "htp", "kv:layers=1-2", "reba"):
-        e = Embedder(model, tokenizer=families.byte_level_tokenizer(), method=method)
-        assert np.isfinite(e.encode_document("The ferry leaves at noon. Dogs travel for free.")).all()
 
 
 def test_a_tokenizer_that_is_missing_slow_or_of_another_model_is_refused() -> None:

@@ -167,11 +167,6 @@ def test_folders_of_quantised_models(name: str, llama: Path, tmp_path: Path) -> 
     assert stored.fingerprint == expected.fingerprint
 
 
-def test_quantisation_that_cannot_be_had_is_refused(llama: Path) -> None:
-    with pytest.raises(InvalidParameter, match=r"model_kwargs=.*refused by the model: .*auto.?gptq|gptq|optimum"):
-        Embedder(llama, method="plain", model_kwargs={"quantization_config": {"quant_method": "gptq", "bits": 4}})
-
-
 # --- several devices, and none
 
 
@@ -215,13 +210,6 @@ def test_layers_on_disk(family: str, on_disk: tuple[int, ...], tmp_path: Path) -
     assert torch.equal(logits(given), before)
 
 
-def test_device_maps_that_say_nothing_useful(llama: Path) -> None:
-    with pytest.raises(InvalidParameter, match=r"device='cpu' and .*device_map say the same thing twice"):
-        Embedder(llama, method="plain", device="cpu", model_kwargs={"device_map": "auto"})
-    with pytest.raises(ModelNotFound, match=r"does not give any device for .*embed_tokens"):
-        Embedder(llama, method="plain", model_kwargs={"device_map": {"layers.0": "cpu", "layers.1": "disk"}})
-
-
 # --- by other names
 
 
@@ -237,18 +225,6 @@ def test_checkpoints_with_and_without_the_head(family: str, tmp_path: Path) -> N
         assert loaded.fingerprint == expected.fingerprint
 
 
-def test_tied_embeddings_stored_as_the_head(tmp_path: Path) -> None:
-    model, tokenizer = families.build("gpt2")
-    model.config.save_pretrained(tmp_path)
-    state = {name: tensor.clone() for name, tensor in model.state_dict().items() if name != "transformer.wte.weight"}
-    save_file(state, tmp_path / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(UnsupportedModel, match=r"wte\.weight; .*AutoModelForCausalLM, and hand it over"):
-        Embedder(tmp_path, tokenizer=tokenizer, method=METHOD)
-    given = AutoModelForCausalLM.from_pretrained(tmp_path)
-    shared = Embedder(given, tokenizer=tokenizer, method=METHOD)
-    assert np.array_equal(shared.encode_document(TEXTS), embedder("gpt2", METHOD).encode_document(TEXTS))
-
-
 def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> None:
     for name in ("torchao int8", "bitsandbytes int8"):
         given = quantised(llama, name)
@@ -258,3 +234,22 @@ def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> 
         ours, theirs = (each.layers[0].mlp.up_proj for each in (view, given.model))
         if name == "bitsandbytes int8":
             assert ours.state.SCB.data_ptr() == theirs.weight.SCB.data_ptr() and ours.state is not theirs.state
+
+
+def test_what_cannot_be_done_with_weights_is_refused(llama: Path) -> None:
+    for error, said, options in (
+        (
+            InvalidParameter,
+            "is refused by the model: ",
+            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
+        ),
+        (InvalidParameter, "device_map say the same thing twice", {"device_map": "auto"}),
+        (
+            ModelNotFound,
+            "does not give any device for .*embed_tokens",
+            {"device_map": {"layers.0": "cpu", "layers.1": "disk"}},
+        ),
+    ):
+        more = {"device": "cpu"} if options.get("device_map") == "auto" else {}
+        with pytest.raises(error, match=said):
+            Embedder(llama, method="plain", model_kwargs=options, **more)

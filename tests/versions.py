@@ -24,7 +24,7 @@ TOOLS = ("hypothesis", "langchain-tests", "pytest", "pytest-asyncio", "pytest-xd
 QUICK = (
     *("tests/test_kernels.py", "tests/test_matrix.py", "tests/test_host.py", "tests/test_encoders.py"),
     *("tests/test_segment.py", "tests/test_command_line.py", "tests/adapters/test_chroma_function.py"),
-    *("tests/adapters/test_langchain_embeddings.py", "tests/adapters/test_llama_index_embedding.py"),
+    *("tests/adapters/test_langchain_texts.py", "tests/adapters/test_llama_index_embedding.py"),
     "tests/adapters/test_embeddings.py",
 )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 from langchain_core.documents import Document as Page
@@ -79,24 +77,3 @@ async def test_embedding_classes_return_a_vector_for_each_text():
     for vectors in (await LLAMA.aget_text_embedding_batch(texts), await CHAIN.aembed_documents(texts)):
         assert np.isfinite(vectors).all() and np.allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-3)
         assert np.allclose(vectors[1], LLAMA.get_text_embedding(""), atol=1e-5) and vectors[1:3] == vectors[2:]
-
-
-def test_pages_of_loaders_are_joined_and_keep_their_numbers(tmp_path):
-    store = EddyChroma("pages", CHAIN, persist_directory=str(tmp_path), passage_size=16)
-    texts = ["The ferry leaves at nine in the", "", "morning, and bread rises. Granite cools slowly, deep underground."]
-    for name, label in (("pypdf", True), ("others", False)):
-        pages = [
-            Page(text, metadata={"source": f"{name}.pdf", "page": at, "author": None, "tags": ["a", "b"]})
-            for at, text in enumerate(texts)
-        ]
-        if label:
-            pages = [
-                Page(p.page_content, metadata={**p.metadata, "page_label": "i" * (p.metadata["page"] + 1)})
-                for p in pages
-            ]
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            assert store.ingest(pages).written == 1 and store.ingest(iter(pages)).unchanged == 1
-        found = store.similarity_search("granite", filter={"source": f"{name}.pdf"})
-        spans = sorted((d.metadata["page"], d.metadata["last_page"]) for d in found)
-        assert spans[0] == (1, 1) and spans[-1] == (3, 3) and found[0].metadata["tags"] == ["a", "b"]

@@ -137,11 +137,15 @@ def test_collections_of_others_are_refused(client, eddy):
     unknown.add(ids=["0"], embeddings=[[1.0, 0.0]])
     with pytest.raises(FingerprintMismatch, match="unknown embedder"):
         open_collection(client, "unknown", eddy)
-
-
-def test_another_space_is_told(client, eddy):
     with pytest.warns(UserWarning, match="'l2' space"):
         open_collection(client, "far", eddy, configuration={"hnsw": {"space": "l2"}})
+
+
+def test_a_live_model_must_be_given_again(client, live):
+    made = EddyEmbeddingFunction.from_model(*live, method="plain:exit=1")
+    open_collection(client, "facts", made).add(ids=["0"], documents=TEXTS[:1])
+    with pytest.raises(EddyError, match="from_model"):
+        client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
 
 
 def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
@@ -156,19 +160,3 @@ def test_a_model_that_changed_in_its_place_is_noticed(client, tmp_path):
     with pytest.raises(FingerprintMismatch, match="has changed since"):
         client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
     EddyEmbeddingFunction.release()
-
-
-def test_a_live_model_must_be_given_again(client, live):
-    made = EddyEmbeddingFunction.from_model(*live, method="plain:exit=1", query_instruction="Find the answer.")
-    assert not made.is_legacy()
-    collection = open_collection(client, "facts", made)
-    collection.add(ids=["0"], documents=TEXTS[:1])
-    assert collection.query(query_texts=["ferry"], n_results=1)["ids"] == [["0"]]
-    with pytest.raises(EddyError, match="from_model"):
-        client.get_collection("facts").query(query_texts=["ferry"], n_results=1)
-
-
-def test_names_that_chroma_does_not_take_are_refused(client, eddy):
-    with pytest.raises(InvalidParameter, match=r"name='p2' .* 3 to 512 characters"):
-        open_collection(client, "p2", eddy)
-    assert repr(eddy) == "EddyEmbeddingFunction('eddy-tiny', method='plain:exit=1')"

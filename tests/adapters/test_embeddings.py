@@ -12,12 +12,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from llama_index.core.schema import Document, TextNode
 from tests.adapters.samples import TEXTS
 
 from chroma_eddy import EddyEmbeddingFunction
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
 from langchain_eddy import EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -86,12 +85,6 @@ def test_lists_of_texts_are_lists_of_texts(kind: Any) -> None:
     assert blank[0] == blank[1] != first and close(blank[0], embed(made, ["."])[0])
 
 
-def test_objects_of_torch_and_of_the_engine_are_taken() -> None:
-    given = {"method": methods.parse(METHOD), "device": torch.device("cpu"), "dtype": torch.float32}
-    made = EddyEmbeddings(model_name="eddy-tiny", **given)
-    assert made.embedder.fingerprint == EddyEmbeddings(**USUAL).embedder.fingerprint
-
-
 def test_instructions_reach_their_role_only(kind: Any) -> None:
     plain, asked, told = (
         kind(**USUAL, **more)
@@ -99,25 +92,6 @@ def test_instructions_reach_their_role_only(kind: Any) -> None:
     )
     assert close(documents(asked), documents(plain)) and not close(query(asked), query(plain))
     assert close(query(told), query(plain)) and not close(documents(told), documents(plain))
-
-
-def test_names_that_users_of_other_embeddings_have() -> None:
-    options = {"device": "cpu", "trust_remote_code": False, "model_kwargs": {"torch_dtype": torch.float32}}
-    encoding = {"batch_size": 2, "normalize_embeddings": False}
-    for kind, theirs, ours in (
-        (EddyEmbedding, {"show_progress_bar": True}, {"show_progress": True}),
-        (EddyEmbeddingFunction, {"normalize_embeddings": False}, {"normalize": False}),
-        (
-            EddyEmbeddings,
-            {"model_kwargs": options, "encode_kwargs": encoding, "multi_process": False},
-            {"device": "cpu", "dtype": "float32", "batch_size": 2, "normalize": False},
-        ),
-    ):
-        made, direct = kind(model="eddy-tiny", method=METHOD, **theirs), kind(**USUAL, **ours)
-        assert made.embedder is direct.embedder and made.model_name == "eddy-tiny"
-        assert (abs(np.linalg.norm(query(made)) - 1) < 1e-3) == ours.get("normalize", True)
-        if kind is not EddyEmbeddingFunction:
-            assert made.model_dump() == direct.model_dump() and made.model_kwargs == {}
 
 
 def test_what_is_wrong_is_refused_at_construction() -> None:

@@ -24,7 +24,7 @@ from llama_index.embeddings.openai_like import OpenAILikeEmbedding
 from tests.adapters.serving import NAME, Served, closed, head, serving, until
 
 from eddy_embed import Embedder, Reranker
-from eddy_embed.errors import InvalidParameter, NotFinite, UnknownMethod
+from eddy_embed.errors import InvalidParameter, NotFinite
 from eddy_embed.integrations.documents import first_tokens
 from openai_eddy import Limits, create_app
 from openai_eddy.app import RERANK_PATHS
@@ -192,9 +192,6 @@ WRONG: list[tuple[Any, str | None, str]] = [
     (b"[]", None, "must be a JSON object, not a list"),
     (b'{"input": "a"}', "model", "You must provide 'model'"),
     ({"input": ["a", "b\ud83d"]}, "input", "'input[1]': holds half a character"),
-    ({"input": "\ud83d"}, "input", "'input[0]': holds half a character"),
-    ({"input": None}, "input", "You must provide 'input'"),
-    ({"input": "a", "model": 3}, "model", "a valid string, not 3"),
     ({"input": "a", "dimension": 3}, "dimension", "Unrecognized request argument supplied: dimension"),
     ({"input": "a", "role": "query", "task": "retrieval.query"}, "task", "supplied: task"),
     ({"input": ["a", {"image": "a"}]}, "input", "'input[1]': Input should be a string or {\"text\""),
@@ -205,30 +202,22 @@ WRONG: list[tuple[Any, str | None, str]] = [
     ({"input": "a" * 4001}, "input", "4001 characters"),
     ({"input": ["ab " * 100] * 40}, "input", "in all"),
     ({"input": "a", "encoding_format": "hex"}, "encoding_format", "'float' or 'base64', not 'hex'"),
-    ({"input": "a", "embedding_type": "int8"}, "embedding_type", "'float' or 'base64', not 'int8'"),
-    ({"input": "a", "priority": 3}, "priority", "0, not 3"),
     ({"input": "a", "truncate": "START"}, "truncate", "'NONE' or 'END', not 'START'"),
     ({"input": "a", "normalize": False}, "normalize", "makes vectors with True"),
     ({"input": "a", "dimensions": 0}, "dimensions", "greater than 0, not 0"),
-    ({"input": "a", "dimensions": True}, "dimensions", "a valid integer, not True"),
     ({"input": "a", "output_dimension": 321}, "dimensions", "have 320"),
     ({"input": "a", "role": "user"}, "role", "not 'user'"),
     ({"input": "a", "method": "htp:exit=2"}, "method", "this server has plain:exit=2, plain:exit=1"),
-    ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", "greater than 0, not 0"),
 ]
 
 
 WRONG_RERANKING: list[tuple[dict[str, Any], str, str]] = [
-    ({"query": None}, "query", "You must provide 'query'"),
     ({"query": " "}, "query", "'query' is blank"),
     ({"query": "\udc00"}, "query", "'query': holds half a character"),
     ({"documents": []}, "documents", "at least 1 item"),
-    ({"documents": "a"}, "documents", "a valid list"),
     ({"documents": ["a", 3]}, "documents", "'documents[1]': Input should be a string or {\"text\": a string}, not 3"),
     ({"documents": [{"text": "a", "title": "b"}]}, "documents", "'title': 'b'"),
     ({"rank_fields": ["title"]}, "rank_fields", "'text', not 'title'"),
-    ({"top_n": 0}, "top_n", "greater than 0, not 0"),
-    ({"return_documents": 1}, "return_documents", "a valid boolean, not 1"),
     ({"query": "a" * 4001}, "query", "'query' has 4001 characters"),
     ({"query": "Why? " * 80, "documents": [LONG]}, "query", "shorten the question"),
 ]
@@ -247,13 +236,6 @@ def test_malformed_requests(served: Served) -> None:
         expected = (400, param, "invalid_request_error")
         assert (answer.status_code, error["param"], error["type"]) == expected, (content[:200], error)
         assert message in error["message"] and answer.json() == {"error": error, "detail": error["message"]}, error
-
-
-def test_a_byte_order_mark_is_passed_over(served: Served, usual: Embedder) -> None:
-    for encoding in ("utf-8-sig", "utf-16"):
-        content = json.dumps({"model": NAME, "input": TEXTS}).encode(encoding)
-        answer = served.post({}, json=None, content=content, headers={"content-type": "application/json"})
-        np.testing.assert_allclose(vectors(answer), usual.encode_document(TEXTS), **CLOSE)
 
 
 def test_a_blank_input_has_a_vector(served: Served, usual: Embedder) -> None:
@@ -306,15 +288,6 @@ def test_every_path_gives_the_scores_of_the_library_best_first(served: Served) -
     ):
         (result,) = served.rerank(query=QUESTION, documents=[LONG], **more).json()["results"]
         assert result["relevance_score"] == pytest.approx(np.exp(reranker.scores(QUESTION, cut)[0]), rel=1e-4)
-
-
-def test_a_blank_document_comes_last(served: Served) -> None:
-    without = served.rerank(query=QUESTION, documents=TEXTS).json()["results"]
-    answer = served.rerank(query=QUESTION, documents=["", *TEXTS, {"text": " \n"}]).json()["results"]
-    assert [result["index"] - 1 for result in answer[:3]] == [result["index"] for result in without]
-    assert [(result["index"], result["relevance_score"]) for result in answer[3:]] == [(0, 0.0), (4, 0.0)]
-    blank = served.rerank(query=QUESTION, documents=["", " "]).json()["results"]
-    assert [result["index"] for result in blank] == [0, 1]
 
 
 def test_one_loaded_model_embeds_and_reranks() -> None:
@@ -479,9 +452,10 @@ def test_keys_hosts_and_origins(usual: Embedder) -> None:
             create_app({"plain": usual}, [NAME], allowed_origins=[wrong]).build_middleware_stack()
 
 
-# --- loading
-
-
-def test_a_misspelt_method_is_refused_before_a_model_loads() -> None:
-    with pytest.raises(UnknownMethod):
-        open_models("nowhere", ["plain", "plian"])
+def test_a_blank_document_comes_last(served: Served) -> None:
+    without = served.rerank(query=QUESTION, documents=TEXTS).json()["results"]
+    answer = served.rerank(query=QUESTION, documents=["", *TEXTS, {"text": " \n"}]).json()["results"]
+    assert [result["index"] - 1 for result in answer[:3]] == [result["index"] for result in without]
+    assert [(result["index"], result["relevance_score"]) for result in answer[3:]] == [(0, 0.0), (4, 0.0)]
+    blank = served.rerank(query=QUESTION, documents=["", " "]).json()["results"]
+    assert [result["index"] for result in blank] == [0, 1]

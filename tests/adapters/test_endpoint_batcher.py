@@ -66,29 +66,3 @@ async def test_those_who_ask_together_are_waited_for_and_one_alone_is_not() -> N
     together.append(asking(batcher, "a", "f"))  # the batch still waits
     assert await asyncio.gather(*together) == [["cc"], ["dd"], ["ee"], ["ff"]]
     assert run.batches == [("a", "0"), ("a", "cdef")]
-
-
-async def test_a_failure_stays_with_its_own() -> None:
-    run = Runner()
-    batcher = Batcher(run, budget=100, wait=0)
-    first = await held(batcher, run)
-    good, bad = asking(batcher, "a", "bc"), asking(batcher, "a", "dx")
-    await asyncio.sleep(0)
-    run.gate.set()
-    (fine, failed), (alone,) = await bad, await batcher.submit("a", "!", [1])
-    assert fine == "dd" and isinstance(failed, ValueError) and isinstance(alone, RuntimeError)
-    assert await good == ["bb", "cc"] and await first == ["00"] and batcher.pending == 0
-
-
-async def test_what_a_client_leaves_behind_is_not_run() -> None:
-    run = Runner()
-    batcher = Batcher(run, budget=1, wait=0)
-    first = await held(batcher, run)
-    left, stays = asking(batcher, "a", "bcd"), asking(batcher, "a", "e")
-    await asyncio.sleep(0)
-    left.cancel()
-    first.cancel()  # runs already
-    await asyncio.sleep(0)
-    run.gate.set()
-    assert await stays == ["ee"]
-    assert run.batches == [("a", "0"), ("a", "e")] and batcher.pending == 0

@@ -16,9 +16,8 @@ from llama_index.core import Document as LlamaDocument
 from chroma_eddy import open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
-from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages
+from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
-from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
 
 TEXTS = [
@@ -86,21 +85,6 @@ def test_what_cannot_be_fitted_saved_or_loaded_is_refused(tmp_path):
         kind.load(tmp_path)
 
 
-def test_long_documents_follow_the_fit():
-    chain, llama = made(EddyEmbeddings), made(EddyEmbedding)
-    parser = LongDocumentNodeParser(embed_model=llama, passage_size=8)
-
-    def vectors() -> list[np.ndarray]:
-        nodes = parser.get_nodes_from_documents([LlamaDocument(text=text) for text in TEXTS])
-        passages = embed_passages([Document(text) for text in TEXTS], chain)
-        return [np.array([node.embedding for node in nodes]), np.array([passage.vector for passage in passages])]
-
-    before = vectors()
-    for model in (chain, llama):
-        model.fit([Document(text) if model is chain else LlamaDocument(text=text) for text in TEXTS])
-    assert all(np.abs(old - new).max() > 1e-3 for old, new in zip(before, vectors(), strict=True))
-
-
 def test_an_index_keeps_the_fit_of_the_embeddings_that_made_it(tmp_path):
     file, folder = tmp_path / "library.npz", str(tmp_path / "db")
     makers = (
@@ -123,31 +107,6 @@ def test_an_index_keeps_the_fit_of_the_embeddings_that_made_it(tmp_path):
     assert makers[2]().index.embedder.fingerprint != engine.fingerprint, "nothing is kept in memory"
 
 
-def test_a_mismatch_begins_with_a_line_for_people(tmp_path):
-    plain, htp = (Embedder("eddy-tiny", method=method, check=False) for method in ("plain:exit=2", "htp:exit=2"))
-    with open_index(tmp_path, "notes", plain) as index:
-        index.create()
-    line = r"\A\S.*made with `plain:exit=2`, opened with `htp:exit=2`\.\n"
-    with pytest.raises(FingerprintMismatch, match=line + "  fingerprint"):
-        open_index(tmp_path, "notes", htp)
-    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other sizes\.\n  passage_size"):
-        open_index(tmp_path, "notes", plain, passage_size=7)
-    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other weights, settings or versions"):
-        open_index(tmp_path, "notes", Embedder("eddy-tiny", method="plain:exit=2", normalize=False, check=False))
-
-
-def test_every_package_says_that_it_has_types():
-    root = Path(__file__).resolve().parents[2]
-    namespace = [path for path in (root / "adapters" / "llama_index").glob("*/eddy") if path.is_dir()]
-    packages = [
-        *(root / "adapters").glob("*_eddy"),
-        *namespace,
-        root / "plugin" / "eddy_embed",
-        root / "demos" / "eddy_demo",
-    ]
-    assert len(packages) == 13 and all((package / "py.typed").is_file() for package in packages)
-
-
 def test_a_saved_folder_decides_nothing_of_the_process(tmp_path: Path) -> None:
     """A stranger's folder must not make foreign code run."""
     EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=0").save(tmp_path)
@@ -161,3 +120,13 @@ def test_a_saved_folder_decides_nothing_of_the_process(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(InvalidParameter, match="holds no embedder"):
         EddyEmbeddings.load(tmp_path)
+
+
+def test_a_mismatch_begins_with_a_line_for_people(tmp_path):
+    plain, htp = (Embedder("eddy-tiny", method=method, check=False) for method in ("plain:exit=2", "htp:exit=2"))
+    with open_index(tmp_path, "notes", plain) as index:
+        index.create()
+    with pytest.raises(FingerprintMismatch, match=r"\A\S.*made with `plain:exit=2`, opened with `htp:exit=2`\.\n"):
+        open_index(tmp_path, "notes", htp)
+    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other sizes\.\n  passage_size"):
+        open_index(tmp_path, "notes", plain, passage_size=7)

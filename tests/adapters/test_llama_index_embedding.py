@@ -7,7 +7,6 @@ import copy
 import gc
 import pickle
 import shutil
-import threading
 import weakref
 
 import numpy as np
@@ -48,14 +47,6 @@ def test_equal_configurations_share_one_engine_and_it_goes_with_the_last():
     del second
     gc.collect()
     assert engine() is None
-
-
-def test_a_changed_field_changes_the_engine(embedding):
-    changed = copy.copy(embedding)
-    changed.method = "plain:exit=2"
-    assert changed.fingerprint == EddyEmbedding(model_name="eddy-tiny", method="plain:exit=2").fingerprint
-    updated = embedding.model_copy(update={"method": "plain:exit=2"})
-    assert updated.fingerprint == changed.fingerprint != embedding.fingerprint
 
 
 def test_dictionary_round_trip(embedding):
@@ -104,31 +95,6 @@ def test_the_ingestion_cache_keeps_vectors_of_every_setting_apart(tmp_path):
 
 def cache_key(step: EddyEmbedding) -> str:
     return get_transformation_hash([TextNode(text=TEXTS[0], id_="a")], step)
-
-
-async def test_batches_run_one_at_a_time_and_queries_beside_them(monkeypatch):
-    small = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1", embed_batch_size=1)
-    engine, running, most, answered, begun = small.embedder, 0, 0, threading.Event(), threading.Event()
-    encode = engine.encode_document
-
-    def counted(texts, **kwargs):
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
-        begun.set()
-        assert answered.wait(30), "a question waits for a whole library"
-        vectors = encode(texts, **kwargs)
-        running -= 1
-        return vectors
-
-    monkeypatch.setattr(engine, "encode_document", counted)
-    batch = asyncio.create_task(small.aget_text_embedding_batch([f"Text {i}." for i in range(4)]))
-    while not begun.is_set():
-        await asyncio.sleep(0.001)
-    await small.aget_query_embedding("A question.")
-    answered.set()
-    await batch
-    assert most == 1
 
 
 def test_cache_keeps_queries_and_texts_apart():

@@ -86,39 +86,6 @@ def test_rows_of_libraries_name_what_exists(heading):
             assert word in names or word in {"HF_TOKEN", "SentenceTransformer", "dot"}, f"{heading}.{name}: {word}"
 
 
-def missing(heading: str, function: Any, *also: str) -> set[str]:
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    names = {p.name for p in parameters if p.kind not in kinds}
-    return {*names, *getattr(function, "model_fields", ())} - {"self", *also} - set(table(heading))
-
-
-_RARE = ("processor_kwargs", "config_kwargs", "model_card_data", "use_auth_token", "tokenizer_kwargs")
-
-
-@pytest.mark.parametrize(
-    ("package", "path", "heading", "also"),
-    [
-        ("chromadb.utils.embedding_functions", "SentenceTransformerEmbeddingFunction", None, ()),
-        ("sentence_transformers", "SentenceTransformer", None, _RARE),
-        ("sentence_transformers", "SentenceTransformer.encode", "encode", ("chunk_size",)),
-        ("llama_index.embeddings.huggingface", "HuggingFaceEmbedding", None, ("model",)),
-    ],
-)
-def test_no_parameter_of_the_others_is_forgotten(package, path, heading, also):
-    found: Any = importlib.import_module(package)
-    for part in path.split("."):
-        found = getattr(found, part)
-    heading = heading or found.__name__
-    assert missing(heading, found, *also) == set()
-
-
-def test_what_model_kwargs_held_for_sentence_transformers_is_refused():
-    for name in ("prompts", "default_prompt_name", "truncate_dim", "tokenizer_kwargs"):
-        with pytest.raises(InvalidParameter, match=name):
-            EddyEmbeddings(model_name="eddy-tiny", method="htp:exit=2", model_kwargs={name: {}})
-
-
 def test_a_bare_causal_model_gives_the_vectors_of_sentence_transformers():
     package = importlib.import_module("sentence_transformers")
     texts = ["The ferry leaves at noon.", "Dogs travel for free. Cats do not, says the captain, and he is right."]

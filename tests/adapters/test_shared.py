@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-import uuid
 
 from eddy_embed import Embedder
-from eddy_embed.integrations.documents import document_identity, is_random, passage_id
+from eddy_embed.integrations.documents import passage_id
 from eddy_embed.integrations.settings import EmbedderSettings
 from eddy_embed.integrations.shared import open_embedder
 from langchain_eddy import EddyEmbeddings
@@ -38,21 +37,6 @@ def test_a_default_that_is_spelt_out_is_the_default():
 
     assert key(overflow="window", model_kwargs={}, fitted=None, check=False) == key()
     assert len({key(), key("n"), key(normalize=False), key(model_kwargs={"a": 1}), key(max_length=9)}) == 5
-
-
-def test_documents_have_names():
-    for document_id, metadata, identity in (
-        ("report", {"source": "a.txt"}, "report"),
-        (None, {"source": "a.txt", "file_path": "/a.txt"}, "/a.txt"),
-        ("", {"url": "https://example.org"}, "https://example.org"),
-        (None, {}, ""),
-    ):
-        assert document_identity(document_id, metadata) == identity
-
-
-def test_random_ids_are_told_from_given_ones():
-    assert is_random(str(uuid.uuid4()))
-    assert not is_random(str(uuid.uuid5(uuid.NAMESPACE_URL, "x"))) and not is_random("report")
 
 
 def test_passage_ids_are_for_good():

@@ -84,13 +84,3 @@ def test_a_difference_is_paired_and_one_that_may_be_none_is_a_tie() -> None:
     # Unpaired, half a point would drown in the spread of the items.
     assert not better.difference(first).tie
     assert better.interval().low < first.interval().high
-
-
-def test_accuracy_separates_what_can_be_separated() -> None:
-    generator = np.random.default_rng(3)
-    labels = ["a", "b"] * 30
-    vectors = generator.normal(0, 0.1, (60, 4)) + np.array([[i % 2, 0, 0, 0] for i in range(60)])
-    assert metrics.accuracy(vectors[:40], labels[:40], vectors[40:], labels[40:]).mean() == 1.0
-    assert metrics.cross_validated(vectors, labels).mean() == 1.0
-    noise = generator.normal(0, 1, (60, 4))
-    assert metrics.cross_validated(noise, labels).mean() < 0.8

@@ -32,18 +32,6 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.fixture
-def data(tmp_path: Path) -> Path:
-    """A small task under a name that the page knows, and one that it does not."""
-    texts = ["The river floods.", "A loaf of rye.", "Bread and butter.", "A comet at night."]
-    rows = [{"a": a, "b": b, "score": i * j} for i, a in enumerate(texts) for j, b in enumerate(texts)]
-    (tmp_path / "data" / "sts").mkdir(parents=True)
-    for name in ("sickr_trial", "strange"):
-        lines = "".join(json.dumps(row) + "\n" for row in rows)
-        (tmp_path / "data" / "sts" / f"{name}.jsonl").write_text(lines)
-    return tmp_path / "data"
-
-
 def given(folder: Path, *more: str) -> list[str]:
     return ["--results", str(folder / "results"), "--root", str(folder), "--journal", str(folder / "own.jsonl"), *more]
 
@@ -89,23 +77,3 @@ def test_every_method_is_measured() -> None:
     parts = {"readout", "reroute", "last2avg", "layeravg", "standardise", "centre", "abtt", "truncate"}
     left_out = parts | {"recommended", "best", "fast"}
     assert set(registry._REGISTRY) - used == left_out
-
-
-@pytest.mark.slow
-def test_what_is_missing_is_measured_once(
-    copy: Path, data: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = given(copy, "--data", str(data), "--model", "eddy-tiny", "--method", "plain:exit=0")
-    results.main(one)
-    first = capsys.readouterr().err
-    assert first.count("spearman") == 12 and "strange" not in first
-    held = outcomes(copy / "results" / "eddy-tiny.json")
-    parts = [f"{weights}{filtered}{post}" for weights in ("", "+sif") for filtered in ("", "+filter") for post in POST]
-    assert set(held) == {(f"plain:exit=0{more}", "sickr_trial") for more in parts}
-    results.main(one)
-    assert "spearman" not in capsys.readouterr().err
-    assert outcomes(copy / "results" / "eddy-tiny.json") == held
-    monkeypatch.delenv("EDDY_EVAL_DATA", raising=False)
-    with pytest.raises(SystemExit):
-        results.main(given(copy, "--model", "eddy-tiny"))
-    assert "--data" in capsys.readouterr().err

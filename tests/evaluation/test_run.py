@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import gzip
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import evaluate
 import numpy as np
 import pytest
-from evaluation.results import ResultStore, System, TaskResult, with_baseline
+from evaluation.results import System, TaskResult
 from evaluation.runner import Evaluation
 from evaluation.tasks import find_tasks
 from tests import families
 
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter
 from evaluation import tables
 
 SUBJECTS = {
@@ -94,52 +92,11 @@ def test_scores_are_those_of_the_vectors(folder: Path) -> None:
     assert outcome.cost.positions == sum(own.count_tokens(list(dict.fromkeys(task.first)), role="document"))
 
 
-def test_retrieval_finds_a_document_by_its_best_passage(folder: Path) -> None:
-    (task,) = find_tasks(folder, ["shelf"])
-    outcome = measure(["prompteol"], [task], passage_size=1)["prompteol", "shelf"]
-    own = embedder("prompteol")
-    documents = own.encode_long(task.texts, passage_size=1, late=own.can_embed_spans)
-    for at, query in enumerate(own.encode_query(task.queries)):
-        best = [max(float(passage.vector @ query) for passage in document.passages) for document in documents]
-        rank = int(np.argsort(-np.array(best), kind="stable").tolist().index(at))
-        ideal = 2.0 + (1 / np.log2(3) if at == 0 else 0.0)
-        assert outcome.metrics["ndcg@10"][at] == pytest.approx(2.0 / np.log2(rank + 2) / ideal)
-        assert outcome.metrics["mrr@10"][at] == pytest.approx(1 / (rank + 1))
-
-
-def test_layers_share_a_pass_and_score_as_if_alone(folder: Path) -> None:
-    names = ["plain:exit=0", "plain", "plain:exit=3+whiten"]
-    opened.clear()
-    together = measure(names, find_tasks(folder, ["same", "subject"]))
-    assert opened == ["plain", "plain:exit=3+whiten", "plain"]  # for the model's fingerprint, and to be calibrated
-    del together["plain:exit=0", "subject"], together["plain", "subject"]  # which differ in the vectors alone
-    for (name, task), shared in together.items():
-        (alone,) = measure([name], find_tasks(folder, [task])).values()
-        assert list(shared.metrics) == list(alone.metrics)
-        for metric, items in alone.metrics.items():
-            assert np.allclose(shared.metrics[metric], items, atol=1e-5)
-        assert (shared.cost.layers, shared.cost.ran) == (alone.cost.layers, families.LAYERS)
-        assert shared.cost.work == alone.cost.work > 0 and alone.cost.ran == alone.cost.layers
-
-
 def test_baselines_do_what_words_can_do(folder: Path) -> None:
     found = measure(["bm25", "overlap"], find_tasks(folder))
     assert set(found) == {("bm25", "shelf"), ("overlap", "same")}
     assert found["bm25", "shelf"].score() == pytest.approx((3 + 2.0 / (2.0 + 1 / np.log2(3))) / 4)
     assert found["overlap", "same"].metrics["spearman"][:, 0].max() == 1.0
-
-
-def test_every_system_stands_beside_its_baseline() -> None:
-    wanted = [system.text for system in with_baseline(["htp+whiten", "htp:exit=-2", "htp"], "plain")]
-    assert wanted[:4] == ["bm25", "overlap", "plain:exit=0", "plain"]
-    assert sorted(wanted[4:]) == sorted(["plain+whiten", "htp+whiten", "htp:exit=-2", "htp"])
-    assert wanted.index("plain+whiten") < wanted.index("htp+whiten")
-    assert [system.text for system in with_baseline(["plain:exit=1"], "plain:exit=0")] == [*wanted[:3], "plain:exit=1"]
-    assert System("htp+whiten").reference("plain+centre").text == "plain+centre"
-    assert System("bm25").reference("plain").text == "plain"
-    with pytest.raises(InvalidParameter, match="best depends on the model"):
-        System.named("best")
-    assert System.named("tempscale").text == "plain+tempscale" and System.named("sif").text == "plain+sif"
 
 
 def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_path: Path) -> None:
@@ -157,41 +114,6 @@ def test_a_table_marks_ties_and_keeps_cost_beside_the_score(folder: Path, tmp_pa
         assert low <= value <= high
         assert ("reference" in row) == (row["system"] != "plain")
     assert "gold" not in (tmp_path / "out.json").read_text()
-
-
-def test_what_was_measured_is_not_measured_again(folder: Path, tmp_path: Path) -> None:
-    path, tasks, said = tmp_path / "scores.jsonl", find_tasks(folder, ["same", "shelf"]), list[str]()
-
-    def again(fresh: bool = False, **options) -> dict[tuple[str, str], TaskResult]:
-        said.clear()
-        journal = ResultStore(path, fresh=fresh)
-        return measure(["plain", "htp", "bm25"], tasks, journal=journal, said=said.append, **options)
-
-    def count(words: str) -> int:
-        return sum(words in line for line in said)
-
-    first = again()
-    lines, scores = path.read_text(), {key: outcome.score() for key, outcome in first.items()}
-    assert {key: outcome.score() for key, outcome in again().items()} == scores
-    assert count("measured before") == len(said) == 5 and path.read_text() == lines
-    # Interrupted after two outcomes: the others are measured, and only they.
-    path.write_text("".join(line + "\n" for line in lines.splitlines()[:2]))
-    assert set(again()) == set(first) and count("measured before") == 2
-    # Another passage size concerns retrieval by methods; other data all of that task.
-    again(passage_size=7)
-    assert count("have changed") == 2
-    tasks[0] = replace(tasks[0], gold=[*tasks[0].gold[:-1], 4.5])
-    again(passage_size=7)
-    assert count("have changed") == 2
-    again(fresh=True, passage_size=7)
-    assert count("before") == count("changed") == 0
-    # A line cut short is measured again; one that is no outcome is not passed over.
-    path.write_text(path.read_text()[:-40])
-    again(passage_size=7)
-    assert count("measured before") == 4 and len(path.read_text().splitlines()) == 5
-    path.write_text(path.read_text()[:-40] + "\n")
-    with pytest.raises(InvalidParameter, match=r"line 5 .*--fresh"):
-        ResultStore(path)
 
 
 def test_the_command_prints_tables_and_goes_on(
@@ -214,15 +136,3 @@ def test_the_command_prints_tables_and_goes_on(
     assert again.err.count("measured before") == len(output.read_text().splitlines()) == 8
     with pytest.raises(SystemExit):
         evaluate.main(asked[:1])
-
-
-def test_bad_folders_and_names_are_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(InvalidParameter, match="needs sts/"):
-        find_tasks(tmp_path)
-    with pytest.raises(InvalidParameter, match="there are same, shelf"):
-        find_tasks(folder, ["shelves"])
-    write(tmp_path / "sts" / "broken.jsonl", [])
-    for broken in ('{"a": 1\n', "[" * 200_000):
-        (tmp_path / "sts" / "broken.jsonl").write_text(broken)
-        with pytest.raises(InvalidParameter, match="line 1"):
-            find_tasks(tmp_path)

@@ -1,4 +1,4 @@
-"""Attention with a loop over query rows, in numpy, where a small product costs least."""
+"""Attention of one sequence, all scores at once, in numpy, where a small product costs least."""
 
 from __future__ import annotations
 
@@ -60,37 +60,36 @@ def attend(
     """
     tokens, heads, _ = q.shape
     keys, values, again = (
-        each.repeat_interleave(heads // each.shape[1], dim=1).numpy() for each in (k, v, k if moved is None else moved)
+        each.repeat_interleave(heads // each.shape[1], dim=1).numpy().swapaxes(0, 1)
+        for each in (k, v, k if moved is None else moved)
     )
-    queries = q.numpy()
-    out, paid = np.zeros_like(queries), np.zeros((heads, tokens, tokens))
-    for i in range(tokens):
-        first = 0 if window is None else max(0, i - window + 1)
-        end = i + 1 if not both else tokens if window is None else min(tokens, i + window)
-        scores, among = (keys[first:end] * queries[i]).sum(-1) * scale, values[first:end]  # scores: (keys, heads)
-        if cap is not None:
-            scores = cap * np.tanh(scores / cap)
-        if slopes is not None:
-            scores = scores - slopes.numpy() * np.arange(i - first, -1, -1)[:, None]
-        if added is not None:
-            scores = scores + added.numpy()[:, i, first:end].T
-        scores = scores / tau
-        if sinks is not None:
-            scores = np.concatenate([scores, sinks.numpy()[None]])
-            among = np.concatenate([among, np.zeros_like(values[:1])])
-        for j in range(tokens - 1, max(tokens - 1 - entries, -1), -1):
-            extra = (again[j] * queries[i]).sum(-1) * scale
-            if cap is not None:
-                extra = cap * np.tanh(extra / cap)
-            scores = np.concatenate([scores, (extra / tau + bias)[None]])
-            among = np.concatenate([among, values[j : j + 1]])
-        weights = np.exp(scores - scores.max(0))
-        weights = weights / weights.sum(0)
-        out[i] = (weights[..., None] * among).sum(0)
-        paid[:, i, first:end] = weights[: end - first].T
+    queries = q.numpy().swapaxes(0, 1)  # each of shape (heads, tokens, size), scores of (heads, queries, keys)
+
+    def scored(some: np.ndarray) -> np.ndarray:
+        scores = queries @ some.swapaxes(1, 2) * scale
+        return scores if cap is None else cap * np.tanh(scores / cap)
+
+    scores, behind = scored(keys), np.arange(tokens)[:, None] - np.arange(tokens)
+    if slopes is not None:
+        scores = scores - slopes.numpy()[:, None, None] * behind
+    if added is not None:
+        scores = scores + added.numpy()
+    hidden = np.zeros_like(behind, bool) if both else behind < 0
+    if window is not None:
+        hidden = hidden | (np.abs(behind) >= window)
+    columns, among = [np.where(hidden, -np.inf, scores / tau)], [values]
+    if sinks is not None:
+        columns.append(np.broadcast_to(sinks.numpy()[:, None, None], (heads, tokens, 1)))
+        among.append(np.zeros_like(values[:, :1]))
+    if entries:
+        columns.append(scored(again[:, -entries:]) / tau + bias)
+        among.append(values[:, -entries:])
+    scores = np.concatenate(columns, axis=2)
+    weights = np.exp(scores - scores.max(2, keepdims=True))
+    weights = weights / weights.sum(2, keepdims=True)
     if seen is not None:
-        seen.append(torch.from_numpy(paid))
-    return torch.from_numpy(out)
+        seen.append(torch.from_numpy(weights[:, :, :tokens]))
+    return torch.from_numpy((weights @ np.concatenate(among, axis=1)).swapaxes(0, 1))
 
 
 def bucket(distance: int, buckets: int, most: int) -> int:
@@ -110,11 +109,8 @@ def bucket(distance: int, buckets: int, most: int) -> int:
 
 def by_distance(table: torch.Tensor, tokens: int, most: int) -> torch.Tensor:
     """What a table (buckets, heads) adds to the scores, shape (heads, tokens, tokens)."""
-    added = torch.zeros(table.shape[1], tokens, tokens, dtype=table.dtype)
-    for i in range(tokens):
-        for j in range(tokens):
-            added[:, i, j] = table[bucket(j - i, table.shape[0], most)]
-    return added
+    rows = [[bucket(j - i, table.shape[0], most) for j in range(tokens)] for i in range(tokens)]
+    return table[torch.tensor(rows)].permute(2, 0, 1)
 
 
 def scale_of(config: object, size: int) -> float:

@@ -20,8 +20,7 @@ def attention_matrix(layers: Sequence[Any]) -> np.ndarray:
     largest = np.zeros(layers[0].shape[1:])
     for heads in layers:
         for attention in heads.numpy():
-            symmetric = (attention + attention.T) / 2
-            largest = (largest + symmetric) / 2 + np.abs(largest - symmetric) / 2
+            largest = np.maximum(largest, (attention + attention.T) / 2)
     return largest
 
 
@@ -37,10 +36,7 @@ def look(
 
 def backward(a: np.ndarray, v: np.ndarray, i: int) -> np.ndarray:
     """Equation 4: e_i, over the states from i on."""
-    total = np.zeros(v.shape[1])
-    for j in range(i, len(v)):
-        total = total + a[i, j] * v[j]
-    return total
+    return np.asarray(a[i, i:] @ v[i:])
 
 
 def arranged(tokenizer: Any, text: str, p: Mapping[str, Any], instruction: str | None) -> lay.Layout:
@@ -107,10 +103,7 @@ def released(
     if p["pool"] == "last":
         weights = a[-1]
     else:
-        weights = np.zeros(len(v))
-        for i in range(max(len(v) // 2, 1)):
-            for j in range(i, len(v)):
-                weights[j] += a[i, j]
+        weights = np.triu(a)[: max(len(v) // 2, 1)].sum(0)
     return layout, (weights / weights.sum()) @ v
 
 

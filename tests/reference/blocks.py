@@ -201,10 +201,9 @@ def _usual(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Te
 
 
 def _experts(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:
-    """Each token alone: routing knows no company."""
     x = x + attend(layer.self_attn, apply(layer.input_layernorm, x))
-    rows = [apply(layer.mlp, row[None, None]) for row in apply(layer.post_attention_layernorm, x)]
-    return x + torch.cat([row[0][0] if isinstance(row, tuple) else row[0] for row in rows])
+    mixed = apply(layer.mlp, apply(layer.post_attention_layernorm, x)[None])
+    return x + (mixed[0] if isinstance(mixed, tuple) else mixed)[0]
 
 
 def _norms_in_front_and_behind(config: Any, layer: Any, attend: Attend, x: torch.Tensor) -> torch.Tensor:

@@ -26,9 +26,12 @@ class AllDouble(TorchFunctionMode):
     ) -> Any:
         if func is torch.Tensor.float:
             func = torch.Tensor.double
-        args = tuple(torch.float64 if value is torch.float32 else value for value in args)
-        kwargs = {k: torch.float64 if value is torch.float32 else value for k, value in (kwargs or {}).items()}
-        return func(*args, **kwargs)
+        for value in args:
+            if value is torch.float32:
+                args = tuple(torch.float64 if value is torch.float32 else value for value in args)
+        if not kwargs:
+            return func(*args)
+        return func(*args, **{k: torch.float64 if value is torch.float32 else value for k, value in kwargs.items()})
 
 
 def double(model: nn.Module) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,7 @@ Floats = np.ndarray
 
 
 def mean(h: Floats, span: Sequence[int]) -> Floats:
-    total = np.zeros(h.shape[1])
-    for position in span:
-        total = total + h[position]
-    return total / len(span)
+    return np.asarray(sum(h[position] for position in span) / len(span))
 
 
 def last(h: Floats, span: Sequence[int]) -> Floats:
@@ -46,9 +44,15 @@ def unit(vector: Floats) -> Floats:
     return vector / np.sqrt((vector**2).sum())
 
 
+@cache
+def pieces_of(tokenizer: Any) -> dict[int, str]:
+    """Return what is written of each token of a vocabulary, without the signs of blanks."""
+    return {number: piece.replace("▁", "").replace("Ġ", "") for piece, number in tokenizer.get_vocab().items()}
+
+
 def sif(tokenizer: Any, token: int, a: float) -> float:
     """a / (a + p), where p is 0.1 / (rank + 2.7)."""
-    pieces = {number: piece.replace("▁", "").replace("Ġ", "") for piece, number in tokenizer.get_vocab().items()}
+    pieces = pieces_of(tokenizer)
     rank = token
     if len(pieces[token]) == 1:  # its place among the single characters
         rank = sum(1 for number, piece in pieces.items() if len(piece) == 1 and number < token)
