@@ -372,13 +372,11 @@ def passage_rows(
     return RowBatch(_passage_ids(rows, settings), rows, texts, vectors)
 
 
-def relabelled(rows: RowBatch, old: StoredDocument, document: Document, settings: IndexSettings) -> RowBatch:
+def relabelled(rows: RowBatch, document: Document, settings: IndexSettings) -> RowBatch:
     """Return the passages of a version for another one, of the same text with other metadata or pages."""
-    gone = {*old.metadata, "page", "last_page"}
-    metadatas = [
-        _passage_metadata({key: value for key, value in row.items() if key not in gone}, document)
-        for row in rows.metadatas
-    ]
+    stays = (START, END, HEADINGS, FIELDS, VECTOR)
+    places = [{key: row[key] for key in stays if key in row} for row in rows.metadatas]
+    metadatas = [_passage_metadata(place, document) for place in places]
     return RowBatch(_passage_ids(metadatas, settings), metadatas, rows.texts, rows.vectors)
 
 

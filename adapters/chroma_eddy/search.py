@@ -376,7 +376,7 @@ class _Answer:
             part = rows.take(range(start, min(start + most, len(rows.ids))))
             if kind == DOCUMENTS:
                 documents = StoredDocument.by_id(part)
-                part = replace(part, texts=index.read_texts(part.metadatas))
+                part = replace(part, texts=[document.text for document, _ in index.read_documents(part)])
             else:
                 documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
             near = cosines(self._vector, self._storage.vectors_of(kind, part)).tolist()

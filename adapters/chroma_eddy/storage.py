@@ -36,7 +36,6 @@ from chroma_eddy.rows import (
     VECTOR,
     IndexSettings,
     RowBatch,
-    StoredDocument,
     are_alike,
     pages,
     slices,
@@ -680,11 +679,6 @@ class Storage:
         """As `get`, page by page."""
         with translated_errors(self.place):
             yield from pages(self.collection(kind), ids=ids, where=where, **fields)
-
-    def documents(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
-        """Read documents' rows, by id; None: all, which are none without an index."""
-        exists = self.find() is not None
-        return StoredDocument.by_id(self.get(DOCUMENTS, metadatas=True, ids=ids)) if exists else {}
 
     def sample(self, kind: str, size: int) -> Iterator[RowBatch]:
         """As `pages`, of at most `size` rows with metadata, in a few evenly spread stretches: offsets cost time."""

@@ -198,7 +198,7 @@ class EddyChroma(Chroma):
 
     def update_documents(self, ids: list[str], documents: list[Document]) -> None:
         """Give rows that exist another text and other metadata; refuse a row that does not."""
-        if unknown := {*ids} - {row.id for row in self.index.rows([*{*ids}])}:
+        if unknown := {*ids} - {*self.index.get(ids, include=[])["ids"]}:
             raise InvalidParameter(f"there is no row {min(unknown)!r:.80} to update; add_documents writes new ones")
         self.add_documents(documents, ids=ids)
 
@@ -309,9 +309,9 @@ class EddyChroma(Chroma):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Get documents by their ids, in that order, without unknown ids."""
-        rows = {row.id: row for row in self.index.rows(list(dict.fromkeys(ids)), texts=True)}
-        ordered = (rows[id_] for id_ in ids if id_ in rows)
-        return [Document(row.text, id=row.id, metadata=_metadata(row.metadata)) for row in ordered]
+        got = self.get(list(ids))
+        rows = {id_: row for id_, *row in zip(got["ids"], got["documents"], got["metadatas"], strict=True)}
+        return [Document(rows[id_][0], id=id_, metadata=rows[id_][1]) for id_ in ids if id_ in rows]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:  # type: ignore[override]
         """Remove rows by ids, by `where` and `where_document`, or by both, and documents of `ingest` by their ids."""

@@ -80,7 +80,7 @@ def test_documents_come_back_as_they_were_given(shelf):
     entries, status = shelf.entries(), shelf.status()
     assert [entry.characters for entry in entries.values()] == [len(document.text) for document in documents()]
     assert (status.documents, status.incomplete, status.rebuilt) == (6, (), None)
-    assert status.passages == sum(entry.passages for entry in entries.values()) == len(shelf.rows())
+    assert status.passages == sum(entry.passages for entry in entries.values()) == len(shelf.get()["ids"])
     assert status.fingerprint == shelf.embedder.fingerprint and status.dimension == shelf.embedder.dimension
 
 

@@ -187,7 +187,7 @@ def test_a_folder_that_was_deleted_is_begun_anew_and_a_closed_index_says_so(tmp_
             assert again.upsert(documents(2)).written == written and len(again.query("ferry", 99)) == 2
             index.close()
             assert again.query("ferry") and other.query("ferry")
-    for call in (again.status, again.rows, partial(again.query, "ferry"), partial(again.upsert, documents(1))):
+    for call in (again.status, again.get, partial(again.query, "ferry"), partial(again.upsert, documents(1))):
         with pytest.raises(StorageError, match="was closed: open it again"):
             call()
 

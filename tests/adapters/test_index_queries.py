@@ -167,7 +167,7 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
 def test_wrong_conditions_are_named(shelf) -> None:
     """Quoted where Chroma's client refuses them; its database says what is the matter."""
     for condition in ({"where": "n=1"}, {"where": {"n": {"$foo": 1}}}, {"where": {"a": 1, "b": 2}}):
-        for call in (partial(shelf.query, ASKED), shelf.get, shelf.rows, shelf.remove_rows):
+        for call in (partial(shelf.query, ASKED), shelf.get, shelf.remove_rows):
             with pytest.raises(InvalidParameter, match=re.escape(repr(condition["where"]))):
                 call(**condition)
     inside = {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}

@@ -29,7 +29,7 @@ def test_twice_changes_nothing_and_a_known_id_is_replaced_with_all_its_metadata(
             chromadb.Collection, "upsert", lambda self, ids, *more: (sizes.append(len(ids)), upsert(self, ids, *more))
         )
         put(index, {})
-        assert not index.exists and index.rows() == [] and index.query(ASKED) == []
+        assert not index.exists and index.get()["ids"] == [] and index.query(ASKED) == []
         put(index, TEXTS, number=1)
         assert sizes == [4, 4, 3]
         before = rows(index)[MAIN]
@@ -44,22 +44,19 @@ def test_twice_changes_nothing_and_a_known_id_is_replaced_with_all_its_metadata(
 
 
 def test_rows_and_documents_are_found_together_and_go_each_by_itself(index):
+    passages = {*index.get()["ids"]}
     put(index, TEXTS)
-    passages = {row.id for row in index.rows() if row.metadata["eddy_digest"]}
     assert {hit.id for hit in index.query(ASKED, 100)} == passages | TEXTS.keys()
     with pytest.raises(ForeignCollection, match="passage of a document"):
         put(index, {min(passages): "Mine."})
-    victim = next(row.id for row in index.rows() if row.metadata["eddy_document"] == "papers/1")
+    victim = index.get(where={"eddy_document": "papers/1"})["ids"][0]
     index.collection.delete(ids=[victim])
     assert index.check().keys() == {"papers/1"}
-    visible = {row.id for row in index.rows()}
-    assert not visible & {row.id for row in index.rows([victim])} and visible < passages | TEXTS.keys()
-    assert {hit.id for hit in index.query(ASKED, 100)} == visible == {*index.get()["ids"]}
+    visible = {*index.get()["ids"]}
+    assert not visible & {*index.get([victim])["ids"]} and visible < passages | TEXTS.keys()
+    assert {hit.id for hit in index.query(ASKED, 100)} == visible
     assert index.remove_rows(ids=["row/0", "nowhere", min(visible & passages)]) == 1
-    assert [row.id for row in index.rows(["row/0", "row/1"])] == ["row/1"]
+    assert index.get(["row/0", "row/1"])["ids"] == ["row/1"]
     assert index.remove([document.id for document in documents()]) == 6
-    assert (
-        {row.id for row in index.rows()}
-        == TEXTS.keys() - {"row/0"}
-        == {*index.get(where={"eddy_document": "book"})["ids"]}
-    )
+    book = index.get(where={"eddy_document": "book"})["ids"]
+    assert {*index.get()["ids"]} == {*book} == TEXTS.keys() - {"row/0"}

@@ -33,7 +33,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from chroma_eddy import ALPHA, DIGEST, RESERVED, Index, Row, open_index, user_metadata
+from chroma_eddy import ALPHA, DIGEST, RESERVED, Index, open_index, user_metadata
 from eddy_embed.encoding.validation import check_kind, refuse_unknown
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, FINGERPRINT, START
@@ -223,13 +223,13 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
         if node_ids is None and filters is None:
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
-        rows = self._rows(node_ids, filters)
-        if whole := {str(row.metadata[DOCUMENT]) for row in rows if row.metadata.get(DIGEST)}:
+        got = self._get(node_ids, filters)
+        if whole := {str(row[DOCUMENT]) for row in got["metadatas"] if row.get(DIGEST)}:
             raise InvalidParameter(
                 f"{len(whole)} documents were cut by the index, such as {min(whole)!r:.80}, and lose no single "
                 "passages: take them out whole, with delete(ref_doc_id)"
             )
-        self._index.remove_rows(ids=[row.id for row in rows])
+        self._index.remove_rows(ids=got["ids"])
 
     def clear(self) -> None:
         """Remove all nodes, and all documents that the index has split itself."""
@@ -240,11 +240,12 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Get nodes by ids, by filters, by both, or all nodes."""
-        return [_to_node(row) for row in self._rows(node_ids, filters, texts=True)]
+        got = self._get(node_ids, filters)
+        return list(map(_to_node, got["ids"], got["metadatas"], got["documents"]))
 
-    def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, *, texts: bool = False) -> list[Row]:
+    def _get(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> dict[str, Any]:
         where, possible = to_where(filters)
-        return self._index.rows(node_ids, where, texts=texts) if possible else []
+        return self._index.get(node_ids if possible else [], where)
 
     # --- Queries
 
@@ -286,7 +287,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
                 stacklevel=2,
             )
         return VectorStoreQueryResult(
-            nodes=[_to_node(Row(hit.id, dict(hit.row), hit.text)) for hit in hits],
+            nodes=[_to_node(hit.id, hit.row, hit.text) for hit in hits],
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
@@ -323,7 +324,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         store that holds texts are none, or images and indices alone. Nobody asked for such a list: it is ignored.
         """
         if node_ids is not None and (active_span_id.get() or "").startswith("VectorIndexRetriever."):
-            kinds = {row.metadata.get(_NODE_TYPE) for row in self._index.rows(list(node_ids))}
+            kinds = {row.get(_NODE_TYPE) for row in self._index.get(node_ids)["metadatas"]}
             if not node_ids or (kinds and kinds <= {IndexNode.class_name(), ImageNode.class_name()}):
                 return None
         return None if node_ids is None else list(node_ids)
@@ -385,17 +386,16 @@ def _to_metadata(node: BaseNode) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in DOCUMENT_KEYS}
 
 
-def _to_node(row: Row) -> BaseNode:
+def _to_node(id_: str, stored: Mapping[str, Any], text: str) -> BaseNode:
     """Convert a row with its text to a node."""
-    stored = row.metadata
     if all(key in stored for key in ("_node_content", _NODE_TYPE)):
-        return metadata_dict_to_node(dict(stored), text=row.text)
+        return metadata_dict_to_node(dict(stored), text=text)
     metadata = user_metadata(stored)
     document = RelatedNodeInfo(node_id=str(stored[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
     places = {key: stored[key] for key in RESERVED if key in stored and key not in (START, END)}
     return TextNode(
-        id_=row.id,
-        text=row.text,
+        id_=id_,
+        text=text,
         metadata={**metadata, **places},
         start_char_idx=stored.get(START),
         end_char_idx=stored.get(END),
