@@ -311,7 +311,7 @@ class KeywordIndex:
     """
 
     def __init__(self, folder: Path | None, language: str) -> None:
-        """Open or create it in a folder; None: in memory. OSError if the folder cannot be used."""
+        """Open or create it in a folder; None: in memory."""
         builder = tantivy.SchemaBuilder()
         for name in ("id", "document", "digest"):
             builder.add_text_field(name, stored=True, tokenizer_name="raw", index_option="basic")
@@ -319,11 +319,10 @@ class KeywordIndex:
         builder.add_text_field("terms", tokenizer_name="whitespace", index_option="freq")
         self._schema = builder.build()
         self._folder, self.terms = folder, TermAnalyzer(language)
-        with _disk_errors():
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-            self._index = tantivy.Index(self._schema, path=None if folder is None else str(folder))
-            self._index.reload()
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._index = tantivy.Index(self._schema, path=None if folder is None else str(folder))
+        self.refresh()
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -354,22 +353,20 @@ class KeywordIndex:
     @contextmanager
     def _changing(self) -> Iterator[tantivy.IndexWriter]:
         """Save the changes at the end, or none of them, and let another process write."""
-        with _disk_errors():
-            writer = self._index.writer(_WRITER_BYTES, 1)
-            try:
-                yield writer
-                writer.commit()
-            except BaseException:
-                writer.rollback()
-                raise
-            finally:
-                writer.wait_merging_threads()
-            self._index.reload()
+        writer = self._index.writer(_WRITER_BYTES, 1)
+        try:
+            yield writer
+            writer.commit()
+        except BaseException:
+            writer.rollback()
+            raise
+        finally:
+            writer.wait_merging_threads()
+        self.refresh()
 
     def refresh(self) -> None:
         """See what another process has committed."""
-        with _disk_errors():
-            self._index.reload()
+        self._index.reload()
 
     def best(self, terms: Sequence[str], most: int, restrictions: Sequence[Restriction] = ()) -> dict[str, Scored]:
         """Return at most `most` rows that share a term, by id, best first; a repeated term counts again."""
@@ -443,7 +440,7 @@ class Keywords:
 
     def current(self) -> KeywordIndex:
         """Return the keyword index as it is now; where none is on disk, read from all rows if others changed these."""
-        with translated_errors(self._storage.place):
+        with self._translated():
             if self.on_disk:
                 index = self._open()
                 index.refresh()
@@ -458,19 +455,18 @@ class Keywords:
 
     def put(self, rows: RowBatch) -> None:
         """Write rows, if their index is there."""
-        if (index := self._writable()) is not None:
-            with translated_errors(self._storage.place):
+        with self._translated():
+            if (index := self._writable()) is not None:
                 index.put([rows])
 
     def delete(self, key: Key, values: Sequence[str]) -> None:
         """Delete the rows that have one of some values, if their index is there."""
-        if values and (index := self._writable()) is not None:
-            with translated_errors(self._storage.place):
+        with self._translated():
+            if values and (index := self._writable()) is not None:
                 index.delete(key, values)
 
     def _writable(self) -> KeywordIndex | None:
-        with translated_errors(self._storage.place):
-            return self._open() if self.on_disk else self._in_memory[1] if self._in_memory else None
+        return self._open() if self.on_disk else self._in_memory[1] if self._in_memory else None
 
     def mark_written(self, before: str, token: str) -> None:
         """Note that the rows in memory are those of a token if they were those of the one `before` the change."""
@@ -487,7 +483,7 @@ class Keywords:
         folder = self._storage.keywords_folder
         if folder is None:
             return
-        with translated_errors(self._storage.place):
+        with self._translated():
             (folder / _COMPLETE).unlink(missing_ok=True)  # first: nobody takes what is left for complete
             shutil.rmtree(folder, ignore_errors=True)
             self._on_disk = folder, KeywordIndex(folder, self._language())
@@ -510,11 +506,11 @@ class Keywords:
         for rows in track(pages, "Reading keywords", total, console=console, disable=not show_progress):
             yield rows.take([number for number, row in enumerate(rows.metadatas) if DOCUMENT in row])
 
-
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Raise tantivy's errors, which are all ValueErrors, as what they are: failures of the disk."""
-    try:
-        yield
-    except ValueError as error:
-        raise OSError(f"the keyword index: {error}; if it is damaged, check() makes it anew") from error
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise tantivy's errors, which are all ValueErrors, as what they are: failures of the disk."""
+        with translated_errors(self._storage.place):
+            try:
+                yield
+            except ValueError as error:
+                raise OSError(f"the keyword index: {error}; if it is damaged, check() makes it anew") from error

@@ -386,12 +386,8 @@ class Storage:
             self.update_metadata(eddy_ready=False)
 
     def wait_for_swap(self) -> None:
-        """Finish an interrupted swap, or wait while another process performs it."""
+        """Finish an interrupted swap, or wait while another process of this folder performs it."""
         deadline = time.monotonic() + _SWAP_TIMEOUT
-        # No lock tells whether a server's other client is alive; a live one finishes the swap in this time.
-        following = self.with_suffix(NEXT)
-        while self.lock.folder is None and following.metadata().get("eddy_ready") and time.monotonic() < deadline:
-            time.sleep(_POLL)
         while True:
             try:
                 return self.finish_swap()

@@ -8,6 +8,7 @@ import pickle
 import chromadb
 import numpy as np
 import pytest
+from langchain_chroma import Chroma
 from llama_index.core import Document, QueryBundle, StorageContext, VectorStoreIndex
 from llama_index.core.indices.query.query_transform import HyDEQueryTransform
 from llama_index.core.llms import MockLLM
@@ -272,8 +273,7 @@ def test_what_cannot_be_asked_is_refused_by_name(full):
             full.get_nodes(filters=MetadataFilters(filters=[one], condition=condition))
     for query, kwargs, said in (
         ({"mode": "semantic_hybrid"}, {}, "it has default, mmr"),
-        ({}, {"mmr_threshold": 0.5}, "belongs to mode 'mmr'"),
-        ({"mode": "mmr"}, {"mmr_prefetch_k": 3, "mmr_prefetch_factor": 2.0}, "in two ways"),
+        ({}, {"mmr_threshold": 0.5}, "in mode 'default' has no parameter 'mmr_threshold'"),
         ({"query_str": None}, {}, "neither query_str"),
         ({"query_embedding": [0.0] * 320}, {}, "does not say what made it"),
         ({"query_embedding": [0.0] * 320}, {"fingerprint": full.embed_model.fingerprint}, "only zeros"),
@@ -416,3 +416,17 @@ def test_question_vectors_of_the_fit_before_a_reindexing_are_refused(tmp_path):
             with pytest.raises(FingerprintMismatch, match="embed the questions again"):
                 store.query(VectorStoreQuery(query_embedding=old, node_ids=node_ids))
         assert store.query(VectorStoreQuery(query_str=ASKED)).ids
+
+
+def test_the_frameworks_own_stores_find_each_passage_of_an_index_once(tmp_path):
+    """Whole documents are in a collection of their own."""
+    client = chromadb.PersistentClient(str(tmp_path), chromadb.Settings(anonymized_telemetry=False))
+    index = open_index(client, "notes", Embedder("eddy-tiny", method="plain:exit=2"), passage_size=24)
+    index.upsert(documents(4))
+    asked = index.embedder.encode_query("When do boats leave?").tolist()
+    expected = sorted(hit.text for hit in index.query("When do boats leave?", 100))
+    chain = Chroma("notes", client=client, create_collection_if_not_exists=False)
+    assert sorted(each.page_content for each in chain.similarity_search_by_vector(asked, k=100)) == expected
+    llama = ChromaVectorStore(chroma_collection=index.collection)
+    found = llama.query(VectorStoreQuery(query_embedding=asked, similarity_top_k=100)).nodes
+    assert sorted(each.text for each in found or []) == expected

@@ -50,10 +50,9 @@ if TYPE_CHECKING:
 _NODE_TYPE = "_node_type"  # LlamaIndex's metadata key of a node's class
 _BY_KEYWORDS = (Mode.SPARSE, Mode.TEXT_SEARCH)
 _MODES = (Mode.DEFAULT, Mode.MMR, Mode.HYBRID, *_BY_KEYWORDS)
-_MMR_OPTIONS = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
-_RERANKING = ("rerank", "rerank_from", "rerank_seconds")
-_OPTIONS = ("where", "where_document", "fingerprint", *_MMR_OPTIONS, *_RERANKING)
-_PREFETCH_FACTOR = 4.0  # candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store
+_OF_INDEX = ("where_document", "rerank", "rerank_from", "rerank_seconds")  # options that are those of `Index.query`
+_OF_MMR = ("mmr_threshold", "mmr_prefetch_k")
+_PREFETCH_FACTOR = 4  # candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store
 _MIN_COSINE = 0.99
 """Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
 
@@ -258,14 +257,13 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
                 `hybrid_top_k` (or `similarity_top_k`) nodes out of `sparse_top_k` (or 100) candidates of each.
                 "text_search" and "sparse" search by keywords alone.
             **kwargs: `where` and `where_document`, Chroma's own conditions; `rerank`, `rerank_from` and
-                `rerank_seconds`, as for `Index.query`; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`;
+                `rerank_seconds`, as for `Index.query`; `mmr_threshold` and `mmr_prefetch_k` in mode "mmr";
                 `fingerprint` of the embedder of a query vector that has none.
 
         Raises:
             FingerprintMismatch: The query's vector comes from another embedder.
             InvalidParameter: The index does not support the query.
         """
-        refuse_unknown("EddyChromaVectorStore.query", kwargs, _OPTIONS)
         text = (query.query_str or "").strip()
         where, possible = to_where(query.filters, kwargs.get("where"))
         options = self._options(query, text, kwargs)
@@ -298,23 +296,20 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if mode not in _MODES:
             names = ", ".join(known.value for known in _MODES)
             raise InvalidParameter(f"EddyChromaVectorStore cannot be asked in mode {mode.value!r}; it has {names}")
-        of_mmr = {name: more[name] for name in _MMR_OPTIONS if more.get(name) is not None}
-        if of_mmr and mode != Mode.MMR:
-            raise InvalidParameter(f"{min(of_mmr)}= belongs to mode 'mmr', and the mode is {mode.value!r}")
+        known = ("where", "fingerprint", *_OF_INDEX, *(_OF_MMR if mode == Mode.MMR else ()))
+        refuse_unknown(f"EddyChromaVectorStore.query in mode {mode.value!r}", more, known)
         alpha = self.alpha if query.alpha is None else query.alpha
-        options: dict[str, Any] = {"k": k, "alpha": alpha if text else None}
-        options |= {name: more[name] for name in ("where_document", *_RERANKING) if name in more}
+        options: dict[str, Any] = {name: more[name] for name in _OF_INDEX if name in more}
+        options |= {"k": k, "alpha": alpha if text else None}
         if mode in _BY_KEYWORDS:
             options |= {"k": query.sparse_top_k or k, "alpha": 0.0}
         elif mode == Mode.HYBRID:
             options |= {"k": query.hybrid_top_k or k, "fetch_k": query.sparse_top_k}
             options["alpha"] = ALPHA if text and alpha is None else options["alpha"]
         elif mode == Mode.MMR:
-            if of_mmr.keys() >= {"mmr_prefetch_factor", "mmr_prefetch_k"}:
-                raise InvalidParameter("mmr_prefetch_factor and mmr_prefetch_k say the same in two ways; give one")
-            fetch_k = of_mmr.get("mmr_prefetch_k", int(k * of_mmr.get("mmr_prefetch_factor", _PREFETCH_FACTOR)))
-            balance = of_mmr.get("mmr_threshold", 0.5) if query.mmr_threshold is None else query.mmr_threshold
-            options |= {"mmr": True, "fetch_k": max(k, fetch_k), "lambda_mult": float(balance)}
+            balance = more.get("mmr_threshold") if query.mmr_threshold is None else query.mmr_threshold
+            options |= {"mmr": True, "fetch_k": more.get("mmr_prefetch_k", k * _PREFETCH_FACTOR)}
+            options |= {} if balance is None else {"lambda_mult": balance}
         return options
 
     def _allowed_ids(self, node_ids: Sequence[str] | None) -> list[str] | None:
