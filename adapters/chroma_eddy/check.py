@@ -35,7 +35,29 @@ def check_rows(index: Collection) -> dict[str, str]:
         return {}
     index.keywords.rebuild()
     documents = index.document_rows(None, complete=True)
-    rows, stored = dict(zip(documents.ids, documents.metadatas, strict=True)), StoredDocument.by_id(documents)
+    stored = StoredDocument.by_id(documents)
+    counts, strays, problems = _scanned(index, stored, dict(zip(documents.ids, documents.metadatas, strict=True)))
+    # A server has no writer's lock: what another writer has changed during the scan is no damage.
+    now = index.entries(sorted({*problems, *strays.values()}))
+    damaged = {id_: stored[id_].digest for id_ in problems if now.get(id_) == stored[id_]}
+    strays = {digest: id_ for digest, id_ in strays.items() if id_ not in now or now[id_].digest != digest}
+    of_none = f"rows of a version that {index.name + DOCUMENTS} does not name; deleted"
+    problems = {
+        **{id_: f"{counts[digest]} {of_none}" for digest, id_ in strays.items()},
+        **{id_: problems[id_] for id_ in damaged},
+    }
+    if problems:
+        with index.transaction({id_: [digest] for id_, digest in damaged.items()}):
+            for id_ in damaged:
+                index.storage.collection(DOCUMENTS).update([id_], metadatas=[{DIGEST: ""}])
+            index.delete_rows("digest", [*damaged.values(), *strays])
+    return problems
+
+
+def _scanned(
+    index: Collection, stored: Mapping[str, StoredDocument], rows: Mapping[str, Mapping[str, Any]]
+) -> tuple[Counter[str], dict[str, str], dict[str, str]]:
+    """Count the rows of versions; return also versions that no document names, and problems of documents."""
     counts, passages = Counter[str](), defaultdict[str, list[RowBatch]](list)
     problems, strays = dict[str, str](), dict[str, str]()
     for page in index.storage.pages(MAIN, metadatas=True, documents=True):
@@ -54,20 +76,7 @@ def check_rows(index: Collection) -> dict[str, str]:
     for id_, document in stored.items():
         if counts[document.digest] != document.passages:
             problems[id_] = f"{counts[document.digest]} of {document.passages} rows in {index.name}"
-    # A server has no writer's lock: what another writer has changed during the scan is no damage.
-    now = index.entries(sorted({*problems, *strays.values()}))
-    damaged = {id_: stored[id_].digest for id_ in problems if now.get(id_) == stored[id_]}
-    strays = {digest: id_ for digest, id_ in strays.items() if id_ not in now or now[id_].digest != digest}
-    of_none = f"rows of a version that {index.name + DOCUMENTS} does not name; deleted"
-    problems = {
-        **{id_: f"{counts[digest]} {of_none}" for digest, id_ in strays.items()},
-        **{id_: problems[id_] for id_ in damaged},
-    }
-    if problems:
-        with index.transaction({id_: [digest] for id_, digest in damaged.items()}):
-            index.storage.update_documents({id_: {DIGEST: ""} for id_ in damaged})
-            index.delete_rows("digest", [*damaged.values(), *strays])
-    return problems
+    return counts, strays, problems
 
 
 def _difference(stored: StoredDocument, row: Mapping[str, Any], passages: RowBatch) -> str:

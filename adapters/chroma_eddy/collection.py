@@ -75,6 +75,7 @@ class Collection:
         self.storage, self.name, self._sizes, self._requested = storage, storage.name, dict(sizes), embedder
         self._embedder: Embedder | None = None
         self.reranker: Reranker | None = None
+        self.has_warned = False  # that it searches by vectors alone
         self.keywords = Keywords(storage, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
         self._sample: tuple[str, Doubles] | None = None
         self._identity: Any = None

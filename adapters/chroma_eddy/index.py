@@ -126,7 +126,7 @@ class Index(Collection):
         """Find what answers a question by vectors and keywords (BM25) together, best first, with exact cosines.
 
         On a server and in memory, all texts are read at the first question; above 50,000 rows, search is by vectors
-        alone. docs/search.md has how the two are fused.
+        alone, with a warning. docs/search.md has how the two are fused.
 
         Args:
             question: The question's text; search by keywords honours an "exact phrase", and -words that must be absent.

@@ -422,27 +422,27 @@ class Keywords:
         self._reading = Lock()
 
     @property
-    def on_disk(self) -> bool:
-        """Whether all rows are indexed on disk, as this version cuts their terms; never on a server."""
+    def _complete(self) -> Path | None:
+        """Folder in which all rows are indexed, as this version cuts their terms; None where there is none."""
         folder = self._storage.keywords_folder
         complete = None if folder is None else folder / _COMPLETE
-        return complete is not None and complete.exists() and complete.read_text() == str(TERMS_VERSION)
+        return folder if complete and complete.exists() and complete.read_text() == str(TERMS_VERSION) else None
 
     @property
     def missing(self) -> bool:
         """Whether the keyword index is to be on disk, and is not."""
-        return self._storage.keywords_folder is not None and not self.on_disk
+        return self._storage.keywords_folder is not None and self._complete is None
 
     @property
     def too_many(self) -> bool:
         """Whether there are more rows than are read into memory, and no keyword index on disk."""
-        return not self.on_disk and self._storage.count(MAIN) > IN_MEMORY
+        return self._complete is None and self._storage.count(MAIN) > IN_MEMORY
 
     def current(self) -> KeywordIndex:
         """Return the keyword index as it is now; where none is on disk, read from all rows if others changed these."""
         with self._translated():
-            if self.on_disk:
-                index = self._open()
+            if (folder := self._complete) is not None:
+                index = self._open(folder)
                 index.refresh()
                 return index
             written = str(self._storage.known_metadata.get("eddy_written"))
@@ -466,7 +466,9 @@ class Keywords:
                 index.delete(key, values)
 
     def _writable(self) -> KeywordIndex | None:
-        return self._open() if self.on_disk else self._in_memory[1] if self._in_memory else None
+        if (folder := self._complete) is not None:
+            return self._open(folder)
+        return self._in_memory[1] if self._in_memory else None
 
     def mark_written(self, before: str, token: str) -> None:
         """Note that the rows in memory are those of a token if they were those of the one `before` the change."""
@@ -489,9 +491,7 @@ class Keywords:
             self._on_disk = folder, KeywordIndex(folder, self._language())
             self._on_disk[1].fill(self._pages())
 
-    def _open(self) -> KeywordIndex:
-        folder = self._storage.keywords_folder
-        assert folder is not None
+    def _open(self, folder: Path) -> KeywordIndex:
         if self._on_disk is None or self._on_disk[0] != folder:
             self._on_disk = folder, KeywordIndex(folder, self._language())
         return self._on_disk[1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter, abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -124,15 +125,9 @@ class Query:
         if self.alpha is None:
             return replace(self, alpha=ALPHA if self.unit == "passage" and asks and not too_many else 1.0)
         if self.alpha < 1 and (too_many or not asks):
-            raise InvalidParameter(
-                f"alpha={self.alpha} searches by keywords too, and "
-                + (
-                    "there are none: the index is in no folder, and has too many rows to read them into memory; leave "
-                    "alpha out, or keep the index in a folder"
-                    if asks
-                    else "needs the question's text"
-                )
-            )
+            full = "the index has too many rows without a folder: leave alpha out, or keep the index in a folder"
+            why = full if asks else "needs the question's text"
+            raise InvalidParameter(f"alpha={self.alpha} searches by keywords too, and {why}")
         return self
 
     @property
@@ -202,7 +197,12 @@ def search(
                 f"index {index.name!r} holds rows that a framework has cut, of which there are no whole documents: "
                 "search passages"
             )
-        stage = query.resolved(index.keywords.too_many, questions is not None)
+        too_many = index.keywords.too_many
+        if too_many and questions is not None and query.alpha is None and not index.has_warned:
+            index.has_warned = True
+            what = "has too many rows for keyword search without a folder, and is searched by vectors alone"
+            warnings.warn(f"index {index.name!r} {what}: keep it in a folder, or give alpha=1 to say so", stacklevel=2)
+        stage = query.resolved(too_many, questions is not None)
         if query.rerank is not None:
             stage = replace(stage, k=max(query.k, query.rerank_from or RERANK_FROM))
         return [_Answer(index, vector, text, stage).hits() for vector, text in zip(vectors, texts, strict=True)]

@@ -630,13 +630,6 @@ class Storage:
             collection.upsert(changed.ids, changed.vectors, [metadatas[at] for at in other], changed.texts or None)
         return list(metadatas)
 
-    def update_documents(self, rows: Mapping[str, dict[str, Any]]) -> None:
-        """Change metadata of documents' rows, by id, within a `transaction`."""
-        ids, metadatas = list(rows), list(rows.values())
-        for batch in slices(len(ids), self.max_batch_size):
-            with translated_errors(self.place):
-                self.collection(DOCUMENTS).update(ids=ids[batch], metadatas=metadatas[batch])  # type: ignore[arg-type]
-
     def delete(self, kind: str, ids: Sequence[str] | None = None, where: Any = None) -> None:
         """Delete rows by id or by a condition on their metadata, within a `transaction`."""
         with translated_errors(self.place):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -76,7 +75,6 @@ class EddyChroma(Chroma):
 
     index: Index
     alpha: float | None = None
-    _warned = False
 
     def __init__(
         self,
@@ -291,12 +289,7 @@ class EddyChroma(Chroma):
         if by_vector:
             return self.index.search(np.asarray(asked)[None], k, where=filter, **options)[0]
         options["alpha"] = self.alpha if options.get("alpha") is None else options["alpha"]
-        hits = self.index.query(asked, k, where=filter, **options)
-        if options["alpha"] is None and hits and hits[0].bm25 is None and not self._warned:
-            self._warned = True
-            message = "has too many rows for keywords and searches by vectors alone: keep it in a folder, or alpha=1"
-            warnings.warn(f"index {self.index.name!r} {message}", stacklevel=4)
-        return hits
+        return self.index.query(asked, k, where=filter, **options)
 
     def get(self, ids: str | list[str] | None = None, where: Filter = None, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Get rows by ids, conditions or all, as `Chroma.get` does, with the same `options`: a dictionary of lists."""

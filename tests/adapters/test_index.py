@@ -11,6 +11,7 @@ from typing import Any
 import chromadb
 import numpy as np
 import pytest
+from chromadb.api.client import Client
 from safetensors.torch import load_file, save_file
 from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES, SENTENCES_OF, assert_same, documents, rows
 from tests.adapters.killing import stop_at
@@ -157,14 +158,22 @@ def test_removed_documents_leave_no_row(index):
     assert index.status().documents == 4
 
 
+def watched_batches(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Let Chroma take so many rows in a batch, and note how many come."""
+    sizes, upsert = list[int](), chromadb.Collection.upsert
+
+    def noted(self: chromadb.Collection, ids: list[str], *columns: Any) -> None:
+        sizes.append(len(ids))
+        upsert(self, ids, *columns)
+
+    monkeypatch.setattr(chromadb.Collection, "upsert", noted)
+    monkeypatch.setattr(Client, "get_max_batch_size", lambda _: most)
+    return sizes
+
+
 def test_batches_stay_within_what_the_database_takes_and_groups_change_no_row(shelf, monkeypatch, tmp_path, embedder):
-    monkeypatch.setattr(type(shelf.storage.client), "get_max_batch_size", lambda _: 7)
     monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
-    sizes = []
-    upsert = chromadb.Collection.upsert
-    monkeypatch.setattr(
-        chromadb.Collection, "upsert", lambda self, ids, *more: (sizes.append(len(ids)), upsert(self, ids, *more))
-    )
+    sizes = watched_batches(monkeypatch, 7)
     with open_index(tmp_path / "small", "notes", embedder, passage_size=24) as small:
         small.upsert(iter(documents()))
         assert max(sizes) == 7
@@ -274,11 +283,7 @@ def put(index: Index, texts: dict[str, str], **metadata: Any) -> None:
 
 def test_twice_changes_nothing_and_a_known_id_is_replaced_with_all_its_metadata(tmp_path, embedder, monkeypatch):
     with open_index(tmp_path, "notes", embedder) as index:
-        monkeypatch.setattr(type(index.storage.client), "get_max_batch_size", lambda _: 4)
-        sizes, upsert = [], chromadb.Collection.upsert
-        monkeypatch.setattr(
-            chromadb.Collection, "upsert", lambda self, ids, *more: (sizes.append(len(ids)), upsert(self, ids, *more))
-        )
+        sizes = watched_batches(monkeypatch, 4)
         put(index, {})
         assert not index.exists and index.get()["ids"] == [] and index.query(ASKED) == []
         put(index, TEXTS, number=1)

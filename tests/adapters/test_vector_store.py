@@ -23,7 +23,7 @@ from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 from llama_index.vector_stores.chroma import ChromaVectorStore
 from tests.adapters.indexes import SENTENCES, documents
 
-from chroma_eddy import ALPHA, IndexInUse, WriterLock, keywords, open_index
+from chroma_eddy import ALPHA, IndexInUse, WriterLock, keywords, memory_client, open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -176,20 +176,19 @@ def test_modes_and_alpha_are_those_of_the_index(full):
         found = index_of(full).as_retriever(**options).retrieve(ASKED)
         chosen = full.index.query(ASKED, 4, mmr=True, fetch_k=8, lambda_mult=balance)
         assert [(hit.node.node_id, hit.score) for hit in found] == pairs(chosen)
-    with pytest.raises(InvalidParameter, match="alpha=2"):
+    with pytest.raises(ValueError, match="alpha"):
         EddyChromaVectorStore.from_index(full.index, alpha=2)
 
 
 async def test_in_memory_it_is_hybrid_and_above_the_limit_by_vectors_with_one_warning(model, monkeypatch):
-    client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    store = EddyChromaVectorStore.from_index(open_index(client, "in-memory", model.embedder))
+    store = EddyChromaVectorStore.from_index(open_index(memory_client(), "in-memory", model.embedder))
     store.add(embedded(model, nodes()))
     retriever = index_of(store).as_retriever(similarity_top_k=4)
     assert ids_of(await retriever.aretrieve("Granite keel")) == [h.id for h in store.index.query("Granite keel", 4)]
     assert store.searches_by == "hybrid"
     monkeypatch.setattr(keywords, "IN_MEMORY", 3)
     assert store.searches_by == "vectors"
-    with pytest.warns(UserWarning, match="by vectors alone") as caught:
+    with pytest.warns(UserWarning, match="searched by vectors alone") as caught:
         found = [ids_of(retriever.retrieve("Granite keel")) for _ in range(2)]
     assert len(caught) == 1 and found == 2 * [[hit.id for hit in store.index.query("Granite keel", 4, alpha=1)]]
     for asked in ({"alpha": 0.5}, {"mode": "hybrid"}, {"mode": "sparse"}):
@@ -368,8 +367,7 @@ def test_it_is_made_again_from_what_it_says_of_itself(full, model):
             assert (status.dimension, status.documents) == (model.embedder.dimension, 0)
     secret = full.model_copy(update={"headers": {"x": "secret"}})
     assert secret.headers and "secret" not in json.dumps(secret.to_dict())
-    open_client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    bound = EddyChromaVectorStore.from_index(open_index(open_client, "bound-to-a-client", model.embedder))
+    bound = EddyChromaVectorStore.from_index(open_index(memory_client(), "bound-to-a-client", model.embedder))
     with pytest.raises(EddyError, match="cannot be copied"):
         pickle.dumps(bound)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -100,12 +99,11 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     port: int | None = None
     ssl: bool = False
     headers: dict[str, str] | None = Field(default=None, exclude=True)
-    alpha: float | None = None
+    alpha: float | None = Field(default=None, ge=0, le=1)
     timeout: float = 60.0
 
     _index: Index = PrivateAttr()
     _given_model: EddyEmbedding = PrivateAttr()
-    _has_warned: bool = PrivateAttr(default=False)
 
     def __init__(
         self, collection_name: str, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any
@@ -123,9 +121,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     def _configure(self, values: dict[str, Any]) -> None:
         refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields)
-        alpha = values.get("alpha")
-        if alpha is not None and not 0 <= alpha <= 1:
-            raise InvalidParameter(f"alpha={alpha!r} must lie between 0, keywords alone, and 1, vectors alone")
         super().__init__(**values)
 
     @classmethod
@@ -277,13 +272,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             where=where,
             **options,
         )[0]
-        if text and options["alpha"] is None and hits and hits[0].bm25 is None and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"the store of index {self.collection_name!r} searches by vectors alone: it is in no folder, and has "
-                "too many rows to read them for keyword search; give alpha=1 to say so, or persist_dir=",
-                stacklevel=2,
-            )
         return VectorStoreQueryResult(
             nodes=[_to_node(hit.id, hit.row, hit.text) for hit in hits],
             similarities=[hit.score for hit in hits],
