@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import chromadb
@@ -220,19 +221,25 @@ class Collection:
     ) -> dict[str, Any]:
         """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids."""
         check_conditions(where, where_document)
-        if not self.exists or (ids is not None and not ids):  # of which Chroma would take none
-            columns = ("embeddings", "documents", "metadatas")
-            return {"ids": [], **{name: [] if name in include else None for name in columns}}
+        columns = ("embeddings", "documents", "metadatas")
+        nothing = {"ids": [], **{name: [] if name in include else None for name in columns}}
         options: dict[str, Any] = {"where_document": where_document or None, "limit": limit, "offset": offset}
-        options |= {"ids": None if ids is None else list(dict.fromkeys(ids)), "include": list(include)}
+        options["include"] = list(include)
+        chosen = [] if ids is None else list(dict.fromkeys(ids))
+        most = PAGE_SIZE if limit is offset is None else max(len(chosen), 1)  # Chroma takes no more than 32,766
+        parts = [None] if ids is None else [chosen[part] for part in slices(len(chosen), most)]
 
         def read() -> dict[str, Any]:
             hidden = sorted(self.hidden_versions())
             visible = conjunction([where, {DIGEST: {"$nin": hidden}} if hidden else None])
             with translated_errors(self.storage.place):
-                return dict(self.storage.collection().get(where=visible, **options))
+                pages = [dict(self.storage.collection().get(ids=part, where=visible, **options)) for part in parts]
+            if len(pages) == 1:
+                return pages[0]
+            wanted = [name for name, column in nothing.items() if column is not None]
+            return nothing | {name: [*chain(*(page[name] for page in pages))] for name in wanted}
 
-        return self.read(read)
+        return self.read(read) if self.exists and parts else nothing
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
         """Return what is stored of documents beside their texts, by id; None: of all."""

@@ -72,13 +72,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     def from_model(cls, model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with a loaded model, whose weights are shared, never copied or changed.
 
-        Open a collection that was made with it with such a function again: Chroma cannot make one.
-
-        Args:
-            model: A transformers model; other threads may generate with it meanwhile.
-            tokenizer: Its tokenizer.
-            method: How a text becomes a vector; None: as is recommended for the model.
-            **settings: The other parameters of the class; `model_name` defaults to the model's own.
+        Open a collection that was made with it with such a function again: Chroma cannot make one. `method` None is
+        the one recommended for the model; `settings` are the other parameters of the class.
         """
         self = cls.__new__(cls)
         self._configure({"model_name": name_of(model), **settings, "method": method}, live=True)
@@ -227,12 +222,7 @@ def open_collection(
     Chroma itself compares only the functions' names, so `get_collection` and `get_or_create_collection` silently accept
     another model or method.
 
-    Args:
-        client: Any of Chroma's clients.
-        name: The collection's name.
-        function: Embeds documents and queries.
-        configuration: Chroma's further settings of a new collection.
-        metadata: Metadata of a new collection.
+    `configuration`, Chroma's further settings, and `metadata` are those of a new collection.
 
     Raises:
         FingerprintMismatch: The collection was made with another function, or with another configuration of this one.

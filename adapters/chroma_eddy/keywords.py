@@ -89,14 +89,21 @@ class TermAnalyzer:
         self._fold = lru_cache(_CACHED)(self._folded)
         self._forms = lru_cache(_CACHED)(self._all_forms)
 
-    def __call__(self, text: str) -> Iterator[Term]:
+    def __call__(self, text: str, *, pairs_alone: bool = False) -> Iterator[Term]:
         """Yield the terms of a text, by where they begin; a compound before its parts."""
-        for start, forms in self._matches(text):
+        for match in _TERM.finditer(text):
+            word, start = match[0], match.start()
+            if match["run"] is not None:
+                forms: Sequence[Term] = _of_run(word, pairs_alone)
+            elif match["emoji"] is not None:
+                forms = [Term(_IGNORED.sub("", word), 0, len(word))]
+            else:
+                forms = self._forms(word)
             yield from (Term(form.text, start + form.start, start + form.end) for form in forms)
 
     def texts(self, text: str) -> list[str]:
         """Return the terms of a text without their places, in order."""
-        return [form.text for _, forms in self._matches(text) for form in forms]
+        return [term.text for term in self(text)]
 
     def of_question(self, question: str) -> list[str]:
         """Return the terms of a question, in order, repeated as there; without stop words, unless it has no others.
@@ -104,29 +111,16 @@ class TermAnalyzer:
         Stop words in texts do no harm: a word in nearly every text weighs next to nothing. Question words are rare in
         texts and would weigh much. Characters of a script without spaces count in pairs, unless one stands alone.
         """
-        terms = [(start, form) for start, forms in self._matches(question, pairs_alone=True) for form in forms]
-        telling = [
-            form.text
-            for start, form in terms
-            if question[start + form.start : start + form.end].casefold() not in self._stop_words
-        ]
-        return telling or [form.text for _, form in terms]
-
-    def _matches(self, text: str, *, pairs_alone: bool = False) -> Iterator[tuple[int, Sequence[Term]]]:
-        """Yield where each word, compound, emoji or run of characters begins, and its terms, with places from there."""
-        for match in _TERM.finditer(text):
-            if match["run"] is not None:
-                yield match.start(), _of_run(match[0], pairs_alone)
-            elif match["emoji"] is not None:
-                yield match.start(), [Term(_IGNORED.sub("", match[0]), 0, len(match[0]))]
-            else:
-                yield match.start(), self._forms(match[0])
+        terms = list(self(question, pairs_alone=True))
+        stop = self._stop_words
+        telling = [term.text for term in terms if question[term.start : term.end].casefold() not in stop]
+        return telling or [term.text for term in terms]
 
     def _all_forms(self, word: str) -> tuple[Term, ...]:
         """Return the terms of a word or compound: as a whole if that says more than the parts, and the parts."""
         plain = unicodedata.normalize("NFKC", re.sub(_THIN, "’", word))
         if plain != word:  # nobody knows where its parts come from
-            return tuple(Term(form.text, 0, len(word)) for _, forms in self._matches(plain) for form in forms)
+            return tuple(Term(form.text, 0, len(word)) for form in self(plain))
         parts = [match.span() for match in _PARTS.finditer(word)]
         last = parts[-1][0]
         if len(parts) > 1 and word[last:] in ("s", "S") and word[last - 1] in _APOSTROPHES:
@@ -318,7 +312,7 @@ class KeywordIndex:
         builder.add_integer_field("vector", stored=True)
         builder.add_text_field("terms", tokenizer_name="whitespace", index_option="freq")
         self._schema = builder.build()
-        self._folder, self.terms = folder, TermAnalyzer(language)
+        self.terms = TermAnalyzer(language)
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
         self._index = tantivy.Index(self._schema, path=None if folder is None else str(folder))
@@ -343,12 +337,6 @@ class KeywordIndex:
         with self._changing() as writer:
             for value in values:
                 writer.delete_documents_by_term(key, value)
-
-    def fill(self, pages: Iterable[RowBatch]) -> None:
-        """Write all rows of a collection into an index that is empty."""
-        self.put(pages)
-        if self._folder is not None:
-            (self._folder / _COMPLETE).write_text(str(TERMS_VERSION))
 
     @contextmanager
     def _changing(self) -> Iterator[tantivy.IndexWriter]:
@@ -449,7 +437,7 @@ class Keywords:
             with self._reading:
                 if self._in_memory is None or self._in_memory[0] != written:
                     index = KeywordIndex(None, self._language())
-                    index.fill(self._pages(show_progress=self._storage.count(MAIN) >= _BAR_FROM))
+                    index.put(self._pages(show_progress=self._storage.count(MAIN) >= _BAR_FROM))
                     self._in_memory = written, index
                 return self._in_memory[1]
 
@@ -489,7 +477,8 @@ class Keywords:
             (folder / _COMPLETE).unlink(missing_ok=True)  # first: nobody takes what is left for complete
             shutil.rmtree(folder, ignore_errors=True)
             self._on_disk = folder, KeywordIndex(folder, self._language())
-            self._on_disk[1].fill(self._pages())
+            self._on_disk[1].put(self._pages())
+            (folder / _COMPLETE).write_text(str(TERMS_VERSION))
 
     def _open(self, folder: Path) -> KeywordIndex:
         if self._on_disk is None or self._on_disk[0] != folder:

@@ -45,11 +45,9 @@ Unit = Literal["passage", "sentence", "document"]
 ALPHA = 0.5  # weight of the vectors in hybrid search
 KEYWORD_SCALE, TYPED_SCALE, TYPED_POWER = 1.5, 4.0, 8
 """Standard deviations of the cosine that count as much as a BM25, of passage and document (`of_documents`), as high as
-the Euclidean length of the question's weights, and as a question that stands in a passage word for word; and the power
-that leaves little of the latter where a word is missing.
-
-Over the length and not the sum of the weights, BM25 counts for more in a long question, which tells more. Chosen with
-`ALPHA` on manuals, abstracts and stories, with vectors of token embeddings, of layers and of an encoder.
+the Euclidean length of the question's weights (so that it counts for more in a long question, which tells more), and as
+a question that stands in a passage word for word; and the power that leaves little of the latter where a word is
+missing. Chosen with `ALPHA` on manuals, abstracts and stories, with vectors of token embeddings, layers and an encoder.
 """
 SHARE_SCALE, DEVIATIONS, ALONE_AT = 8.0, 20.0, 3.6
 """Constants of `score_of`: the slope of its logistic; the deviations of a cosine that count as much as all of the

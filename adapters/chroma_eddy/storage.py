@@ -1,9 +1,7 @@
 """`Storage`: an index's two Chroma collections and, in a folder, its vectors, of which Chroma's files can be made anew.
 
-Chroma overwrites the files of a collection's HNSW graph in place, and never waits until they have reached the disk. A
-process that is killed meanwhile, or a power failure, leaves files that cannot be read. So each vector is also in a file
-that only grows, at the row that the metadata name, and a record says which of Chroma's files are whole. Texts and
-metadata are in SQLite, in transactions, and need nothing of this.
+A kill leaves files of Chroma's that cannot be read: it overwrites them in place and never syncs. So each vector is also
+in a file that only grows, at the row that the metadata name, and a record says which of Chroma's files are whole.
 """
 
 from __future__ import annotations

@@ -307,7 +307,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         store that holds texts are none, or images and indices alone. Nobody asked for such a list: it is ignored.
         """
         if node_ids is not None and (active_span_id.get() or "").startswith("VectorIndexRetriever."):
-            kinds = {row.get(_NODE_TYPE) for row in self._index.get(node_ids)["metadatas"]}
+            kinds = {row.get(_NODE_TYPE) for row in self._index.get(node_ids, include=["metadatas"])["metadatas"]}
             if not node_ids or (kinds and kinds <= {IndexNode.class_name(), ImageNode.class_name()}):
                 return None
         return None if node_ids is None else list(node_ids)
