@@ -146,7 +146,7 @@ def test_what_does_not_go_together_is_refused(shelf, tmp_path, embedder):
             shelf.query(ASKED, **wanted)
     with pytest.raises(InvalidParameter, match="needs the question's text"):
         shelf.search([0.1] * 320, alpha=0.5)
-    for vector in ([0.5, 0.5], [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]):
+    for vector in ([0.5, 0.5], [0.0] * 320, [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]):
         with pytest.raises(InvalidParameter, match=r"'notes' takes finite ones, 320 wide"):
             shelf.search(vector)
     for question in (" ", "half \ud800"):
