@@ -222,7 +222,7 @@ class Collection:
         """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids."""
         check_conditions(where, where_document)
         columns = ("embeddings", "documents", "metadatas")
-        nothing = {"ids": [], **{name: [] if name in include else None for name in columns}}
+        nothing: dict[str, Any] = {"ids": [], **{name: [] if name in include else None for name in columns}}
         options: dict[str, Any] = {"where_document": where_document or None, "limit": limit, "offset": offset}
         options["include"] = list(include)
         chosen = [] if ids is None else list(dict.fromkeys(ids))
