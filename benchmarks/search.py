@@ -181,12 +181,13 @@ def by_static_vectors(index: Index, questions: list[str]) -> tuple[list[list[Any
     import wordllama
 
     model = wordllama.WordLlama.load(cache_dir=Path(wordllama.__file__).parent)  # what its package brings
-    rows = index.rows(texts=True)
+    rows = index.get()
     begun = time.process_time()
-    passages = model.embed([row.text for row in rows], norm=True)
+    passages = model.embed(rows["documents"], norm=True)
     cost = {"bytes": model.embedding.nbytes, "reading": round(time.process_time() - begun, 1)}
     best = np.argsort(-(model.embed(questions, norm=True) @ passages.T), axis=1, kind="stable")[:, :CANDIDATES]
-    hits = [SimpleNamespace(document=row.metadata[DOCUMENT], text=row.text) for row in rows]
+    columns = zip(rows["metadatas"], rows["documents"], strict=True)
+    hits = [SimpleNamespace(document=row[DOCUMENT], text=text) for row, text in columns]
     return [[hits[at] for at in order] for order in best], cost
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,7 +17,6 @@ from chroma_eddy.rows import (
     MAIN,
     RowBatch,
     StoredDocument,
-    fields,
     in_order,
     join_text,
     user_metadata,
@@ -35,62 +34,57 @@ def check_rows(index: Collection) -> dict[str, str]:
     if not index.exists:
         return {}
     index.keywords.rebuild()
-    documents = index.storage.get(DOCUMENTS, metadatas=True)
+    documents = index.document_rows(None, complete=True)
     stored = StoredDocument.by_id(documents)
-    scan = _Scan(index, dict(zip(documents.ids, documents.metadatas, strict=True)))
-    complete = (document for document in stored.values() if document.digest)
-    problems = {document.id: problem for document in complete if (problem := scan.problem(document))}
+    counts, strays, problems = _scanned(index, stored, dict(zip(documents.ids, documents.metadatas, strict=True)))
     # A server has no writer's lock: what another writer has changed during the scan is no damage.
-    now = index.entries(sorted({*problems, *scan.strays.values()}))
+    now = index.entries(sorted({*problems, *strays.values()}))
     damaged = {id_: stored[id_].digest for id_ in problems if now.get(id_) == stored[id_]}
-    strays = {digest: id_ for digest, id_ in scan.strays.items() if id_ not in now or now[id_].digest != digest}
+    strays = {digest: id_ for digest, id_ in strays.items() if id_ not in now or now[id_].digest != digest}
     of_none = f"rows of a version that {index.name + DOCUMENTS} does not name; deleted"
     problems = {
-        **{id_: f"{scan.counts[digest]} {of_none}" for digest, id_ in strays.items()},
+        **{id_: f"{counts[digest]} {of_none}" for digest, id_ in strays.items()},
         **{id_: problems[id_] for id_ in damaged},
     }
     if problems:
         with index.transaction({id_: [digest] for id_, digest in damaged.items()}):
-            index.storage.update_documents({id_: {DIGEST: ""} for id_ in damaged})
+            for id_ in damaged:
+                index.storage.collection(DOCUMENTS).update([id_], metadatas=[{DIGEST: ""}])
             index.delete_rows("digest", [*damaged.values(), *strays])
     return problems
 
 
-class _Scan:
-    """What all passages say of versions: `counts` of rows, `strays` that no document's row names, and what is wrong."""
+def _scanned(
+    index: Collection, stored: Mapping[str, StoredDocument], rows: Mapping[str, Mapping[str, Any]]
+) -> tuple[Counter[str], dict[str, str], dict[str, str]]:
+    """Count the rows of versions; return also versions that no document names, and problems of documents."""
+    counts, passages = Counter[str](), defaultdict[str, list[RowBatch]](list)
+    problems, strays = dict[str, str](), dict[str, str]()
+    for page in index.storage.pages(MAIN, metadatas=True, documents=True):
+        for at, metadata in enumerate(page.metadatas):
+            digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
+            if not digest:  # a framework's row
+                continue
+            counts[digest] += 1
+            if id_ not in stored or stored[id_].digest != digest:
+                strays[digest] = id_
+                continue
+            passages[digest].append(page.take([at]))
+            if len(passages[digest]) == stored[id_].passages:
+                problem = _difference(stored[id_], rows[id_], RowBatch.concatenate(passages.pop(digest)))
+                problems |= {id_: f"{problem} in {index.name} than it was written with"} if problem else {}
+    for id_, document in stored.items():
+        if counts[document.digest] != document.passages:
+            problems[id_] = f"{counts[document.digest]} of {document.passages} rows in {index.name}"
+    return counts, strays, problems
 
-    def __init__(self, index: Collection, documents: Mapping[str, Mapping[str, Any]]) -> None:
-        self._name, self._wrong = index.name, dict[str, str]()
-        self.counts, self.strays = Counter[str](), dict[str, str]()
-        partial_versions: dict[str, list[RowBatch]] = {}
-        for page in index.storage.pages(MAIN, metadatas=True, documents=True):
-            for at, metadata in enumerate(page.metadatas):
-                digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
-                if not digest:
-                    continue
-                self.counts[digest] += 1
-                document = documents.get(id_, {})
-                if document.get(DIGEST) != digest:
-                    self.strays[digest] = id_
-                    continue
-                passages = partial_versions.setdefault(digest, [])
-                passages.append(page.take([at]))
-                if len(passages) == fields(document)["passages"]:
-                    self._wrong[digest] = self._compared(RowBatch.concatenate(partial_versions.pop(digest)), document)
 
-    def _compared(self, passages: RowBatch, document: Mapping[str, Any]) -> str:
-        stored = StoredDocument.parse(str(document[DOCUMENT]), document)
-        if stored.document(join_text(in_order(passages), document)).text_digest != stored.text_digest:
-            return f"another text in {self._name} than it was written with"
-        if any(user_metadata(metadata) != user_metadata(document) for metadata in passages.metadatas):
-            return f"other metadata in {self._name} than it was written with"
-        return ""
-
-    def problem(self, document: StoredDocument) -> str:
-        """Return the problem of a document; "" for none."""
-        if self.counts[document.digest] != document.passages:
-            return f"{self.counts[document.digest]} of {document.passages} rows in {self._name}"
-        return self._wrong[document.digest]
+def _difference(stored: StoredDocument, row: Mapping[str, Any], passages: RowBatch) -> str:
+    """Return what of a document its passages have otherwise; "" for nothing."""
+    if stored.document(join_text(in_order(passages), row)).text_digest != stored.text_digest:
+        return "another text"
+    same = all(user_metadata(metadata) == user_metadata(row) for metadata in passages.metadatas)
+    return "" if same else "other metadata"
 
 
 def check_vectors(index: Collection, *, full: bool = False) -> None:

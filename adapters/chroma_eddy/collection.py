@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import chromadb
@@ -28,14 +29,13 @@ from chroma_eddy.rows import (
     StoredDocument,
     check_conditions,
     conjunction,
-    fields,
     in_order,
     join_text,
     json_settings,
     slices,
 )
 from chroma_eddy.storage import Storage
-from chroma_eddy.types import ForeignCollection, NoIndex, Row, StorageError, check_metadata, damaged
+from chroma_eddy.types import Document, ForeignCollection, NoIndex, StorageError, check_metadata, damaged
 from eddy_embed.encoding.validation import raise_on_surrogates
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
@@ -76,6 +76,7 @@ class Collection:
         self.storage, self.name, self._sizes, self._requested = storage, storage.name, dict(sizes), embedder
         self._embedder: Embedder | None = None
         self.reranker: Reranker | None = None
+        self.has_warned = False  # that it searches by vectors alone
         self.keywords = Keywords(storage, lambda: str(self.settings.embedder["segmenter"]).rsplit(":", 2)[1])
         self._sample: tuple[str, Doubles] | None = None
         self._identity: Any = None
@@ -220,57 +221,50 @@ class Collection:
     ) -> dict[str, Any]:
         """Read rows that queries find, as Chroma's `Collection.get` does; none without an index, or of no ids."""
         check_conditions(where, where_document)
-        if not self.exists or (ids is not None and not ids):  # of which Chroma would take none
-            columns = ("embeddings", "documents", "metadatas")
-            return {"ids": [], **{name: [] if name in include else None for name in columns}}
+        columns = ("embeddings", "documents", "metadatas")
+        nothing: dict[str, Any] = {"ids": [], **{name: [] if name in include else None for name in columns}}
         options: dict[str, Any] = {"where_document": where_document or None, "limit": limit, "offset": offset}
-        options |= {"ids": None if ids is None else list(dict.fromkeys(ids)), "include": list(include)}
+        options["include"] = list(include)
+        chosen = [] if ids is None else list(dict.fromkeys(ids))
+        most = PAGE_SIZE if limit is offset is None else max(len(chosen), 1)  # Chroma takes no more than 32,766
+        parts = [None] if ids is None else [chosen[part] for part in slices(len(chosen), most)]
 
         def read() -> dict[str, Any]:
+            hidden = sorted(self.hidden_versions())
+            visible = conjunction([where, {DIGEST: {"$nin": hidden}} if hidden else None])
             with translated_errors(self.storage.place):
-                return dict(self.storage.collection().get(where=self._visible(where), **options))
+                pages = [dict(self.storage.collection().get(ids=part, where=visible, **options)) for part in parts]
+            if len(pages) == 1:
+                return pages[0]
+            wanted = [name for name, column in nothing.items() if column is not None]
+            return nothing | {name: [*chain(*(page[name] for page in pages))] for name in wanted}
 
-        return self.read(read)
-
-    def rows(
-        self, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None, *, texts: bool = False
-    ) -> list[Row]:
-        """Read rows that queries find, by ids, by Chroma's condition on metadata, or all of them."""
-        check_conditions(where)
-
-        def read() -> list[Row]:
-            got = self.storage.get(MAIN, ids=ids, where=self._visible(where), metadatas=True, documents=texts)
-            return [Row(*row) for row in zip(got.ids, got.metadatas, got.texts or [""] * len(got.ids), strict=True)]
-
-        return self.read(read) if self.exists else []
-
-    def _visible(self, where: dict[str, Any] | None) -> dict[str, Any] | None:
-        hidden = sorted(self.hidden_versions())
-        return conjunction([where, {DIGEST: {"$nin": hidden}} if hidden else None])
+        return self.read(read) if self.exists and parts else nothing
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
         """Return what is stored of documents beside their texts, by id; None: of all."""
-        return self.storage.documents(ids)
+        return StoredDocument.by_id(self.document_rows(ids)) if self.exists else {}
 
-    def read_texts(self, documents: Sequence[Mapping[str, Any]]) -> list[str]:
-        """Read the texts of documents by the metadata of their rows; ForeignCollection if passages are missing."""
-        passages = self.rows_by_digest([metadata[DIGEST] for metadata in documents])
-        for metadata in documents:
-            if len(passages[metadata[DIGEST]].ids) != fields(metadata)["passages"]:
-                raise damaged(metadata[DOCUMENT], f"passages in {self.name}")
-        return [join_text(passages[metadata[DIGEST]], metadata) for metadata in documents]
+    def document_rows(self, ids: Sequence[str] | None, *, complete: bool = False) -> RowBatch:
+        """Read documents' rows; `complete`: only of those that queries find."""
+        rows = self.storage.get(DOCUMENTS, ids=ids, metadatas=True)
+        return rows.take([at for at, row in enumerate(rows.metadatas) if row[DIGEST]]) if complete else rows
 
-    def rows_by_digest(self, digests: Sequence[str]) -> dict[str, RowBatch]:
-        """Read the passages of versions of documents with metadata and texts, by digest, in order."""
-        batches: list[RowBatch] = []
+    def read_documents(self, rows: RowBatch) -> Iterator[tuple[Document, RowBatch]]:
+        """Yield documents, by their rows, with their passages in order; ForeignCollection if one is damaged."""
+        digests, batches = [row[DIGEST] for row in rows.metadatas], list[RowBatch]()
         for batch in slices(len(digests), PAGE_SIZE):
-            where = {DIGEST: {"$in": list(digests[batch])}}
+            where = {DIGEST: {"$in": digests[batch]}}
             batches += self.storage.pages(MAIN, where=where, metadatas=True, documents=True)
-        rows = RowBatch.concatenate(batches)
-        by_digest: dict[str, list[int]] = {digest: [] for digest in digests}
-        for at, metadata in enumerate(rows.metadatas):
+        found, by_digest = RowBatch.concatenate(batches), defaultdict[str, list[int]](list)
+        for at, metadata in enumerate(found.metadatas):
             by_digest[metadata[DIGEST]].append(at)
-        return {digest: in_order(rows.take(numbers)) for digest, numbers in by_digest.items()}
+        for stored, metadata in zip(StoredDocument.by_id(rows).values(), rows.metadatas, strict=True):
+            passages = in_order(found.take(by_digest[stored.digest]))
+            document = stored.document(join_text(passages, metadata))
+            if len(passages.ids) != stored.passages or document.digest != stored.digest:
+                raise damaged(stored.id, f"passages in {self.name}, or the text or metadata that it was written with")
+            yield document, passages
 
     def sample_vectors(self) -> Doubles:
         """Vectors of length 1 of a sample of rows, shape (sample, dimension); read again when rows changed."""

@@ -57,38 +57,35 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._configure({"model_name": model_name, **settings})
         _ = self.embedder
 
-    def _configure(
-        self, values: Mapping[str, Any], live: tuple[Any, Any] | None = None, was_live: bool = False
-    ) -> None:
-        """Set the settings without loading anything; `live` is a loaded model and its tokenizer."""
-        self.settings = _storable_settings(values)
-        self._live, self._was_live = live, was_live or live is not None
+    def _configure(self, values: Mapping[str, Any], *, live: bool = False) -> None:
+        """Set the settings without loading anything; `live`: of a loaded model, which only this process has."""
+        self.settings, self._live = _storable_settings(values), live
         self._expected: str | None = None
         self._embedder: Embedder | None = None
+
+    def _adopt(self, embedder: Embedder) -> None:
+        """Take an embedder of the settings, and name its method in full, for what a collection stores."""
+        self._embedder = embedder
+        self.settings = self.settings.model_copy(update={"method": str(embedder.method)})
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> Self:
         """Embed with a loaded model, whose weights are shared, never copied or changed.
 
-        Open a collection that was made with it with such a function again: Chroma cannot make one.
-
-        Args:
-            model: A transformers model; other threads may generate with it meanwhile.
-            tokenizer: Its tokenizer.
-            method: How a text becomes a vector; None: as is recommended for the model.
-            **settings: The other parameters of the class; `model_name` defaults to the model's own.
+        Open a collection that was made with it with such a function again: Chroma cannot make one. `method` None is
+        the one recommended for the model; `settings` are the other parameters of the class.
         """
         self = cls.__new__(cls)
-        self._configure({"model_name": name_of(model), **settings, "method": method}, live=(model, tokenizer))
-        _ = self.embedder
+        self._configure({"model_name": name_of(model), **settings, "method": method}, live=True)
+        self._adopt(open_embedder(self.settings, (model, tokenizer)))
         return self
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> Self:
         """Embed with an existing embedder, including its post-processing."""
         self = cls.__new__(cls)
-        self._configure({"model_name": embedder.model_name, "method": str(embedder.method)}, was_live=True)
-        self._embedder = embedder
+        self._configure({"model_name": embedder.model_name}, live=True)
+        self._adopt(embedder)
         return self
 
     @property
@@ -103,13 +100,13 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
     def embedder(self) -> Embedder:
         """The embedder, loaded on first use; FingerprintMismatch if the model has changed since it was stored."""
         if self._embedder is None:
-            if self._was_live and self._live is None:
+            if self._live:
                 raise EddyError(
                     f"The collection was made with {self.model_name!r} as a loaded model, which Chroma cannot load; "
                     "open it with embedding_function=EddyEmbeddingFunction.from_model(model, tokenizer, method=...), "
                     "or, if it belongs to an index, take open_index(place, name, embedder).collection."
                 )
-            embedder = open_embedder(self.settings, self._live)
+            embedder = open_embedder(self.settings)
             if self._expected is not None:
                 # Kept even on a mismatch, so that a second call does not load it again.
                 _loaded_embedders[self.settings.key()] = embedder
@@ -119,9 +116,8 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
                         f"collection holds.\nFingerprint {self._expected}, now {embedder.fingerprint}: the model, or "
                         "the library, has changed since. Embed the documents again into another collection."
                     )
-            self._embedder = embedder
-            # In full, for what a collection stores.
-            self.settings = self.settings.model_copy(update={"method": str(embedder.method)})
+            self._adopt(embedder)
+            return embedder
         return self._embedder
 
     @property
@@ -156,7 +152,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
 
     def get_config(self) -> dict[str, Any]:
         """Return what a collection stores: the fingerprint, and the settings without those of the process."""
-        live = {"live_model": True} if self._was_live else {}
+        live = {"live_model": True} if self._live else {}
         return {**self.settings.stored(), **live, "fingerprint": self.fingerprint}
 
     @staticmethod
@@ -165,7 +161,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         EddyEmbeddingFunction.validate_config(config)
         self = EddyEmbeddingFunction.__new__(EddyEmbeddingFunction)
         settings = {name: value for name, value in config.items() if name not in ("fingerprint", "live_model")}
-        self._configure(settings, was_live=config.get("live_model", False))
+        self._configure(settings, live=config.get("live_model", False))
         self._expected = config["fingerprint"]
         return self
 
@@ -226,12 +222,7 @@ def open_collection(
     Chroma itself compares only the functions' names, so `get_collection` and `get_or_create_collection` silently accept
     another model or method.
 
-    Args:
-        client: Any of Chroma's clients.
-        name: The collection's name.
-        function: Embeds documents and queries.
-        configuration: Chroma's further settings of a new collection.
-        metadata: Metadata of a new collection.
+    `configuration`, Chroma's further settings, and `metadata` are those of a new collection.
 
     Raises:
         FingerprintMismatch: The collection was made with another function, or with another configuration of this one.

@@ -16,7 +16,6 @@ from chroma_eddy.check import check_rows, check_vectors
 from chroma_eddy.collection import Collection
 from chroma_eddy.database import Place, connect
 from chroma_eddy.rows import (
-    DIGEST,
     DOCUMENTS,
     MAIN,
     NEXT,
@@ -26,7 +25,6 @@ from chroma_eddy.rows import (
     check_index_name,
     document_metadata,
     fields,
-    join_text,
     passage_rows,
     relabelled,
     relabelled_metadata,
@@ -35,9 +33,9 @@ from chroma_eddy.rows import (
 )
 from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
 from chroma_eddy.storage import Storage
-from chroma_eddy.types import Document, Hit, IndexInUse, LostVectors, Status, WriteReport, check_document, damaged
+from chroma_eddy.types import Document, Hit, IndexInUse, LostVectors, Status, WriteReport, check_document
 from eddy_embed.encoding.document import LongDocument, Passage, Span
-from eddy_embed.encoding.validation import check_count, check_kind, check_one
+from eddy_embed.encoding.validation import check_count, check_kind, check_one, refuse_unknown
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import END, HEADINGS, START, grouped_by_size, warn_of_blank
 
@@ -128,7 +126,7 @@ class Index(Collection):
         """Find what answers a question by vectors and keywords (BM25) together, best first, with exact cosines.
 
         On a server and in memory, all texts are read at the first question; above 50,000 rows, search is by vectors
-        alone. docs/search.md has how the two are fused.
+        alone, with a warning. docs/search.md has how the two are fused.
 
         Args:
             question: The question's text; search by keywords honours an "exact phrase", and -words that must be absent.
@@ -198,7 +196,8 @@ class Index(Collection):
 
     def rebuilt(self) -> dict[str, StoredDocument]:
         """Return the documents that an unfinished reindexing has done, by id; none without one."""
-        return self.storage.with_suffix(NEXT, texts_only=True).documents()
+        following = self.storage.with_suffix(NEXT, texts_only=True)
+        return {} if following.find() is None else StoredDocument.by_id(following.get(DOCUMENTS, metadatas=True))
 
     def documents(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
         """Read documents that queries find, as they were given, by ids; None: all."""
@@ -207,15 +206,7 @@ class Index(Collection):
             yield from self.read(partial(self._read_documents, [document.id for document in group]))
 
     def _read_documents(self, ids: Sequence[str]) -> list[Document]:
-        """Read documents, except those that queries do not find; ForeignCollection if one is damaged."""
-        rows = self.storage.get(DOCUMENTS, ids=ids, metadatas=True)
-        complete = {id_: metadata for id_, metadata in zip(rows.ids, rows.metadatas, strict=True) if metadata[DIGEST]}
-        documents = {}
-        for (id_, metadata), text in zip(complete.items(), self.read_texts(list(complete.values())), strict=True):
-            stored = StoredDocument.parse(id_, metadata)
-            documents[id_] = stored.document(text)
-            if documents[id_].digest != stored.digest:
-                raise damaged(id_, "the text or the metadata that it was written with")
+        documents = {each.id: each for each, _ in self.read_documents(self.document_rows(ids, complete=True))}
         return [documents[id_] for id_ in ids if id_ in documents]
 
     def embedded(self, document: str) -> LongDocument | None:
@@ -223,15 +214,10 @@ class Index(Collection):
         return self.read(partial(self._embedded, document)) if self.exists else None
 
     def _embedded(self, id_: str) -> LongDocument | None:
-        rows = self.storage.get(DOCUMENTS, ids=[id_], metadatas=True)
-        if not rows.ids or not rows.metadatas[0][DIGEST]:
+        rows = self.document_rows([id_], complete=True)
+        if not rows.ids:
             return None
-        (metadata,) = rows.metadatas
-        stored = StoredDocument.parse(id_, metadata)
-        batch = self.rows_by_digest([stored.digest])[stored.digest]
-        text = join_text(batch, metadata)
-        if len(batch.ids) != stored.passages or stored.document(text).digest != stored.digest:
-            raise damaged(id_, f"passages in {self.name}, or has another text than it was written with")
+        ((document, batch),) = self.read_documents(rows)
         spans = [sentence_spans(row) for row in batch.metadatas]
         vectors, ends = self.storage.vectors_of(MAIN, batch), list(accumulate(map(len, spans)))
         passages = [
@@ -248,8 +234,8 @@ class Index(Collection):
             for passage, inside, matrix in zip(passages, spans, of_sentences, strict=True)
             for (start, end), vector in zip(inside, matrix, strict=True)
         ]
-        sizes = (stored.tokens, stored.windows, stored.truncated)
-        return LongDocument(text, self.storage.vectors_of(DOCUMENTS, rows)[0], passages, sentences, *sizes)
+        sizes = [fields(rows.metadatas[0])[name] for name in ("tokens", "windows", "truncated")]
+        return LongDocument(document.text, self.storage.vectors_of(DOCUMENTS, rows)[0], passages, sentences, *sizes)
 
     # --- Changes
 
@@ -325,11 +311,9 @@ class Index(Collection):
         self,
         embedder: Embedder,
         *,
-        passage_size: int | None = None,
-        late: bool | None = None,
-        sentence_vectors: bool | None = None,
         restart: bool = False,
         progress: Progress | None = None,
+        **sizes: Any,
     ) -> WriteReport:
         """Embed all documents again with another embedder, from their stored texts.
 
@@ -338,11 +322,10 @@ class Index(Collection):
 
         Args:
             embedder: The new embedder.
-            passage_size: As for `open_index`; None: as before.
-            late: As for `open_index`; None: where no layer runs.
-            sentence_vectors: As for `open_index`; None: as before.
             restart: Discard an unfinished reindexing and start again.
             progress: As for `upsert`.
+            **sizes: `passage_size`, `late` and `sentence_vectors` as for `open_index`; left out: as before, but `late`
+                where no layer runs.
 
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
@@ -351,8 +334,7 @@ class Index(Collection):
         from eddy_embed import Embedder  # import torch
 
         check_kind("embedder", embedder, Embedder, "an Embedder")
-        chosen = _chosen(passage_size, late, sentence_vectors)
-        sizes = {**self.settings.sizes, "late": embedder.reads_late, **chosen}
+        sizes = {**self.settings.sizes, "late": embedder.reads_late, **_chosen(**sizes)}
         with self.writing():
             if self.holds_framework_rows:
                 raise InvalidParameter(
@@ -438,7 +420,7 @@ def open_index(
     check_kind("embedder", embedder, Embedder | None, "an Embedder, or None")
     check_kind("timeout", timeout, int | float, "a number of seconds")
     check_index_name(name)
-    sizes = _chosen(passage_size, late, sentence_vectors)
+    sizes = _chosen(passage_size=passage_size, late=late, sentence_vectors=sentence_vectors)
     connection = connect(place, create=embedder is not None, timeout=timeout)
     try:
         return Index(Storage(connection, name, texts_only=texts_only), embedder, sizes)
@@ -460,11 +442,11 @@ def reindex(place: Place, name: str, embedder: Embedder, *, timeout: float = 0.0
         connection.close()
 
 
-def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool | None) -> dict[str, Any]:
-    check_count("passage_size", passage_size)
-    check_kind("late", late, bool | None, "True or False")
-    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
-    sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
+def _chosen(**sizes: Any) -> dict[str, Any]:
+    refuse_unknown("the index", sizes, ("passage_size", "late", "sentence_vectors"))
+    check_count("passage_size", sizes.get("passage_size"))
+    for name in ("late", "sentence_vectors"):
+        check_kind(name, sizes.get(name), bool | None, "True or False")
     return {size: value for size, value in sizes.items() if value is not None}
 
 
@@ -506,8 +488,10 @@ class Writer:
                 elif stored.digest != document.digest:
                     relabel.append(document)
             self.report.unchanged += len(group) - len(relabel) - len(embed)
-            self._relabel(relabel, known)
-            self._embed(embed, known)
+            if relabel:
+                self._relabel(relabel, known)
+            if embed:
+                self._embed(embed, known)
             self._progress(self._characters, self.report.written)
         return self.report
 
@@ -526,28 +510,18 @@ class Writer:
 
     def _relabel(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
         """Write documents under other metadata, with the vectors that they have."""
-        if not group:
-            return
-        storage, ids = self._index.storage, [document.id for document in group]
-        old = storage.get(DOCUMENTS, ids=ids, metadatas=True)
-        old_metadata = dict(zip(old.ids, old.metadatas, strict=True))
-        old_vectors = dict(zip(old.ids, storage.vectors_of(DOCUMENTS, old), strict=True))
-        old_passages = self._index.rows_by_digest([known[id_].digest for id_ in ids])
-        parts = []
-        for document in group:
-            passages = old_passages[known[document.id].digest]
-            if len(passages.ids) != known[document.id].passages:
-                raise damaged(document.id, f"passages in {storage.name}")
-            passages = replace(passages, vectors=storage.vectors_of(MAIN, passages))
-            parts.append(relabelled(passages, known[document.id], document, self._index.settings))
-        metadatas = [relabelled_metadata(old_metadata[document.id], document) for document in group]
-        rows = RowBatch(ids, metadatas, [], np.stack([old_vectors[id_] for id_ in ids]))
+        index, by_id = self._index, {document.id: document for document in group}
+        old = index.document_rows(list(by_id))
+        parts = [
+            relabelled(replace(rows, vectors=index.storage.vectors_of(MAIN, rows)), by_id[stored.id], index.settings)
+            for stored, rows in index.read_documents(old)
+        ]
+        metadatas = [relabelled_metadata(row, by_id[id_]) for id_, row in zip(old.ids, old.metadatas, strict=True)]
+        rows = RowBatch(old.ids, metadatas, [], index.storage.vectors_of(DOCUMENTS, old))
         self._write(RowBatch.concatenate(parts), rows, group, known)
         self.report.relabelled += len(group)
 
     def _embed(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
-        if not group:
-            return
         index, results = self._index, self._encoded(group)
         self._characters += sum(len(document.text) for document in group)
         index.create()

@@ -89,14 +89,21 @@ class TermAnalyzer:
         self._fold = lru_cache(_CACHED)(self._folded)
         self._forms = lru_cache(_CACHED)(self._all_forms)
 
-    def __call__(self, text: str) -> Iterator[Term]:
+    def __call__(self, text: str, *, pairs_alone: bool = False) -> Iterator[Term]:
         """Yield the terms of a text, by where they begin; a compound before its parts."""
-        for start, forms in self._matches(text):
+        for match in _TERM.finditer(text):
+            word, start = match[0], match.start()
+            if match["run"] is not None:
+                forms: Sequence[Term] = _of_run(word, pairs_alone)
+            elif match["emoji"] is not None:
+                forms = [Term(_IGNORED.sub("", word), 0, len(word))]
+            else:
+                forms = self._forms(word)
             yield from (Term(form.text, start + form.start, start + form.end) for form in forms)
 
     def texts(self, text: str) -> list[str]:
         """Return the terms of a text without their places, in order."""
-        return [form.text for _, forms in self._matches(text) for form in forms]
+        return [term.text for term in self(text)]
 
     def of_question(self, question: str) -> list[str]:
         """Return the terms of a question, in order, repeated as there; without stop words, unless it has no others.
@@ -104,29 +111,16 @@ class TermAnalyzer:
         Stop words in texts do no harm: a word in nearly every text weighs next to nothing. Question words are rare in
         texts and would weigh much. Characters of a script without spaces count in pairs, unless one stands alone.
         """
-        terms = [(start, form) for start, forms in self._matches(question, pairs_alone=True) for form in forms]
-        telling = [
-            form.text
-            for start, form in terms
-            if question[start + form.start : start + form.end].casefold() not in self._stop_words
-        ]
-        return telling or [form.text for _, form in terms]
-
-    def _matches(self, text: str, *, pairs_alone: bool = False) -> Iterator[tuple[int, Sequence[Term]]]:
-        """Yield where each word, compound, emoji or run of characters begins, and its terms, with places from there."""
-        for match in _TERM.finditer(text):
-            if match["run"] is not None:
-                yield match.start(), _of_run(match[0], pairs_alone)
-            elif match["emoji"] is not None:
-                yield match.start(), [Term(_IGNORED.sub("", match[0]), 0, len(match[0]))]
-            else:
-                yield match.start(), self._forms(match[0])
+        terms = list(self(question, pairs_alone=True))
+        stop = self._stop_words
+        telling = [term.text for term in terms if question[term.start : term.end].casefold() not in stop]
+        return telling or [term.text for term in terms]
 
     def _all_forms(self, word: str) -> tuple[Term, ...]:
         """Return the terms of a word or compound: as a whole if that says more than the parts, and the parts."""
         plain = unicodedata.normalize("NFKC", re.sub(_THIN, "’", word))
         if plain != word:  # nobody knows where its parts come from
-            return tuple(Term(form.text, 0, len(word)) for _, forms in self._matches(plain) for form in forms)
+            return tuple(Term(form.text, 0, len(word)) for form in self(plain))
         parts = [match.span() for match in _PARTS.finditer(word)]
         last = parts[-1][0]
         if len(parts) > 1 and word[last:] in ("s", "S") and word[last - 1] in _APOSTROPHES:
@@ -311,19 +305,18 @@ class KeywordIndex:
     """
 
     def __init__(self, folder: Path | None, language: str) -> None:
-        """Open or create it in a folder; None: in memory. OSError if the folder cannot be used."""
+        """Open or create it in a folder; None: in memory."""
         builder = tantivy.SchemaBuilder()
         for name in ("id", "document", "digest"):
             builder.add_text_field(name, stored=True, tokenizer_name="raw", index_option="basic")
         builder.add_integer_field("vector", stored=True)
         builder.add_text_field("terms", tokenizer_name="whitespace", index_option="freq")
         self._schema = builder.build()
-        self._folder, self.terms = folder, TermAnalyzer(language)
-        with _disk_errors():
-            if folder is not None:
-                folder.mkdir(parents=True, exist_ok=True)
-            self._index = tantivy.Index(self._schema, path=None if folder is None else str(folder))
-            self._index.reload()
+        self.terms = TermAnalyzer(language)
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+        self._index = tantivy.Index(self._schema, path=None if folder is None else str(folder))
+        self.refresh()
 
     def __len__(self) -> int:
         """Number of rows."""
@@ -345,31 +338,23 @@ class KeywordIndex:
             for value in values:
                 writer.delete_documents_by_term(key, value)
 
-    def fill(self, pages: Iterable[RowBatch]) -> None:
-        """Write all rows of a collection into an index that is empty."""
-        self.put(pages)
-        if self._folder is not None:
-            (self._folder / _COMPLETE).write_text(str(TERMS_VERSION))
-
     @contextmanager
     def _changing(self) -> Iterator[tantivy.IndexWriter]:
         """Save the changes at the end, or none of them, and let another process write."""
-        with _disk_errors():
-            writer = self._index.writer(_WRITER_BYTES, 1)
-            try:
-                yield writer
-                writer.commit()
-            except BaseException:
-                writer.rollback()
-                raise
-            finally:
-                writer.wait_merging_threads()
-            self._index.reload()
+        writer = self._index.writer(_WRITER_BYTES, 1)
+        try:
+            yield writer
+            writer.commit()
+        except BaseException:
+            writer.rollback()
+            raise
+        finally:
+            writer.wait_merging_threads()
+        self.refresh()
 
     def refresh(self) -> None:
         """See what another process has committed."""
-        with _disk_errors():
-            self._index.reload()
+        self._index.reload()
 
     def best(self, terms: Sequence[str], most: int, restrictions: Sequence[Restriction] = ()) -> dict[str, Scored]:
         """Return at most `most` rows that share a term, by id, best first; a repeated term counts again."""
@@ -425,52 +410,53 @@ class Keywords:
         self._reading = Lock()
 
     @property
-    def on_disk(self) -> bool:
-        """Whether all rows are indexed on disk, as this version cuts their terms; never on a server."""
+    def _complete(self) -> Path | None:
+        """Folder in which all rows are indexed, as this version cuts their terms; None where there is none."""
         folder = self._storage.keywords_folder
         complete = None if folder is None else folder / _COMPLETE
-        return complete is not None and complete.exists() and complete.read_text() == str(TERMS_VERSION)
+        return folder if complete and complete.exists() and complete.read_text() == str(TERMS_VERSION) else None
 
     @property
     def missing(self) -> bool:
         """Whether the keyword index is to be on disk, and is not."""
-        return self._storage.keywords_folder is not None and not self.on_disk
+        return self._storage.keywords_folder is not None and self._complete is None
 
     @property
     def too_many(self) -> bool:
         """Whether there are more rows than are read into memory, and no keyword index on disk."""
-        return not self.on_disk and self._storage.count(MAIN) > IN_MEMORY
+        return self._complete is None and self._storage.count(MAIN) > IN_MEMORY
 
     def current(self) -> KeywordIndex:
         """Return the keyword index as it is now; where none is on disk, read from all rows if others changed these."""
-        with translated_errors(self._storage.place):
-            if self.on_disk:
-                index = self._open()
+        with self._translated():
+            if (folder := self._complete) is not None:
+                index = self._open(folder)
                 index.refresh()
                 return index
             written = str(self._storage.known_metadata.get("eddy_written"))
             with self._reading:
                 if self._in_memory is None or self._in_memory[0] != written:
                     index = KeywordIndex(None, self._language())
-                    index.fill(self._pages(show_progress=self._storage.count(MAIN) >= _BAR_FROM))
+                    index.put(self._pages(show_progress=self._storage.count(MAIN) >= _BAR_FROM))
                     self._in_memory = written, index
                 return self._in_memory[1]
 
     def put(self, rows: RowBatch) -> None:
         """Write rows, if their index is there."""
-        if (index := self._writable()) is not None:
-            with translated_errors(self._storage.place):
+        with self._translated():
+            if (index := self._writable()) is not None:
                 index.put([rows])
 
     def delete(self, key: Key, values: Sequence[str]) -> None:
         """Delete the rows that have one of some values, if their index is there."""
-        if values and (index := self._writable()) is not None:
-            with translated_errors(self._storage.place):
+        with self._translated():
+            if values and (index := self._writable()) is not None:
                 index.delete(key, values)
 
     def _writable(self) -> KeywordIndex | None:
-        with translated_errors(self._storage.place):
-            return self._open() if self.on_disk else self._in_memory[1] if self._in_memory else None
+        if (folder := self._complete) is not None:
+            return self._open(folder)
+        return self._in_memory[1] if self._in_memory else None
 
     def mark_written(self, before: str, token: str) -> None:
         """Note that the rows in memory are those of a token if they were those of the one `before` the change."""
@@ -487,15 +473,14 @@ class Keywords:
         folder = self._storage.keywords_folder
         if folder is None:
             return
-        with translated_errors(self._storage.place):
+        with self._translated():
             (folder / _COMPLETE).unlink(missing_ok=True)  # first: nobody takes what is left for complete
             shutil.rmtree(folder, ignore_errors=True)
             self._on_disk = folder, KeywordIndex(folder, self._language())
-            self._on_disk[1].fill(self._pages())
+            self._on_disk[1].put(self._pages())
+            (folder / _COMPLETE).write_text(str(TERMS_VERSION))
 
-    def _open(self) -> KeywordIndex:
-        folder = self._storage.keywords_folder
-        assert folder is not None
+    def _open(self, folder: Path) -> KeywordIndex:
         if self._on_disk is None or self._on_disk[0] != folder:
             self._on_disk = folder, KeywordIndex(folder, self._language())
         return self._on_disk[1]
@@ -510,11 +495,11 @@ class Keywords:
         for rows in track(pages, "Reading keywords", total, console=console, disable=not show_progress):
             yield rows.take([number for number, row in enumerate(rows.metadatas) if DOCUMENT in row])
 
-
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    """Raise tantivy's errors, which are all ValueErrors, as what they are: failures of the disk."""
-    try:
-        yield
-    except ValueError as error:
-        raise OSError(f"the keyword index: {error}; if it is damaged, check() makes it anew") from error
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Raise tantivy's errors, which are all ValueErrors, as what they are: failures of the disk."""
+        with translated_errors(self._storage.place):
+            try:
+                yield
+            except ValueError as error:
+                raise OSError(f"the keyword index: {error}; if it is damaged, check() makes it anew") from error

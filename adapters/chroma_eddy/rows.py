@@ -241,17 +241,9 @@ def check_conditions(where: Any, where_document: Any = None) -> None:
 
 @dataclass(frozen=True)
 class StoredDocument:
-    """The index's row of a document.
+    """The index's row of a document: what the document has beside its text, and numbers as a `LongDocument` has them.
 
-    Attributes:
-        id: Id of the document.
-        digest: Digest of the version that queries find; "" for a damaged document, which they do not find.
-        text_digest: Digest of the text.
-        passages, sentences: Number of rows in the main collection, and of sentences.
-        tokens, windows: Number of tokens of the text, and of passes over it.
-        truncated: Number of tokens at the end that were not read.
-        characters: Length of the text.
-        page_starts, page_labels, left_out, metadata: As the document has them.
+    `digest` is that of the version that queries find; "" for a damaged document, which they do not find.
     """
 
     id: str
@@ -372,13 +364,11 @@ def passage_rows(
     return RowBatch(_passage_ids(rows, settings), rows, texts, vectors)
 
 
-def relabelled(rows: RowBatch, old: StoredDocument, document: Document, settings: IndexSettings) -> RowBatch:
+def relabelled(rows: RowBatch, document: Document, settings: IndexSettings) -> RowBatch:
     """Return the passages of a version for another one, of the same text with other metadata or pages."""
-    gone = {*old.metadata, "page", "last_page"}
-    metadatas = [
-        _passage_metadata({key: value for key, value in row.items() if key not in gone}, document)
-        for row in rows.metadatas
-    ]
+    stays = (START, END, HEADINGS, FIELDS, VECTOR)
+    places = [{key: row[key] for key in stays if key in row} for row in rows.metadatas]
+    metadatas = [_passage_metadata(place, document) for place in places]
     return RowBatch(_passage_ids(metadatas, settings), metadatas, rows.texts, rows.vectors)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections import Counter, abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -44,11 +45,9 @@ Unit = Literal["passage", "sentence", "document"]
 ALPHA = 0.5  # weight of the vectors in hybrid search
 KEYWORD_SCALE, TYPED_SCALE, TYPED_POWER = 1.5, 4.0, 8
 """Standard deviations of the cosine that count as much as a BM25, of passage and document (`of_documents`), as high as
-the Euclidean length of the question's weights, and as a question that stands in a passage word for word; and the power
-that leaves little of the latter where a word is missing.
-
-Over the length and not the sum of the weights, BM25 counts for more in a long question, which tells more. Chosen with
-`ALPHA` on manuals, abstracts and stories, with vectors of token embeddings, of layers and of an encoder.
+the Euclidean length of the question's weights (so that it counts for more in a long question, which tells more), and as
+a question that stands in a passage word for word; and the power that leaves little of the latter where a word is
+missing. Chosen with `ALPHA` on manuals, abstracts and stories, with vectors of token embeddings, layers and an encoder.
 """
 SHARE_SCALE, DEVIATIONS, ALONE_AT = 8.0, 20.0, 3.6
 """Constants of `score_of`: the slope of its logistic; the deviations of a cosine that count as much as all of the
@@ -124,15 +123,9 @@ class Query:
         if self.alpha is None:
             return replace(self, alpha=ALPHA if self.unit == "passage" and asks and not too_many else 1.0)
         if self.alpha < 1 and (too_many or not asks):
-            raise InvalidParameter(
-                f"alpha={self.alpha} searches by keywords too, and "
-                + (
-                    "there are none: the index is in no folder, and has too many rows to read them into memory; leave "
-                    "alpha out, or keep the index in a folder"
-                    if asks
-                    else "needs the question's text"
-                )
-            )
+            full = "the index has too many rows without a folder: leave alpha out, or keep the index in a folder"
+            why = full if asks else "needs the question's text"
+            raise InvalidParameter(f"alpha={self.alpha} searches by keywords too, and {why}")
         return self
 
     @property
@@ -202,7 +195,12 @@ def search(
                 f"index {index.name!r} holds rows that a framework has cut, of which there are no whole documents: "
                 "search passages"
             )
-        stage = query.resolved(index.keywords.too_many, questions is not None)
+        too_many = index.keywords.too_many
+        if too_many and questions is not None and query.alpha is None and not index.has_warned:
+            index.has_warned = True
+            what = "has too many rows for keyword search without a folder, and is searched by vectors alone"
+            warnings.warn(f"index {index.name!r} {what}: keep it in a folder, or give alpha=1 to say so", stacklevel=2)
+        stage = query.resolved(too_many, questions is not None)
         if query.rerank is not None:
             stage = replace(stage, k=max(query.k, query.rerank_from or RERANK_FROM))
         return [_Answer(index, vector, text, stage).hits() for vector, text in zip(vectors, texts, strict=True)]
@@ -376,7 +374,7 @@ class _Answer:
             part = rows.take(range(start, min(start + most, len(rows.ids))))
             if kind == DOCUMENTS:
                 documents = StoredDocument.by_id(part)
-                part = replace(part, texts=index.read_texts(part.metadatas))
+                part = replace(part, texts=[document.text for document, _ in index.read_documents(part)])
             else:
                 documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
             near = cosines(self._vector, self._storage.vectors_of(kind, part)).tolist()

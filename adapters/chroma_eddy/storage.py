@@ -1,9 +1,7 @@
 """`Storage`: an index's two Chroma collections and, in a folder, its vectors, of which Chroma's files can be made anew.
 
-Chroma overwrites the files of a collection's HNSW graph in place, and never waits until they have reached the disk. A
-process that is killed meanwhile, or a power failure, leaves files that cannot be read. So each vector is also in a file
-that only grows, at the row that the metadata name, and a record says which of Chroma's files are whole. Texts and
-metadata are in SQLite, in transactions, and need nothing of this.
+A kill leaves files of Chroma's that cannot be read: it overwrites them in place and never syncs. So each vector is also
+in a file that only grows, at the row that the metadata name, and a record says which of Chroma's files are whole.
 """
 
 from __future__ import annotations
@@ -36,7 +34,6 @@ from chroma_eddy.rows import (
     VECTOR,
     IndexSettings,
     RowBatch,
-    StoredDocument,
     are_alike,
     pages,
     slices,
@@ -387,12 +384,8 @@ class Storage:
             self.update_metadata(eddy_ready=False)
 
     def wait_for_swap(self) -> None:
-        """Finish an interrupted swap, or wait while another process performs it."""
+        """Finish an interrupted swap, or wait while another process of this folder performs it."""
         deadline = time.monotonic() + _SWAP_TIMEOUT
-        # No lock tells whether a server's other client is alive; a live one finishes the swap in this time.
-        following = self.with_suffix(NEXT)
-        while self.lock.folder is None and following.metadata().get("eddy_ready") and time.monotonic() < deadline:
-            time.sleep(_POLL)
         while True:
             try:
                 return self.finish_swap()
@@ -635,13 +628,6 @@ class Storage:
             collection.upsert(changed.ids, changed.vectors, [metadatas[at] for at in other], changed.texts or None)
         return list(metadatas)
 
-    def update_documents(self, rows: Mapping[str, dict[str, Any]]) -> None:
-        """Change metadata of documents' rows, by id, within a `transaction`."""
-        ids, metadatas = list(rows), list(rows.values())
-        for batch in slices(len(ids), self.max_batch_size):
-            with translated_errors(self.place):
-                self.collection(DOCUMENTS).update(ids=ids[batch], metadatas=metadatas[batch])  # type: ignore[arg-type]
-
     def delete(self, kind: str, ids: Sequence[str] | None = None, where: Any = None) -> None:
         """Delete rows by id or by a condition on their metadata, within a `transaction`."""
         with translated_errors(self.place):
@@ -680,11 +666,6 @@ class Storage:
         """As `get`, page by page."""
         with translated_errors(self.place):
             yield from pages(self.collection(kind), ids=ids, where=where, **fields)
-
-    def documents(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
-        """Read documents' rows, by id; None: all, which are none without an index."""
-        exists = self.find() is not None
-        return StoredDocument.by_id(self.get(DOCUMENTS, metadatas=True, ids=ids)) if exists else {}
 
     def sample(self, kind: str, size: int) -> Iterator[RowBatch]:
         """As `pages`, of at most `size` rows with metadata, in a few evenly spread stretches: offsets cost time."""

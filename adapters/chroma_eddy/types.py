@@ -258,14 +258,6 @@ class Hit:
         return max(self.sentences, key=lambda sentence: sentence.fused, default=None)
 
 
-class Row(NamedTuple):
-    """A stored passage, of the index or of a framework: its metadata, the user's and the index's, and its text."""
-
-    id: str
-    metadata: dict[str, Any]
-    text: str
-
-
 @dataclass(frozen=True)
 class Status:
     """Contents and state of an index.

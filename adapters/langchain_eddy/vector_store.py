@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -76,7 +75,6 @@ class EddyChroma(Chroma):
 
     index: Index
     alpha: float | None = None
-    _warned = False
 
     def __init__(
         self,
@@ -198,7 +196,7 @@ class EddyChroma(Chroma):
 
     def update_documents(self, ids: list[str], documents: list[Document]) -> None:
         """Give rows that exist another text and other metadata; refuse a row that does not."""
-        if unknown := {*ids} - {row.id for row in self.index.rows([*{*ids}])}:
+        if unknown := {*ids} - {*self.index.get(ids, include=[])["ids"]}:
             raise InvalidParameter(f"there is no row {min(unknown)!r:.80} to update; add_documents writes new ones")
         self.add_documents(documents, ids=ids)
 
@@ -291,12 +289,7 @@ class EddyChroma(Chroma):
         if by_vector:
             return self.index.search(np.asarray(asked)[None], k, where=filter, **options)[0]
         options["alpha"] = self.alpha if options.get("alpha") is None else options["alpha"]
-        hits = self.index.query(asked, k, where=filter, **options)
-        if options["alpha"] is None and hits and hits[0].bm25 is None and not self._warned:
-            self._warned = True
-            message = "has too many rows for keywords and searches by vectors alone: keep it in a folder, or alpha=1"
-            warnings.warn(f"index {self.index.name!r} {message}", stacklevel=4)
-        return hits
+        return self.index.query(asked, k, where=filter, **options)
 
     def get(self, ids: str | list[str] | None = None, where: Filter = None, **options: Any) -> dict[str, Any]:  # type: ignore[override]
         """Get rows by ids, conditions or all, as `Chroma.get` does, with the same `options`: a dictionary of lists."""
@@ -309,9 +302,9 @@ class EddyChroma(Chroma):
 
     def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
         """Get documents by their ids, in that order, without unknown ids."""
-        rows = {row.id: row for row in self.index.rows(list(dict.fromkeys(ids)), texts=True)}
-        ordered = (rows[id_] for id_ in ids if id_ in rows)
-        return [Document(row.text, id=row.id, metadata=_metadata(row.metadata)) for row in ordered]
+        got = self.get(list(ids))
+        rows = {id_: row for id_, *row in zip(got["ids"], got["documents"], got["metadatas"], strict=True)}
+        return [Document(rows[id_][0], id=id_, metadata=rows[id_][1]) for id_ in ids if id_ in rows]
 
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:  # type: ignore[override]
         """Remove rows by ids, by `where` and `where_document`, or by both, and documents of `ingest` by their ids."""

@@ -1,4 +1,4 @@
-"""Indexes: what they store, what they refuse, and what is left when documents come, change and go."""
+"""Indexes: what they store, what they refuse, what is left when documents come, change and go, and damage."""
 
 from __future__ import annotations
 
@@ -11,22 +11,30 @@ from typing import Any
 import chromadb
 import numpy as np
 import pytest
+from chromadb.api.client import Client
 from safetensors.torch import load_file, save_file
-from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, assert_same, documents, rows
+from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES, SENTENCES_OF, assert_same, documents, rows
+from tests.adapters.killing import stop_at
 from tests.adapters.samples import TINY
 
 from chroma_eddy import (
     Document,
     EddyEmbeddingFunction,
     ForeignCollection,
+    Index,
     NoIndex,
     check_document,
     open_collection,
     open_index,
 )
 from chroma_eddy import index as chroma_index
+from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter, InvalidText
+from eddy_embed.integrations.documents import DOCUMENT
+
+ASKED = "When do boats with a deep keel leave?"
+TEXTS = {f"row/{at}": text for at, text in enumerate(SENTENCES)}
 
 # --- What is stored
 
@@ -80,7 +88,7 @@ def test_documents_come_back_as_they_were_given(shelf):
     entries, status = shelf.entries(), shelf.status()
     assert [entry.characters for entry in entries.values()] == [len(document.text) for document in documents()]
     assert (status.documents, status.incomplete, status.rebuilt) == (6, (), None)
-    assert status.passages == sum(entry.passages for entry in entries.values()) == len(shelf.rows())
+    assert status.passages == sum(entry.passages for entry in entries.values()) == len(shelf.get()["ids"])
     assert status.fingerprint == shelf.embedder.fingerprint and status.dimension == shelf.embedder.dimension
 
 
@@ -150,14 +158,22 @@ def test_removed_documents_leave_no_row(index):
     assert index.status().documents == 4
 
 
+def watched_batches(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
+    """Let Chroma take so many rows in a batch, and note how many come."""
+    sizes, upsert = list[int](), chromadb.Collection.upsert
+
+    def noted(self: chromadb.Collection, ids: list[str], *columns: Any) -> None:
+        sizes.append(len(ids))
+        upsert(self, ids, *columns)
+
+    monkeypatch.setattr(chromadb.Collection, "upsert", noted)
+    monkeypatch.setattr(Client, "get_max_batch_size", lambda _: most)
+    return sizes
+
+
 def test_batches_stay_within_what_the_database_takes_and_groups_change_no_row(shelf, monkeypatch, tmp_path, embedder):
-    monkeypatch.setattr(type(shelf.storage.client), "get_max_batch_size", lambda _: 7)
     monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
-    sizes = []
-    upsert = chromadb.Collection.upsert
-    monkeypatch.setattr(
-        chromadb.Collection, "upsert", lambda self, ids, *more: (sizes.append(len(ids)), upsert(self, ids, *more))
-    )
+    sizes = watched_batches(monkeypatch, 7)
     with open_index(tmp_path / "small", "notes", embedder, passage_size=24) as small:
         small.upsert(iter(documents()))
         assert max(sizes) == 7
@@ -254,3 +270,138 @@ def test_an_index_of_another_version_is_refused(index, embedder):
     for other in (embedder, None):
         with pytest.raises(ForeignCollection, match="'notes' was made by another version of Eddy: ingest"):
             open_index(place, "notes", other)
+
+
+# --- Rows that a framework has cut, beside documents that the index has cut itself
+
+
+def put(index: Index, texts: dict[str, str], **metadata: Any) -> None:
+    vectors = index.embedder.encode_document(list(texts.values())) if texts else np.zeros((0, 0))
+    owners, about = ["book"] * len(texts), [metadata] * len(texts)
+    index.upsert_rows(list(texts), list(texts.values()), vectors, about, owners, index.embedder.fingerprint)
+
+
+def test_twice_changes_nothing_and_a_known_id_is_replaced_with_all_its_metadata(tmp_path, embedder, monkeypatch):
+    with open_index(tmp_path, "notes", embedder) as index:
+        sizes = watched_batches(monkeypatch, 4)
+        put(index, {})
+        assert not index.exists and index.get()["ids"] == [] and index.query(ASKED) == []
+        put(index, TEXTS, number=1)
+        assert sizes == [4, 4, 3]
+        before = rows(index)[MAIN]
+        put(index, TEXTS, number=1)
+        after = rows(index)[MAIN]
+        assert after.keys() == before.keys() == TEXTS.keys() and len(sizes) == 3
+        assert all((after[id_][0] == before[id_][0]).all() and after[id_][1:] == before[id_][1:] for id_ in after)
+        put(index, {"row/1": "Something else."}, shelf="c")
+        vector, row, text = rows(index)[MAIN]["row/1"]
+        assert (text, row) == ("Something else.", {"shelf": "c", "eddy_document": "book", "eddy_digest": ""})
+        np.testing.assert_allclose(vector, index.embedder.encode_document(text), atol=1e-5)
+
+
+def test_rows_and_documents_are_found_together_and_go_each_by_itself(index):
+    passages = {*index.get()["ids"]}
+    put(index, TEXTS)
+    assert {hit.id for hit in index.query(ASKED, 100)} == passages | TEXTS.keys()
+    with pytest.raises(ForeignCollection, match="passage of a document"):
+        put(index, {min(passages): "Mine."})
+    victim = index.get(where={"eddy_document": "papers/1"})["ids"][0]
+    index.collection.delete(ids=[victim])
+    assert index.check().keys() == {"papers/1"}
+    visible = {*index.get()["ids"]}
+    assert not visible & {*index.get([victim])["ids"]} and visible < passages | TEXTS.keys()
+    assert {hit.id for hit in index.query(ASKED, 100)} == visible
+    assert index.remove_rows(ids=["row/0", "nowhere", min(visible & passages)]) == 1
+    assert index.get(["row/0", "row/1", *map(str, range(40_000))])["ids"] == ["row/1"]  # more than Chroma takes
+    assert index.remove([document.id for document in documents()]) == 6
+    book = index.get(where={"eddy_document": "book"})["ids"]
+    assert {*index.get()["ids"]} == {*book} == TEXTS.keys() - {"row/0"}
+
+
+# --- Damage: found by `check`, left out by queries, written again
+
+
+@pytest.fixture(scope="module")
+def before(shelf: Index) -> dict[str, Any]:
+    return rows(shelf)
+
+
+def test_rows_that_somebody_took_are_missed_and_written_again(index, before):
+    victims = [id_ for id_, row in before[MAIN].items() if row[1]["eddy_document"] == "papers/4"]
+    index.collection.delete(ids=victims[:1])
+    wrong = index.check()
+    assert wrong == {"papers/4": f"{len(victims) - 1} of {len(victims)} rows in notes"}
+    assert index.status().incomplete == ("papers/4",)
+    assert index.upsert(documents()).written == 1
+    assert_same(rows(index), before)
+    index.collection.upsert(ids=["mine"], embeddings=[index.embedder.encode_query("A guest.")], documents=["A guest."])
+    with pytest.raises(ForeignCollection, match="'mine'"):
+        index.query("A guest.", 1)
+    index.collection.delete(ids=["mine"])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"), [({"documents": ["Altered."]}, "another text"), ({"metadatas": [{"shelf": "z"}]}, "metadata")]
+)
+def test_changed_passages_are_not_found_until_they_are_written_again(change, said, index, before):
+    first, vector = next((id_, v) for id_, (v, row, _) in before[MAIN].items() if row["eddy_document"] == "papers/2")
+    index.storage.collection(MAIN).update(ids=[first], embeddings=[vector], **change)
+    assert said in index.check()["papers/2"]
+    assert not index.query("What?", documents=["papers/2"]) and index.upsert(documents()).written == 1
+    assert_same(rows(index), before)
+
+
+@pytest.mark.parametrize("how", ["remove", "check"])
+def test_both_versions_are_hidden_where_an_update_and_then_a_removal_were_cut_short(how, index, before, monkeypatch):
+    delete = Storage.delete
+
+    def before_the_rows_go(self: Storage, part: str, ids: Any = None, where: Any = None) -> int:
+        if DOCUMENT in (where or {}):
+            raise KeyboardInterrupt
+        return delete(self, part, ids, where)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 2, Storage, "upsert")  # the passages of the new version are in by then
+        index.upsert([documents(version=2)[4]])
+    if how == "check":
+        victim = next(id_ for id_, row in before[MAIN].items() if row[1]["eddy_document"] == "papers/4")
+        index.collection.delete(ids=[victim])
+        assert "papers/4" in index.check()
+    else:
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(Storage, "delete", before_the_rows_go)
+            index.remove(["papers/4"])
+    assert "papers/4" not in {hit.document for hit in index.query("What?", 100)}
+    index.upsert(documents())
+    assert_same(rows(index), before)
+
+
+def test_rows_that_belong_to_no_version_of_a_document_end_queries_until_they_are_deleted(index, before):
+    """As two writers of one document leave them on a server, or somebody who deletes a document's row."""
+    vector, passage, _ = next(row for row in before[MAIN].values() if row[1]["eddy_document"] == "papers/5")
+    index.storage.collection(DOCUMENTS).delete(ids=["papers/2"])
+    stray = {**passage, "eddy_digest": "another"}
+    index.storage.collection(MAIN).upsert(ids=["stray"], embeddings=[vector], metadatas=[stray], documents=["Stray."])
+    for id_ in ("papers/2", "papers/5"):
+        with pytest.raises(ForeignCollection, match=r"check\(\)"):
+            index.query("What?", 100, documents=[id_])
+    assert set(index.check()) == {"papers/2", "papers/5"} and index.check() == {}
+    assert index.upsert(documents()).written == 1
+    assert_same(rows(index), before)
+
+
+@pytest.mark.parametrize("change", ["upsert", "remove"])
+def test_a_damaged_document_takes_no_piece_with_it(change, index, before, monkeypatch):
+    """Neither has a version."""
+    text = "A piece that a framework has cut."
+    vectors = index.embedder.encode_document([text])
+    index.upsert_rows(["mine"], [text], vectors, [{}], ["book"], index.embedder.fingerprint)
+    victims = [id_ for id_, row in before[MAIN].items() if row[1]["eddy_document"] == "papers/4"]
+    index.collection.delete(ids=victims)
+    assert list(index.check()) == ["papers/4"]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 1, Index, "delete_rows")
+        index.upsert(documents()) if change == "upsert" else index.remove(["papers/4"])
+    assert "mine" in {hit.id for hit in index.query(text, 100)}
+    index.upsert(documents())
+    assert "mine" in {hit.id for hit in index.query(text, 100)} and index.check() == {}

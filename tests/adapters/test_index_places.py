@@ -5,15 +5,21 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 import threading
 import time
+import uuid
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import chromadb
 import pytest
 from chromadb.errors import InternalError
 from tests.adapters.indexes import SENTENCES_OF, apart, assert_same, documents, rows, served
+from tests.adapters.killing import save_often, stop_at
 from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 
@@ -24,9 +30,12 @@ from chroma_eddy import (
     IndexInUse,
     StorageError,
     WriterLock,
+    memory_client,
     open_index,
     translated_errors,
 )
+from eddy_embed import Embedder
+from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.vector_stores.eddy import EddyChromaVectorStore
@@ -187,7 +196,7 @@ def test_a_folder_that_was_deleted_is_begun_anew_and_a_closed_index_says_so(tmp_
             assert again.upsert(documents(2)).written == written and len(again.query("ferry", 99)) == 2
             index.close()
             assert again.query("ferry") and other.query("ferry")
-    for call in (again.status, again.rows, partial(again.query, "ferry"), partial(again.upsert, documents(1))):
+    for call in (again.status, again.get, partial(again.query, "ferry"), partial(again.upsert, documents(1))):
         with pytest.raises(StorageError, match="was closed: open it again"):
             call()
 
@@ -196,3 +205,82 @@ def test_chroma_s_own_client_may_have_the_folder_open(tmp_path, embedder):
     client = chromadb.PersistentClient(str(tmp_path / "plain"))
     with open_index(tmp_path / "plain", "notes", embedder) as index:
         assert index.upsert(documents(1)).passages == client.get_collection("notes").count() == index.status().passages
+
+
+# --- What is left in the folder: no text that was to be erased, and nothing of what was replaced
+
+SECRETS = ("Zqxjkvorp", "Wvuqgräfin", "Qqbuilding")
+"""Words of a document that is removed, of an earlier version of one that stays, and of metadata."""
+
+
+def leaks(place: Path) -> set[str]:
+    """The secret words in the bytes of any file, in the encodings in which a database may hold them, and what of them
+    is in the index of three letters each."""
+    files = [path.read_bytes().lower() for path in place.rglob("*") if path.is_file()]
+    codes = [(word, word.lower().encode(code)) for word in SECRETS for code in ("utf-8", "utf-16-le", "utf-16-be")]
+    blocks = selected(place, "SELECT block FROM embedding_fulltext_search_data")
+    inside = {word[:3] for word in SECRETS if any(word[:3].lower().encode() in block for block in blocks)}
+    return inside | {word for word, code in codes if any(code in content for content in files)}
+
+
+def selected(place: Path, statement: str) -> list[Any]:
+    with closing(sqlite3.connect(place / "chroma.sqlite3")) as database:
+        return [value for (value,) in database.execute(statement)]
+
+
+@pytest.mark.parametrize("saved", [True, False], ids=["vectors saved", "vectors in the log"])
+def test_erased_texts_are_in_no_file(saved, embedder, tmp_path, monkeypatch):
+    if saved:
+        save_often(monkeypatch)
+    place, kept = tmp_path / "db", documents(6)
+    secret = Document("secret", f"The {SECRETS[0]} sleeps. Nobody wakes it.", {"where": SECRETS[2]})
+    earlier = Document(kept[0].id, f"A {SECRETS[1]} was here. She has left.", kept[0].metadata)
+    with open_index(place, "notes", embedder) as index:
+        index.upsert([earlier, secret, *kept[1:]])
+        index.upsert(kept)
+        assert leaks(place) >= set(SECRETS)
+        assert index.remove("secret") == 1
+        before = rows(index)
+        assert leaks(place)
+        with open_index(place, "notes", embedder) as other:
+            assert index.remove([], erase=True) == 0
+            assert leaks(place) == set()
+            for each in (index, other, open_index(place, "notes", embedder)):
+                assert_same(rows(each), before, atol=0)
+                assert [hit.document for hit in each.query("When do dogs travel?", 3)]
+                assert each.check(full=True) == {}
+        index.upsert([secret])
+        assert index.remove("secret", erase=True) == 1
+        assert leaks(place) == set()
+
+
+def test_files_hold_no_memory_of_the_process(folder):
+    """Chroma makes a collection's files of memory that it has not initialised."""
+    made = [path for name in ("data_level0.bin", "length.bin") for path in folder.rglob(name)]
+    assert len(made) == 4 and not any(path.read_bytes().strip(b"\0") for path in made)
+
+
+def test_what_cannot_be_erased_is_not_removed(index, embedder, monkeypatch):
+    """An unfinished reindexing holds its half of the texts; a server's files are out of reach."""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        stop_at(patch, 2, chromadb.Collection, "upsert")
+        index.reindex(Embedder("eddy-tiny", method="plain:exit=1"))
+    with open_index(memory_client(), "notes", embedder) as other:
+        other.upsert(documents())
+        for place, said in ((index, "'notes' is unfinished"), (other, "needs an index in a folder")):
+            with pytest.raises(InvalidParameter, match=said):
+                place.remove(["papers/1"], erase=True)
+            assert place.status().documents == 6
+
+
+def test_replaced_vectors_leave_no_folders(folder, index, monkeypatch):
+    save_often(monkeypatch)
+    other = folder / str(uuid.uuid4()).replace("-", "_")
+    other.mkdir()  # no name of Chroma's
+    for method in ("plain:exit=1", "plain:exit=3"):
+        index.reindex(Embedder("eddy-tiny", method=method))
+        segments = {*selected(folder, "SELECT id FROM segments WHERE scope = 'VECTOR'")}
+        folders = {path.name for path in folder.iterdir() if path.is_dir()}
+        assert folders - {"eddy.vectors", "eddy.words", other.name} == segments
+        assert all(len(list((folder / name).iterdir())) == 1 for name in ("eddy.vectors", "eddy.words"))
+        assert index.check(full=True) == {}

@@ -18,11 +18,6 @@ from eddy_embed.errors import InvalidParameter, InvalidText
 ASKED = "When do boats with a deep keel leave?"
 
 
-@pytest.fixture
-def index(shelf) -> Index:
-    return shelf
-
-
 @pytest.fixture(scope="module")
 def query(embedder) -> np.ndarray:
     return embedder.encode_query(ASKED)
@@ -40,12 +35,12 @@ def same(hits: list[Hit], expected: list[tuple[str, float]], k: int) -> bool:
 
 
 @pytest.mark.parametrize(("unit", "part"), [("passage", MAIN), ("sentence", SENTENCES_OF), ("document", DOCUMENTS)])
-def test_hits_are_the_nearest_with_true_cosines(unit, part, index, query):
+def test_hits_are_the_nearest_with_true_cosines(unit, part, shelf, query):
     texts = {document.id: document for document in documents()}
     for k in (1, 4, 1000):
-        hits = index.query(ASKED, k, unit=unit, alpha=1)
-        assert same(hits, ranked(index, part, query), k)
-        assert index.search([query, query], k, unit=unit)[1] == hits
+        hits = shelf.query(ASKED, k, unit=unit, alpha=1)
+        assert same(hits, ranked(shelf, part, query), k)
+        assert shelf.search([query, query], k, unit=unit)[1] == hits
         for hit in hits:
             own = texts[hit.document]
             assert hit.text == own.text[hit.start : hit.end] and hit.fused == hit.cosine
@@ -54,24 +49,21 @@ def test_hits_are_the_nearest_with_true_cosines(unit, part, index, query):
                 assert (hit.page is None) == (not own.page_starts)
 
 
-def test_filters(index, query):
-    shelf = index.query(ASKED, 100, where={"shelf": "a"}, alpha=1)
-    assert same(shelf, ranked(index, MAIN, query, lambda row: row["shelf"] == "a"), 100)
+def test_filters(shelf, query):
     two = ["papers/1", "papers/4"]
-    assert same(
-        index.query(ASKED, 100, documents=two, alpha=1),
-        ranked(index, MAIN, query, lambda r: r["eddy_document"] in two),
-        100,
-    )
-    assert not index.query(ASKED, documents=[]) and not index.query(ASKED, documents=two, where={"number": 2})
-    words = index.query(ASKED, 100, where_document={"$contains": "Granite"}, documents=None)
+    for options, keep in (
+        ({"where": {"shelf": "a"}}, lambda row: row["shelf"] == "a"),
+        ({"documents": two}, lambda row: row["eddy_document"] in two),
+    ):
+        assert same(shelf.query(ASKED, 100, alpha=1, **options), ranked(shelf, MAIN, query, keep), 100)
+    assert not shelf.query(ASKED, documents=[]) and not shelf.query(ASKED, documents=two, where={"number": 2})
+    words = shelf.query(ASKED, 100, where_document={"$contains": "Granite"}, documents=None)
     assert words and all("Granite" in hit.text for hit in words)
-    first = index.query(ASKED, 100, where={"page": {"$lte": 1}})
+    first = shelf.query(ASKED, 100, where={"page": {"$lte": 1}})
     assert first and all(hit.page == 1 and hit.last_page in (1, 2) for hit in first)
-    lines = index.query(ASKED, 100, where={"shelf": "b"}, unit="sentence")
-    assert {hit.document for hit in lines} == {f"papers/{at}" for at in (1, 3, 5)}
-    whole = index.query(ASKED, 100, where={"shelf": "b"}, unit="document")
-    assert {hit.document for hit in whole} == {f"papers/{at}" for at in (1, 3, 5)}
+    for unit in ("sentence", "document"):
+        found = shelf.query(ASKED, 100, where={"shelf": "b"}, unit=unit)
+        assert {hit.document for hit in found} == {f"papers/{at}" for at in (1, 3, 5)}
 
 
 @pytest.mark.parametrize("method", ["plain:exit=0+sif+filter", "htp:exit=2"])
@@ -103,7 +95,7 @@ def test_sentences_are_marked_as_the_document_gives_them(method, tmp_path):
         assert index.query(ASKED)[0].best is None
 
 
-def test_sentences_are_read_by_the_model_where_their_vectors_are_not_stored(index, embedder, query, tmp_path):
+def test_sentences_are_read_by_the_model_where_their_vectors_are_not_stored(shelf, embedder, query, tmp_path):
     with open_index(tmp_path, "bare", embedder, passage_size=24, sentence_vectors=False) as bare:
         bare.upsert(documents(3))
         assert SENTENCES_OF not in rows(bare)
@@ -128,15 +120,15 @@ def test_hybrid_questions_to_what_holds_little(tmp_path, embedder):
 
 
 @pytest.mark.parametrize("balance", [0.0, 0.3, 1.0])
-def test_mmr_chooses_as_langchain_does(balance, index, query):
-    held = rows(index)[MAIN]
-    near = [id_ for id_, _ in ranked(index, MAIN, query)[:12]]
+def test_mmr_chooses_as_langchain_does(balance, shelf, query):
+    held = rows(shelf)[MAIN]
+    near = [id_ for id_, _ in ranked(shelf, MAIN, query)[:12]]
     chosen = maximal_marginal_relevance(query, [held[id_][0] for id_ in near], balance, 4)
-    hits = index.query(ASKED, 4, mmr=True, alpha=1, fetch_k=12, lambda_mult=balance)
+    hits = shelf.query(ASKED, 4, mmr=True, alpha=1, fetch_k=12, lambda_mult=balance)
     assert [hit.cosine for hit in hits] == pytest.approx([float(held[near[at]][0] @ query) for at in chosen], abs=1e-5)
 
 
-def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
+def test_what_does_not_go_together_is_refused(shelf, tmp_path, embedder):
     for wanted, said in (
         *(
             ({"k": 0}, "k"),
@@ -151,15 +143,15 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
         ({"where_document": {"$regex": "(?=a)"}}, r"\(\?=a\)"),  # which only the database refuses: no failure of a disk
     ):
         with pytest.raises(InvalidParameter, match=said):
-            index.query(ASKED, **wanted)
+            shelf.query(ASKED, **wanted)
     with pytest.raises(InvalidParameter, match="needs the question's text"):
-        index.search([0.1] * 320, alpha=0.5)
-    for vector in ([0.5, 0.5], [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]):
+        shelf.search([0.1] * 320, alpha=0.5)
+    for vector in ([0.5, 0.5], [0.0] * 320, [[float("nan")] * 320], [[0.1] * 319 + [float("inf")]]):
         with pytest.raises(InvalidParameter, match=r"'notes' takes finite ones, 320 wide"):
-            index.search(vector)
+            shelf.search(vector)
     for question in (" ", "half \ud800"):
         with pytest.raises(InvalidText):
-            index.query(question)
+            shelf.query(question)
     with open_index(tmp_path, "empty", embedder) as empty:
         assert empty.query(ASKED) == [] and empty.status().documents == 0
 
@@ -167,7 +159,7 @@ def test_what_does_not_go_together_is_refused(index, tmp_path, embedder):
 def test_wrong_conditions_are_named(shelf) -> None:
     """Quoted where Chroma's client refuses them; its database says what is the matter."""
     for condition in ({"where": "n=1"}, {"where": {"n": {"$foo": 1}}}, {"where": {"a": 1, "b": 2}}):
-        for call in (partial(shelf.query, ASKED), shelf.get, shelf.rows, shelf.remove_rows):
+        for call in (partial(shelf.query, ASKED), shelf.get, shelf.remove_rows):
             with pytest.raises(InvalidParameter, match=re.escape(repr(condition["where"]))):
                 call(**condition)
     inside = {"$and": [{"n": 1}, {"$x": {"$gt": 2}}]}

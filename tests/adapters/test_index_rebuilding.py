@@ -16,17 +16,11 @@ from tests.adapters.killing import stop_at
 
 from chroma_eddy import LOCK, Index, WriterLock, open_index
 from chroma_eddy import index as chroma_index
-from chroma_eddy import storage as chroma_storage
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
 
 ASKED = "Do dogs pay?"
-
-
-@pytest.fixture(scope="module")
-def old(embedder: Embedder) -> Embedder:
-    return embedder
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +40,9 @@ def names_of(index: Index) -> set[str]:
     return {collection.name for collection in index.storage.client.list_collections()}
 
 
-def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, wanted, monkeypatch):
+def test_the_old_index_is_found_until_the_new_one_is_complete(folder, embedder, new, wanted, monkeypatch):
     monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
-    with open_index(folder, "notes", old) as index:
+    with open_index(folder, "notes", embedder) as index:
         before = [(hit.id, hit.cosine) for hit in index.query(ASKED)]
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
             stop_at(patch, 5, Storage, "upsert")
@@ -67,12 +61,12 @@ def test_the_old_index_is_found_until_the_new_one_is_complete(folder, old, new, 
             max(float(v @ new.encode_query(ASKED)) for v, _, _ in wanted[MAIN].values()), abs=1e-5
         )
     with pytest.raises(FingerprintMismatch):
-        open_index(folder, "notes", old)
+        open_index(folder, "notes", embedder)
 
 
-def test_sizes_change_too_and_what_was_begun_can_be_left_or_discarded(folder, old, new, monkeypatch):
+def test_sizes_change_too_and_what_was_begun_can_be_left_or_discarded(folder, embedder, new, monkeypatch):
     monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
-    with open_index(folder, "notes", old) as index:
+    with open_index(folder, "notes", embedder) as index:
         before = rows(index)
 
         def begin() -> None:
@@ -88,7 +82,7 @@ def test_sizes_change_too_and_what_was_begun_can_be_left_or_discarded(folder, ol
         assert names_of(index) == {"notes", "notes-documents"}
         assert_same(rows(index), before, atol=0)
         begin()
-        index.reindex(old, passage_size=12, sentence_vectors=False, restart=True)
+        index.reindex(embedder, passage_size=12, sentence_vectors=False, restart=True)
         after = rows(index)
         assert SENTENCES_OF not in after and names_of(index) == {"notes", "notes-documents"}
         assert list(index.documents()) == documents()
@@ -121,23 +115,22 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
         assert_same(rows(index), wanted)
 
 
-def test_who_reads_finishes_an_exchange_that_left_the_index_without_a_name(folder, old, monkeypatch):
-    with open_index(folder, "notes", old) as reader:
+def test_who_reads_finishes_an_exchange_that_left_the_index_without_a_name(folder, embedder, monkeypatch):
+    with open_index(folder, "notes", embedder) as reader:
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), apart():
             stop_at(patch, 2, Collection, "modify", where={"name"})
-            with open_index(folder, "notes", old) as writer:
-                writer.reindex(old, passage_size=12)
+            with open_index(folder, "notes", embedder) as writer:
+                writer.reindex(embedder, passage_size=12)
         assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
         assert reader.settings.passage_size == 12
 
 
 @pytest.mark.parametrize("step", [1, 2])
-def test_two_that_exchange_at_once_lose_nothing(step, old, new, wanted, monkeypatch):
+def test_two_that_exchange_at_once_lose_nothing(step, embedder, new, wanted, monkeypatch):
     """Where no lock of a folder keeps one who opens apart from a writer, as on a server."""
     client = chromadb.EphemeralClient(chromadb.Settings(anonymized_telemetry=False))
-    monkeypatch.setattr(chroma_storage, "_SWAP_TIMEOUT", 0.0)
     modify, calls = Collection.modify, count(1)
-    with open_index(client, "letters", old, passage_size=24) as writer:
+    with open_index(client, "letters", embedder, passage_size=24) as writer:
         writer.upsert(documents())
 
         def overtaken(self: Collection, **change: Any) -> None:
@@ -157,10 +150,10 @@ def test_two_that_exchange_at_once_lose_nothing(step, old, new, wanted, monkeypa
             reader.storage.drop_all()
 
 
-def test_a_reader_goes_on_when_the_index_is_exchanged(folder, old, new):
-    with open_index(folder, "notes", old) as index, open_index(folder, "notes", old) as reader:
+def test_a_reader_goes_on_when_the_index_is_exchanged(folder, embedder, new):
+    with open_index(folder, "notes", embedder) as index, open_index(folder, "notes", embedder) as reader:
         assert reader.query(ASKED)
-        index.reindex(old, passage_size=12)
+        index.reindex(embedder, passage_size=12)
         assert [hit.id for hit in reader.query(ASKED)] == [hit.id for hit in index.query(ASKED)]
         index.reindex(new)
         for _ in range(2):  # asked again, the vectors are still another method's
@@ -168,9 +161,9 @@ def test_a_reader_goes_on_when_the_index_is_exchanged(folder, old, new):
                 reader.query(ASKED)
 
 
-def test_a_question_embedded_before_a_reindexing_is_embedded_again(folder, old, new, monkeypatch):
+def test_a_question_embedded_before_a_reindexing_is_embedded_again(folder, embedder, new, monkeypatch):
     """As two threads with one index do it."""
-    with open_index(folder, "notes", old) as index:
+    with open_index(folder, "notes", embedder) as index:
         encode = Embedder.encode_query
 
         def reindexed_after(self: Embedder, *args: object, **kwargs: object) -> np.ndarray:

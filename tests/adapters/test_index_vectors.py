@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,8 @@ def scribble(path: Path) -> None:
     path.write_bytes(content)
 
 
-def remove_folder(path: Path) -> None:
-    shutil.rmtree(path.parent)
+def blank(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
 
 
 @pytest.fixture(scope="module")
@@ -55,16 +56,9 @@ def opened(place: Path | str, embedder: Embedder) -> Index:
     return open_index(place, "notes", embedder, passage_size=24)
 
 
-def saved_files(place: Path, name: str) -> list[Path]:
-    """Files of a name in the collections that Chroma has saved."""
-    found = [path.with_name(name) for path in place.glob("*-*/index_metadata.pickle")]
-    assert len(found) == 2
-    return found
-
-
-def record_of(place: Path) -> Path:
-    (record,) = place.glob("eddy.vectors/*/hnsw.json")
-    return record
+def is_saved(path: Path) -> bool:
+    """Whether Chroma has saved the collection of a folder or a file."""
+    return any((folder / "index_metadata.pickle").exists() for folder in (path, path.parent))
 
 
 def check_all_is_there(place: Path, embedder: Embedder, expected: dict[str, Any]) -> None:
@@ -76,53 +70,39 @@ def check_all_is_there(place: Path, embedder: Embedder, expected: dict[str, Any]
     assert embedder.counts.texts == texts + 1, "vectors were made by the model"
 
 
-@pytest.mark.parametrize(
-    ("name", "harm", "killed"),
-    [
-        ("length.bin", cut, False),
-        ("data_level0.bin", cut, True),
-        ("index_metadata.pickle", Path.unlink, False),
-        ("x", remove_folder, True),
-    ],
-)
-def test_files_that_are_not_those_that_were_recorded_are_made_anew(name, harm, killed, place, whole, embedder, caplog):
-    """Also of a writer that was killed, which has taken the record away."""
-    for path in saved_files(place, name):
-        harm(path)
-    if killed:
-        record_of(place).unlink()
+OURS, RECORD = "eddy.vectors/*/rows.f32", "eddy.vectors/*/hnsw.json"
+DAMAGE: dict[str, tuple[dict[str, Callable[[Any], object]], bool]] = {
+    "Chroma's files are shorter": ({"*-*/length.bin": cut}, False),
+    "Chroma's files are gone": ({"*-*/index_metadata.pickle": Path.unlink}, False),
+    "a killed writer left them short": ({"*-*/data_level0.bin": cut, RECORD: Path.unlink}, False),
+    "a killed writer left none": ({"*-*": shutil.rmtree, RECORD: Path.unlink}, False),
+    "ours are gone": ({OURS: Path.unlink, RECORD: Path.unlink}, False),
+    "Chroma's files hold zeros": ({"*-*/data_level0.bin": blank}, True),
+    "Chroma's files cannot be read": ({"*-*/index_metadata.pickle": scribble}, True),
+    "ours are zeros": ({OURS: blank}, True),
+    "ours are short": ({OURS: cut}, True),
+}
+"""What is done to files, and whether sizes do not show it, so that a full check has to find it."""
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damaged_vectors_are_made_anew_from_sound_ones(kind, place, whole, embedder, caplog):
+    harms, hidden = DAMAGE[kind]
+    for pattern, harm in harms.items():
+        paths = [path for path in place.glob(pattern) if "vectors" in pattern or is_saved(path)]
+        assert len(paths) == (1 if "vectors" in pattern else 2)
+        for path in paths:
+            harm(path)
+    if hidden:
+        with opened(place, embedder) as index:
+            assert index.check(full=True) == {}
     check_all_is_there(place, embedder, whole[1])
-    assert caplog.text.count("are made anew") == 1
-
-
-@pytest.mark.parametrize("name", ["data_level0.bin", "index_metadata.pickle"])
-def test_damage_that_leaves_sizes_alone_is_found_in_reading_or_by_a_full_check(name, place, whole, embedder):
-    for path in saved_files(place, name):
-        scribble(path) if name.endswith("pickle") else path.write_bytes(bytes(path.stat().st_size))
-    with opened(place, embedder) as index:
-        assert index.check(full=True) == {}
-    check_all_is_there(place, embedder, whole[1])
-
-
-@pytest.mark.parametrize("harm", [lambda path: path.write_bytes(bytes(path.stat().st_size)), cut])
-def test_our_own_vectors_are_read_from_chroma_if_they_are_damaged(harm, place, whole, embedder):
-    (path,) = place.glob("eddy.vectors/*/rows.f32")
-    harm(path)
-    with opened(place, embedder) as index:
-        assert index.check(full=True) == {}
-    check_all_is_there(place, embedder, whole[1])
-
-
-def test_a_copy_without_our_vectors_finds_them_in_chroma(place, whole, embedder):
-    for path in place.glob("eddy.vectors/*/*"):
-        if path.name != "sentences.f16":
-            path.unlink()
-    check_all_is_there(place, embedder, whole[1])
+    assert hidden or caplog.text.count("are made anew") == 1
 
 
 def test_without_any_vectors_texts_are_embedded_again(place, whole, embedder):
     shutil.rmtree(place / "eddy.vectors")
-    for path in saved_files(place, "index_metadata.pickle"):
+    for path in place.glob("*-*/index_metadata.pickle"):
         scribble(path)
     for _ in range(2):
         with pytest.raises(StorageError, match=r"texts are there.*chroma_eddy\.reindex\(place, name, embedder\)"):
@@ -163,7 +143,7 @@ def test_collections_of_others_keep_their_vectors(tmp_path, embedder):
     SharedSystemClient.clear_system_cache()
     with opened(tmp_path, embedder) as index:
         index.upsert(documents(2))
-    record_of(tmp_path).unlink()
+    next(tmp_path.glob(RECORD)).unlink()
     with opened(tmp_path, embedder) as index:
         assert index.query("ferry", 1)
     SharedSystemClient.clear_system_cache()
@@ -217,7 +197,7 @@ def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder
     for error, times in ((KeyboardInterrupt, 0), (OSError, 1)):
         with opened(place, embedder) as index:
             with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index.transaction({}):
-                index.storage.update_documents({"papers/1": {"number": 1}})
+                index.storage.collection(DOCUMENTS).update(["papers/1"], metadatas=[{"number": 1}])
                 raise error
         with apart():
             check_all_is_there(place, embedder, whole[1])

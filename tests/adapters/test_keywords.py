@@ -270,7 +270,7 @@ def test_scores_say_how_likely_a_text_is_about_the_question(shelf: Index) -> Non
 def check_keywords(index: Index) -> None:
     """Whether a question with all words of the documents finds every passage by its keywords."""
     hits = index.query(" ".join(SENTENCES), 1000, alpha=0)
-    assert {hit.id for hit in hits} == {row.id for row in index.rows()}
+    assert {hit.id for hit in hits} == {*index.get()["ids"]}
 
 
 def test_keywords_are_those_of_the_rows_after_every_change(folder: Path, index: Index) -> None:

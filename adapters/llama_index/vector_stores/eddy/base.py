@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,7 @@ from llama_index.core.vector_stores.types import (
 from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from chroma_eddy import ALPHA, DIGEST, RESERVED, Index, Row, open_index, user_metadata
+from chroma_eddy import ALPHA, DIGEST, RESERVED, Index, open_index, user_metadata
 from eddy_embed.encoding.validation import check_kind, refuse_unknown
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, FINGERPRINT, START
@@ -50,10 +49,9 @@ if TYPE_CHECKING:
 _NODE_TYPE = "_node_type"  # LlamaIndex's metadata key of a node's class
 _BY_KEYWORDS = (Mode.SPARSE, Mode.TEXT_SEARCH)
 _MODES = (Mode.DEFAULT, Mode.MMR, Mode.HYBRID, *_BY_KEYWORDS)
-_MMR_OPTIONS = ("mmr_threshold", "mmr_prefetch_factor", "mmr_prefetch_k")
-_RERANKING = ("rerank", "rerank_from", "rerank_seconds")
-_OPTIONS = ("where", "where_document", "fingerprint", *_MMR_OPTIONS, *_RERANKING)
-_PREFETCH_FACTOR = 4.0  # candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store
+_OF_INDEX = ("where_document", "rerank", "rerank_from", "rerank_seconds")  # options that are those of `Index.query`
+_OF_MMR = ("mmr_threshold", "mmr_prefetch_k")
+_PREFETCH_FACTOR = 4  # candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store
 _MIN_COSINE = 0.99
 """Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
 
@@ -101,12 +99,11 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     port: int | None = None
     ssl: bool = False
     headers: dict[str, str] | None = Field(default=None, exclude=True)
-    alpha: float | None = None
+    alpha: float | None = Field(default=None, ge=0, le=1)
     timeout: float = 60.0
 
     _index: Index = PrivateAttr()
     _given_model: EddyEmbedding = PrivateAttr()
-    _has_warned: bool = PrivateAttr(default=False)
 
     def __init__(
         self, collection_name: str, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any
@@ -124,9 +121,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     def _configure(self, values: dict[str, Any]) -> None:
         refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields)
-        alpha = values.get("alpha")
-        if alpha is not None and not 0 <= alpha <= 1:
-            raise InvalidParameter(f"alpha={alpha!r} must lie between 0, keywords alone, and 1, vectors alone")
         super().__init__(**values)
 
     @classmethod
@@ -223,13 +217,13 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
         if node_ids is None and filters is None:
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
-        rows = self._rows(node_ids, filters)
-        if whole := {str(row.metadata[DOCUMENT]) for row in rows if row.metadata.get(DIGEST)}:
+        got = self._get(node_ids, filters)
+        if whole := {str(row[DOCUMENT]) for row in got["metadatas"] if row.get(DIGEST)}:
             raise InvalidParameter(
                 f"{len(whole)} documents were cut by the index, such as {min(whole)!r:.80}, and lose no single "
                 "passages: take them out whole, with delete(ref_doc_id)"
             )
-        self._index.remove_rows(ids=[row.id for row in rows])
+        self._index.remove_rows(ids=got["ids"])
 
     def clear(self) -> None:
         """Remove all nodes, and all documents that the index has split itself."""
@@ -240,11 +234,12 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Get nodes by ids, by filters, by both, or all nodes."""
-        return [_to_node(row) for row in self._rows(node_ids, filters, texts=True)]
+        got = self._get(node_ids, filters)
+        return list(map(_to_node, got["ids"], got["metadatas"], got["documents"]))
 
-    def _rows(self, node_ids: list[str] | None, filters: MetadataFilters | None, *, texts: bool = False) -> list[Row]:
+    def _get(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> dict[str, Any]:
         where, possible = to_where(filters)
-        return self._index.rows(node_ids, where, texts=texts) if possible else []
+        return self._index.get(node_ids if possible else [], where)
 
     # --- Queries
 
@@ -257,14 +252,13 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
                 `hybrid_top_k` (or `similarity_top_k`) nodes out of `sparse_top_k` (or 100) candidates of each.
                 "text_search" and "sparse" search by keywords alone.
             **kwargs: `where` and `where_document`, Chroma's own conditions; `rerank`, `rerank_from` and
-                `rerank_seconds`, as for `Index.query`; `mmr_threshold`, `mmr_prefetch_factor`, `mmr_prefetch_k`;
+                `rerank_seconds`, as for `Index.query`; `mmr_threshold` and `mmr_prefetch_k` in mode "mmr";
                 `fingerprint` of the embedder of a query vector that has none.
 
         Raises:
             FingerprintMismatch: The query's vector comes from another embedder.
             InvalidParameter: The index does not support the query.
         """
-        refuse_unknown("EddyChromaVectorStore.query", kwargs, _OPTIONS)
         text = (query.query_str or "").strip()
         where, possible = to_where(query.filters, kwargs.get("where"))
         options = self._options(query, text, kwargs)
@@ -278,15 +272,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             where=where,
             **options,
         )[0]
-        if text and options["alpha"] is None and hits and hits[0].bm25 is None and not self._has_warned:
-            self._has_warned = True
-            warnings.warn(
-                f"the store of index {self.collection_name!r} searches by vectors alone: it is in no folder, and has "
-                "too many rows to read them for keyword search; give alpha=1 to say so, or persist_dir=",
-                stacklevel=2,
-            )
         return VectorStoreQueryResult(
-            nodes=[_to_node(Row(hit.id, dict(hit.row), hit.text)) for hit in hits],
+            nodes=[_to_node(hit.id, hit.row, hit.text) for hit in hits],
             similarities=[hit.score for hit in hits],
             ids=[hit.id for hit in hits],
         )
@@ -297,23 +284,20 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if mode not in _MODES:
             names = ", ".join(known.value for known in _MODES)
             raise InvalidParameter(f"EddyChromaVectorStore cannot be asked in mode {mode.value!r}; it has {names}")
-        of_mmr = {name: more[name] for name in _MMR_OPTIONS if more.get(name) is not None}
-        if of_mmr and mode != Mode.MMR:
-            raise InvalidParameter(f"{min(of_mmr)}= belongs to mode 'mmr', and the mode is {mode.value!r}")
+        known = ("where", "fingerprint", *_OF_INDEX, *(_OF_MMR if mode == Mode.MMR else ()))
+        refuse_unknown(f"EddyChromaVectorStore.query in mode {mode.value!r}", more, known)
         alpha = self.alpha if query.alpha is None else query.alpha
-        options: dict[str, Any] = {"k": k, "alpha": alpha if text else None}
-        options |= {name: more[name] for name in ("where_document", *_RERANKING) if name in more}
+        options: dict[str, Any] = {name: more[name] for name in _OF_INDEX if name in more}
+        options |= {"k": k, "alpha": alpha if text else None}
         if mode in _BY_KEYWORDS:
             options |= {"k": query.sparse_top_k or k, "alpha": 0.0}
         elif mode == Mode.HYBRID:
             options |= {"k": query.hybrid_top_k or k, "fetch_k": query.sparse_top_k}
             options["alpha"] = ALPHA if text and alpha is None else options["alpha"]
         elif mode == Mode.MMR:
-            if of_mmr.keys() >= {"mmr_prefetch_factor", "mmr_prefetch_k"}:
-                raise InvalidParameter("mmr_prefetch_factor and mmr_prefetch_k say the same in two ways; give one")
-            fetch_k = of_mmr.get("mmr_prefetch_k", int(k * of_mmr.get("mmr_prefetch_factor", _PREFETCH_FACTOR)))
-            balance = of_mmr.get("mmr_threshold", 0.5) if query.mmr_threshold is None else query.mmr_threshold
-            options |= {"mmr": True, "fetch_k": max(k, fetch_k), "lambda_mult": float(balance)}
+            balance = more.get("mmr_threshold") if query.mmr_threshold is None else query.mmr_threshold
+            options |= {"mmr": True, "fetch_k": more.get("mmr_prefetch_k", k * _PREFETCH_FACTOR)}
+            options |= {} if balance is None else {"lambda_mult": balance}
         return options
 
     def _allowed_ids(self, node_ids: Sequence[str] | None) -> list[str] | None:
@@ -323,7 +307,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         store that holds texts are none, or images and indices alone. Nobody asked for such a list: it is ignored.
         """
         if node_ids is not None and (active_span_id.get() or "").startswith("VectorIndexRetriever."):
-            kinds = {row.metadata.get(_NODE_TYPE) for row in self._index.rows(list(node_ids))}
+            kinds = {row.get(_NODE_TYPE) for row in self._index.get(node_ids, include=["metadatas"])["metadatas"]}
             if not node_ids or (kinds and kinds <= {IndexNode.class_name(), ImageNode.class_name()}):
                 return None
         return None if node_ids is None else list(node_ids)
@@ -385,17 +369,16 @@ def _to_metadata(node: BaseNode) -> dict[str, Any]:
     return {key: value for key, value in row.items() if key not in DOCUMENT_KEYS}
 
 
-def _to_node(row: Row) -> BaseNode:
+def _to_node(id_: str, stored: Mapping[str, Any], text: str) -> BaseNode:
     """Convert a row with its text to a node."""
-    stored = row.metadata
     if all(key in stored for key in ("_node_content", _NODE_TYPE)):
-        return metadata_dict_to_node(dict(stored), text=row.text)
+        return metadata_dict_to_node(dict(stored), text=text)
     metadata = user_metadata(stored)
     document = RelatedNodeInfo(node_id=str(stored[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
     places = {key: stored[key] for key in RESERVED if key in stored and key not in (START, END)}
     return TextNode(
-        id_=row.id,
-        text=row.text,
+        id_=id_,
+        text=text,
         metadata={**metadata, **places},
         start_char_idx=stored.get(START),
         end_char_idx=stored.get(END),
