@@ -194,8 +194,7 @@ def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> 
 
 
 def test_such_a_name_opens_everywhere(tiny: bytes, home: Path, capsys, monkeypatch) -> None:
-    from eddy_demo.library.defaults import default_method
-    from eddy_demo.library.settings import model_name
+    from eddy_demo.library.settings import default_method, model_name
     from langchain_eddy import EddyEmbeddings
     from ray_eddy import EddyEmbed
 

@@ -22,7 +22,7 @@ from chroma_eddy import ALPHA
 from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_demo.ask import ask
-from eddy_demo.library.index import open_library
+from eddy_demo.library.library import open_library
 from eddy_embed import Embedder
 from eddy_embed.model.loading.names import BUNDLED
 from readers_eddy.documents import read_documents
@@ -190,8 +190,8 @@ def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_broken_libraries_are_refused(tmp_path: Path, run: Run) -> None:
-    unknown = {"format": 3, "model": "eddy-tiny", "method": "plain", "plan": "slow"}
-    for content in ("", "[]", "{}", '{"format": 99}', '{"format": 3, "colour": "blue"}', json.dumps(unknown)):
+    unknown = {"format": 1, "model": "eddy-tiny", "method": "plain", "plan": "slow"}
+    for content in ("", "[]", "{}", '{"format": 99}', '{"format": 1, "colour": "blue"}', json.dumps(unknown)):
         (tmp_path / "library.json").write_text(content, encoding="utf-8")
         refused(run("ask", "x", "--library", tmp_path), "library.json cannot be read")
 

@@ -10,15 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from eddy_demo.library.index import read_entries
+from eddy_demo.library.ingest import Failures, changed_documents, ingest
+from eddy_demo.library.library_lock import lock_library
+from eddy_demo.library.watching import WatchedFolder
 from tests.demo.conftest import fail_on
 from tests.processes import Command
 
 from chroma_eddy import IndexInUse
-from eddy_demo.library.index import read_entries
-from eddy_demo.library.ingest import Failures, changed_documents, ingest
-from eddy_demo.library.library_lock import lock_library
 from eddy_demo.library.settings import LibrarySettings, holds_library
-from eddy_demo.library.watching import WatchedFolder
 from eddy_embed import Embedder
 from readers_eddy.documents import SourceDocument, list_skipped
 from readers_eddy.errors import NothingToRead
