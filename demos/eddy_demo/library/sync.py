@@ -175,6 +175,8 @@ def sync(
         return True
 
     read = read_changed([root.path for root in roots], settled | memory.versions, limits, library, check, begin)
+    if batched:
+        _forget_changed(read)
     sources = {source.key: source for source in (_renamed(library, source) for source in read.documents)}
     paths = {source.key: path for source, path in zip(sources.values(), map(_source_file, read.documents), strict=True)}
     documents = [to_index_document(source) for source in sources.values()]
@@ -197,6 +199,16 @@ def sync(
     written = {paths[id_]: (id_, source.notes) for id_, source in sources.items() if id_ not in failures}
     _report_ends(unchanged | written, roots, report)
     return SyncResult(read, sources, changed, len(unchanged) + len(sources) - len(changed), failures, missing)
+
+
+def _forget_changed(read: ReadResult) -> None:
+    """Forget files that failed because they were deleted or replaced meanwhile; another call reads them as they are."""
+    for skipped in [skipped for skipped in read.skipped if skipped.origin]:
+        version = read.versions.get(skipped.origin)  # None for what was not there, or is no file, as a pipe
+        is_file, is_there = os.path.isfile(skipped.origin), os.path.lexists(skipped.origin)
+        if not is_there or (is_file and version != file_version(os.stat(skipped.origin))):
+            read.skipped.remove(skipped)
+            read.versions.pop(skipped.origin, None)
 
 
 def _report_ends(done: Mapping[str, tuple[str, tuple[str, ...]]], roots: Sequence[Root], report: Report) -> None:

@@ -227,7 +227,9 @@ class Follower:
     def clear(self, failed: bool = False) -> None:
         """Drop the finished files from the list, or delete the failed ones."""
         states = ("failed",) if failed else _FINISHED
-        for job in [job for job in self._jobs.values() if job.state in states]:
+        with self._changed:
+            jobs = [job for job in self._jobs.values() if job.state in states]
+        for job in jobs:
             self.cancel(job.file.name.partition("-")[0])
 
     def remove(self, entry: StoredDocument) -> None:
@@ -294,7 +296,8 @@ class Follower:
         self._signal.announce()
 
     def _find(self, digest: str) -> Job | None:
-        return next((job for job in self._jobs.values() if job.file.name.startswith(f"{digest}-")), None)
+        with self._changed:
+            return next((job for job in self._jobs.values() if job.file.name.startswith(f"{digest}-")), None)
 
     def _delete(self, origin: str) -> None:
         delete_upload(self.reader.folder, origin)
@@ -366,6 +369,7 @@ class Follower:
         self._urgent = False
         with self._changed:
             roots = {self.uploads.folder: self._files, **{path: each.root for path, each in self._followed.items()}}
+            self._changed_roots = {path: None for path in self._changed_roots if path in roots}
             root = next((root for path, root in roots.items() if path in self._changed_roots), None)
             if root is None and not self._rebuild_due():
                 self._changed.wait(_BUSY_SECONDS)
@@ -404,7 +408,6 @@ class Follower:
             followed.problem, followed.failed, followed.state = error_message(error), time.monotonic(), "watching"
             self.notify()
             return
-        self.busy = ""
         if result.missing and self.reader.version == version:
             self.reader.mark_changed()
         if followed is not None:
@@ -517,6 +520,7 @@ class Follower:
                 raise Interruption
             if self._others_rebuild:
                 self._others_rebuild, self.rebuilding = False, None
+            self.busy = ""
             yield
 
     def _read_all_again(self) -> None:
@@ -560,7 +564,6 @@ class Follower:
                     self.notify()
                     rebuild_library(reader.folder, settings, reader.begin_rebuild(settings), report_progress)
             reader.open()
-            self.busy = ""
         except IndexInUse:
             raise
         except Exception as error:
