@@ -182,6 +182,29 @@ def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (tmp_path / "full" / "file").read_text(encoding="utf-8") == "mine"
 
 
+def test_it_says_how_to_begin(run: Run) -> None:
+    begin = run()
+    assert begin.code == 0 and all(
+        f"eddy-demo {line}" in begin.out for line in ("ingest PATH", 'ask "..."', "serve --open")
+    )
+    for words in ((), ("ask",), ("library",), ("library", "list")):
+        assert run(*words, "-h").out == run(*words, "--help").out != ""
+
+
+def test_one_wrong_path_stops_nothing(documents: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "picture.png").touch()
+    (documents / "broken.pdf").write_bytes(b"no PDF")
+    paths = (tmp_path / "nowhere", documents, tmp_path / "picture.png")
+    made = run("ingest", *paths, "--library", tmp_path / "library", *FAST)
+    assert made.code == 1 and "3 documents written" in made.err
+    for told in (
+        "nowhere does not exist",
+        "picture.png is of a type that is not read",
+        "broken.pdf: damaged, or no PDF",
+    ):
+        assert told in " ".join(made.err.split())
+
+
 def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("bs4", "pypdfium2", "mammoth", "chromadb"):
         with monkeypatch.context() as patch:

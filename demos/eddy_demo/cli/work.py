@@ -58,7 +58,7 @@ from eddy_demo.library.settings import (
     holds_library,
     read_settings,
 )
-from eddy_demo.library.sync import Root, SyncResult, sync
+from eddy_demo.library.sync import Root, SyncResult, forget_files, sync
 from eddy_demo.library.sync import watch as watch_folders
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from eddy_embed.utils.interrupts import Interrupted
@@ -550,6 +550,7 @@ def remove(documents: list[str], library: Path, erase: bool) -> None:
         for entry in chosen.values():  # before their documents, which the page would read again
             delete_upload(library, str(entry.metadata["origin"]))
         remove_documents(library, chosen, erase=erase)
+        forget_files(library, chosen.values())
     names = ", ".join(printable(str(entry.metadata["name"])) for entry in chosen.values())
     err.print(Text(f"{library}: {f'taken out: {names}' if names else 'removed texts are erased'}."))
 

@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -77,14 +78,14 @@ class Root:
     other_types: Counter[str] = field(default_factory=Counter)  # files that are not read, by suffix or ""
     files: int = 0  # that are read or skipped
 
-    @property
+    @cached_property
     def real_path(self) -> str:
         """Absolute path, behind links."""
         return Path(os.path.realpath(self.path)).as_posix()
 
     def holds(self, path: str) -> bool:
         """Whether an absolute path is this one, or below it."""
-        return _is_below(path, [self.real_path])
+        return path == self.real_path or path.startswith(f"{self.real_path}/")
 
     def may_remove(self, found: set[str], known: set[str], may_be_empty: bool) -> bool:
         """Whether known files that are not found were removed, and are not on a disk that is not there.
@@ -279,16 +280,26 @@ def _missing(library: Path, roots: Sequence[Root], read: ReadResult, found: Cont
     missing = {}
     for root in roots:
         own = {id_: path for id_, (path, _) in entries.items() if root.holds(path) or root.holds(_row_file(path))}
-        known = {path if os.path.lexists(path) else _row_file(path) or path for path in own.values()}
-        if not root.may_remove(
-            {path for path in there if root.holds(path)}, known, root.path == library / FILES_FOLDER
-        ):
+        known = {path if path in there else _row_file(path) or path for path in own.values()}
+        may_be_empty = root.path == library / FILES_FOLDER
+        if not root.may_remove({path for path in there if root.holds(path)}, known, may_be_empty):
             continue
         for id_, path in own.items():
             is_kept = _row_file(path) in kept and Path(_row_file(path)).is_file()
-            if id_ not in found and not Path(path).exists() and not is_kept:
+            if id_ not in found and _is_gone(path) and not is_kept:
                 missing[id_] = str(entries[id_][1].metadata["name"])
     return missing
+
+
+def _is_gone(path: str) -> bool:
+    """Whether there is no file; False where a folder lets nobody look."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
 
 
 def _row_file(path: str) -> str:
@@ -368,6 +379,14 @@ class _Memory:
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
     return any(f"{path}/".startswith(f"{folder}/") for folder in folders)
+
+
+def forget_files(library: Path, entries: Iterable[StoredDocument]) -> None:
+    """Forget the files of documents that were removed, also their names."""
+    memory = _Memory(library, [], (), set())
+    for entry in entries:
+        memory._files.pop(str(entry.metadata["origin"]), None)
+    memory._write()
 
 
 def _digest(path: str) -> str:
