@@ -20,8 +20,7 @@ _PRELOADED = [
     "tantivy",
     "chroma_eddy",
     "chroma_eddy.index",
-    "eddy_demo.cli.commands",
-    "eddy_demo.cli.watch_work",
+    "eddy_demo.cli.work",
     "eddy_embed.cli",
 ]
 

@@ -129,7 +129,7 @@ BUDGET = {
     "adapters/mteb_eddy": 299,
     "adapters/ray_eddy": 253,
     "adapters/readers_eddy": 4698,
-    "demos": 7715,
+    "demos": 7439,
     "tests": 31_181,
     "docs": 3537,
     "README.md": 120,
@@ -264,6 +264,7 @@ STARTS = {
         "import eddy_embed.errors; assert not {'typer', 'pydantic'} & set(sys.modules)",
         *(f"show_help('eddy_embed.cli', {words})" for words in ([], ["embed"], ["mteb", "run"], ["serve"])),
         *(f"show_help('eddy_demo.cli', {words})" for words in ([], ["ask"], ["serve"])),
+        "show_help('eddy_demo.cli', ['ask', 'x', '-l', 'nowhere'], option='--json')",  # there is no library
     ],
     ("torch", "transformers"): [
         "from eddy_embed.cli import app; app(['models'], standalone_mode=False)",
@@ -275,8 +276,8 @@ STARTS = {
 }
 SHOW_HELP = """
 import contextlib, importlib, io, sys
-def show_help(module, words):
-    sys.argv = [module, *words, "--help"]
+def show_help(module, words, option="--help"):
+    sys.argv = [module, *words, option]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         importlib.import_module(module).main()
 """

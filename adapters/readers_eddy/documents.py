@@ -84,6 +84,11 @@ FileVersion = tuple[int, ...]
 """Inode, size and times of a file, which change when it is written or replaced."""
 
 
+def file_version(status: os.stat_result) -> FileVersion:
+    """Return the version of a file with this status."""
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 @dataclass
 class ReadResult:
     """Result of reading files and folders."""
@@ -143,7 +148,7 @@ def iter_documents(
             n_read += 1
             yield document
     if not n_read:
-        raise NothingToRead(_nothing_read(wanted, result))
+        raise NothingToRead(nothing_read(wanted, result))
 
 
 def read_changed(
@@ -152,18 +157,19 @@ def read_changed(
     limits: ReadingLimits | None = None,
     exclude: PathLike | None = None,
     check: Callable[[], None] = lambda: None,
-    is_enough: Callable[[ReadResult], bool] = lambda _: False,
+    begin: Callable[[str, ReadResult], bool] = lambda *_: True,
 ) -> ReadResult:
     """Read what `read_documents` reads, but files whose version is not the known one; there may be no document.
 
-    An exception from `check`, called regularly, ends the reading; once it `is_enough`, files are left to another call.
+    An exception from `check`, called regularly, ends the reading. `begin` is called with the path of each file that is
+    to be read, and with what was read before it; where it returns False, the file is left to another call.
 
     Raises:
         NothingToRead: A path is missing, or a given file is of another type.
     """
     result = ReadResult()
     with ReaderProcess(limits or ReadingLimits(), check) as reader:
-        for document in _read_paths(reader, paths, known, result, exclude, is_enough):
+        for document in _read_paths(reader, paths, known, result, exclude, begin):
             result.documents.append(document)
     return result
 
@@ -228,7 +234,8 @@ def list_other_types(types: Counter[str]) -> str:
     return f"{files} of other types ({', '.join(shown)}{more})"
 
 
-def _nothing_read(paths: list[Path], result: ReadResult) -> str:
+def nothing_read(paths: list[Path], result: ReadResult) -> str:
+    """Say that there is no document at some paths, and why."""
     where = ", ".join(map(str, paths))
     if result.skipped:
         reasons = "\n  ".join(list_skipped(result.skipped))
@@ -243,20 +250,27 @@ def _read_paths(
     known: Mapping[str, FileVersion],
     result: ReadResult,
     exclude: PathLike | None,
-    is_enough: Callable[[ReadResult], bool] = lambda _: False,
+    begin: Callable[[str, ReadResult], bool] = lambda *_: True,
 ) -> Iterator[SourceDocument]:
     for path in paths:
-        if not os.path.lexists(path):
-            raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
+        check_path(path)
         if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
             for file in _walk(path, result, os.path.realpath(exclude) if exclude else None):
-                yield from _read_file(reader, file, file.relative_to(path).as_posix(), known, result, is_enough)
-        elif suffix_of(path.name):
-            yield from _read_file(reader, path, path.name, known, result, is_enough)
+                yield from _read_file(reader, file, file.relative_to(path).as_posix(), known, result, begin)
         else:
-            raise NothingToRead(
-                f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}"
-            )
+            yield from _read_file(reader, path, path.name, known, result, begin)
+
+
+def check_path(path: Path) -> None:
+    """Check that a path is a folder, or a file of a type that is read.
+
+    Raises:
+        NothingToRead: It is not.
+    """
+    if not os.path.lexists(path):
+        raise NothingToRead(f"{path} does not exist; give a file or a folder that does")
+    if not os.path.isdir(path) and not suffix_of(path.name):
+        raise NothingToRead(f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}")
 
 
 def _walk(folder: Path, result: ReadResult, exclude: str | None) -> Iterator[Path]:
@@ -287,7 +301,7 @@ def _read_file(
     name: str,
     known: Mapping[str, FileVersion],
     result: ReadResult,
-    is_enough: Callable[[ReadResult], bool],
+    begin: Callable[[str, ReadResult], bool],
 ) -> Iterator[SourceDocument]:
     origin = Path(os.path.realpath(path)).as_posix()
     try:
@@ -296,10 +310,10 @@ def _read_file(
         _check_regular(status.st_mode)
         if origin in result.versions:  # by another path
             return
-        version = (status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        version = file_version(status)
         if known.get(origin) == version:
             result.unchanged.add(origin)
-        elif is_enough(result):
+        elif not begin(origin, result):
             result.deferred.add(origin)
             return
         result.versions[origin] = version

@@ -22,8 +22,8 @@ from tests.demo.threaded_readers import THREADS
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy import index as chroma_index
 from eddy_demo import cli, handbook
-from eddy_demo.cli import options
-from eddy_demo.web.uploads import originals
+from eddy_demo.cli import console as cli_console
+from eddy_demo.web import page_images
 from eddy_embed.errors import NotFinite
 from eddy_embed.methods.recommended import Recommendation
 from readers_eddy import process
@@ -61,7 +61,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 def threaded_readers() -> Iterator[None]:
     """Read files in threads; tests of what a process bears that reads them patch that back."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (process, originals):
+        for module in (process, page_images):
             patch.setattr(module, "subprocess", THREADS)
         yield
 
@@ -131,7 +131,7 @@ def command(*arguments: object) -> Outcome:
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
         patch.setattr(sys, "argv", ["eddy-demo", *map(str, arguments)])
         patch.setattr(cli, "app", _commands())
-        for console in (options.out, options.err):
+        for console in (cli_console.out, cli_console.err):
             patch.setattr(console, "width", 200)  # enough for a line that holds a temporary folder
         with pytest.raises(SystemExit) as end:
             cli.main()

@@ -17,12 +17,12 @@ import httpx
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
+from eddy_demo.web import follower
 from eddy_demo.web.app import create_app
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.server import PageServer, bind
-from eddy_demo.web.uploads import library_writer
 from eddy_embed.encoding import build
 
 PATIENCE = 120.0
@@ -115,7 +115,7 @@ class Site:
 
         It can still be cancelled, and the server stopped.
         """
-        writer, go = self.state.writer, threading.Event()
+        writer, go = self.state.follower, threading.Event()
         check = writer.check
 
         def held() -> None:
@@ -152,17 +152,17 @@ def hold_rebuild(patch: pytest.MonkeyPatch, after: int = 0) -> Callable[[], None
 
     What comes before a rebuild still interrupts it.
     """
-    rebuild, go = library_writer.rebuild_library, threading.Event()
+    rebuild, go = follower.rebuild_library, threading.Event()
 
-    def held(folder: Path, settings: Any, embedder: Any, report: Callable[[Any], None], state: Any) -> Any:
+    def held(folder: Path, settings: Any, embedder: Any, report: Callable[[Any], None]) -> Any:
         def reported(progress: Any) -> None:
             report(progress)
             while progress.written >= after and progress.done < 1 and not go.wait(0.02):
                 report(progress)
 
-        return rebuild(folder, settings, embedder, reported, state)
+        return rebuild(folder, settings, embedder, reported)
 
-    patch.setattr(library_writer, "rebuild_library", held)
+    patch.setattr(follower, "rebuild_library", held)
     return go.set
 
 
@@ -182,7 +182,7 @@ def serving(folder: Path, limits: Limits | None = None, changed: bool = True, **
     with pytest.MonkeyPatch.context() as patch:
         if changed:
             patch.setattr(build, "ON_PROCESSOR", 512)
-            patch.setattr(library_writer, "_BUSY_SECONDS", 0.1)
+            patch.setattr(follower, "_BUSY_SECONDS", 0.1)
         site = Site(folder, limits, **options)
         try:
             yield site

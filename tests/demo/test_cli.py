@@ -22,7 +22,7 @@ from chroma_eddy import ALPHA
 from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_demo.ask import ask
-from eddy_demo.library.index import open_library
+from eddy_demo.library.library import open_library
 from eddy_embed import Embedder
 from eddy_embed.model.loading.names import BUNDLED
 from readers_eddy.documents import read_documents
@@ -182,6 +182,29 @@ def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (tmp_path / "full" / "file").read_text(encoding="utf-8") == "mine"
 
 
+def test_it_says_how_to_begin(run: Run) -> None:
+    begin = run()
+    assert begin.code == 0 and all(
+        f"eddy-demo {line}" in begin.out for line in ("ingest PATH", 'ask "..."', "serve --open")
+    )
+    for words in ((), ("ask",), ("library",), ("library", "list")):
+        assert run(*words, "-h").out == run(*words, "--help").out != ""
+
+
+def test_one_wrong_path_stops_nothing(documents: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "picture.png").touch()
+    (documents / "broken.pdf").write_bytes(b"no PDF")
+    paths = (tmp_path / "nowhere", documents, tmp_path / "picture.png")
+    made = run("ingest", *paths, "--library", tmp_path / "library", *FAST)
+    assert made.code == 1 and "3 documents written" in made.err
+    for told in (
+        "nowhere does not exist",
+        "picture.png is of a type that is not read",
+        "broken.pdf: damaged, or no PDF",
+    ):
+        assert told in " ".join(made.err.split())
+
+
 def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("bs4", "pypdfium2", "mammoth", "chromadb"):
         with monkeypatch.context() as patch:
@@ -190,8 +213,8 @@ def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_broken_libraries_are_refused(tmp_path: Path, run: Run) -> None:
-    unknown = {"format": 3, "model": "eddy-tiny", "method": "plain", "plan": "slow"}
-    for content in ("", "[]", "{}", '{"format": 99}', '{"format": 3, "colour": "blue"}', json.dumps(unknown)):
+    unknown = {"format": 1, "model": "eddy-tiny", "method": "plain", "plan": "slow"}
+    for content in ("", "[]", "{}", '{"format": 99}', '{"format": 1, "colour": "blue"}', json.dumps(unknown)):
         (tmp_path / "library.json").write_text(content, encoding="utf-8")
         refused(run("ask", "x", "--library", tmp_path), "library.json cannot be read")
 

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import time
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
 from pathlib import Path
@@ -19,11 +20,10 @@ from tests.adapters.indexes import rows as index_rows
 from tests.demo.conftest import TWO_METHODS, Outcome, command, opened, write_documents
 from tests.demo.test_cli import QUESTION, refused
 
-from eddy_demo.cli import embedding_work, lock, work
-from eddy_demo.library import rebuild
-from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.rebuild import RebuildProgress, awaits_rebuild, next_settings, read_state, rebuild_library
-from eddy_demo.library.settings import NEXT_SETTINGS, LibrarySettings, read_settings
+from eddy_demo.cli import work
+from eddy_demo.library import library as libraries
+from eddy_demo.library.library import RebuildProgress, lock_library, read_state, rebuild_library
+from eddy_demo.library.settings import LibrarySettings, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import ZeroVector
 
@@ -47,7 +47,7 @@ def answers(library: Path) -> list[dict[str, Any]]:
 
 def state(library: Path) -> tuple[str, str]:
     settings = read_settings(library)
-    return settings.method, settings.plan
+    return settings.method, "deepen" if settings.deepens else settings.plan
 
 
 def change(documents: Path) -> None:
@@ -69,17 +69,17 @@ def fast_library(documents_folder: Path, tmp_path_factory: pytest.TempPathFactor
 def stopped_library(fast_library: Path, documents_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of which two documents of three are read more closely when Ctrl-C comes, to copy."""
     library = Path(shutil.copytree(fast_library, tmp_path_factory.mktemp("stopped") / "library"))
-    meter = rebuild._Meter.__call__
+    meter = libraries._Meter.__call__
 
-    def interrupted(self: rebuild._Meter, characters: float, written: int) -> None:
+    def interrupted(self: libraries._Meter, characters: float, written: int) -> None:
         meter(self, characters, written)
         if written == 2:
             os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rebuild._Meter, "__call__", interrupted)
+        patch.setattr(libraries._Meter, "__call__", interrupted)
         stopped = command("ingest", write_documents(documents_folder), "--library", library, "--best")
-    assert stopped.code == 130 and state(library) == (FAST, "deepen") and (library / NEXT_SETTINGS).exists()
+    assert stopped.code == 130 and state(library) == (FAST, "deepen") and read_settings(library).fingerprint
     said = "Interrupted. The library answers from its fast index. Run the same command again to read on, or with --fast"
     assert said in " ".join(stopped.err.split())
     return library
@@ -121,20 +121,20 @@ def test_both_steps_give_what_one_gives(
     again = run(*ingest)
     assert "nothing to do" in again.err and len(again.err.splitlines()) == 1
     change(documents)
-    monkeypatch.setattr(embedding_work, "rebuild", None)
+    monkeypatch.setattr(work, "rebuild", None)
     again = run(*ingest)
     assert again.code == 0 and "2 documents written" in again.err, again.err
     assert_same(rows(tmp_path), expected)
 
 
 def test_the_user_learns_what_it_takes(fast: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The demo asks before it; a model of another name has a smaller one beside it."""
-    monkeypatch.setattr(embedding_work, "_NOTICEABLE_TOKENS", 1)
-    monkeypatch.setattr(embedding_work, "_LONG_SECONDS", 0.0)
-    monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 1e-9)
-    tokens, before = read_state(fast).progress.tokens, run("ask", QUESTION, "--library", fast, "-k", 1).out
+    """A model of another name has a smaller one beside it."""
+    monkeypatch.setattr(work, "_NOTICEABLE_TOKENS", 1)
+    monkeypatch.setattr(work, "_LONG_SECONDS", 0.0)
+    monkeypatch.setattr(libraries, "_MEASURED_SECONDS", 1e-9)
+    tokens = read_state(fast).progress.tokens
     demo = run("demo", documents, "-q", QUESTION, "--library", fast, "-k", 1, "--best")
-    assert demo.code == 0 and state(fast) == (BEST, "best") and before.strip() in demo.out, demo.err
+    assert demo.code == 0 and state(fast) == (BEST, "best"), demo.err
     nothing, now, *_, end = demo.err.splitlines()
     assert "nothing to do, 3 documents unchanged" in nothing
     assert now.startswith("Searchable now: eddy-demo ask ")
@@ -143,7 +143,7 @@ def test_the_user_learns_what_it_takes(fast: Path, documents: Path, run: Run, mo
     figures = r"Reading ([\d,]+) tokens takes about \d+ seconds? on this machine \(([\d,]+) tokens a second\)\."
     ((left, speed),) = re.findall(figures, demo.err)
     assert 0 < int(left) <= tokens and int(speed.replace(",", "")) > 0 and "smaller model" not in demo.err
-    line = embedding_work._long(RebuildProgress(727_000, 0.0, 132, 0, 41.0), LibrarySettings("large", BEST))
+    line = work._long(RebuildProgress(727_000, 0.0, 132, 0, 41.0), LibrarySettings("large", BEST))
     assert line == (
         "Reading 727,000 tokens takes about 5 hours on this machine (41 tokens a second). Until then the library "
         "answers as before, also after Ctrl-C. A smaller model reads faster: eddy models get smollm2, then eddy-demo "
@@ -170,9 +170,9 @@ def test_an_interrupted_reading_goes_on(
     assert f"{FAST} (fast; {before.done:.0%} read more closely, which `eddy-demo ingest` continues)" in title
     change(documents)
     seen = list[RebuildProgress]()
-    monkeypatch.setattr(embedding_work.console, "rebuild_bar", lambda *_: nullcontext(seen.append))
+    monkeypatch.setattr(work.console, "rebuild_bar", lambda *_: nullcontext(seen.append))
     assert run("ingest", documents, "--library", stopped).code == 0 and state(stopped) == (BEST, "best")
-    assert not (stopped / NEXT_SETTINGS).exists()
+    assert read_settings(stopped).next is None
     assert seen[0].done > 0 and [now.done for now in seen] == sorted(now.done for now in seen)
     assert seen[-1].done == pytest.approx(1) and seen[-1].written == seen[-1].total == 4
     assert_same(rows(stopped), expected)
@@ -187,7 +187,7 @@ def test_whoever_writes_waits_for_who_reads_closely(
             other.close()
 
         other.enter_context(lock_library(stopped))
-        monkeypatch.setattr(lock, "time", SimpleNamespace(sleep=end))
+        monkeypatch.setattr(work, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
         waited = run("ingest", documents, "--library", stopped, "--fast")
     assert waited.code == 0 and waited.err.startswith(f"{stopped}: process {os.getpid()} (since 20")
     assert "is reading it more closely. Waiting until" in waited.err
@@ -196,11 +196,15 @@ def test_whoever_writes_waits_for_who_reads_closely(
 def test_an_exchange_without_its_settings_is_finished(
     stopped: Path, expected: dict[str, Any], documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def cut(*_: object) -> None:
-        raise OSError("the power is gone")
+    write = libraries.write_settings
+
+    def cut(folder: Path, settings: LibrarySettings) -> None:
+        if settings.next is None:
+            raise OSError("the power is gone")
+        write(folder, settings)
 
     with monkeypatch.context() as patch:
-        patch.setattr(rebuild, "_write_new_settings", cut)
+        patch.setattr(libraries, "write_settings", cut)
         assert run("ingest", documents, "--library", stopped).code == 1
     assert state(stopped) == (FAST, "deepen")
     change(documents)
@@ -216,7 +220,8 @@ def test_a_question_during_the_exchange_is_asked_again(stopped: Path, monkeypatc
     def overtaken(settings: LibrarySettings, device: str | None) -> Embedder:
         embedder = load(settings, device)
         if settings.method == FAST:
-            rebuild_library(stopped, next_settings(settings), Embedder("eddy-tiny", method=BEST))
+            assert settings.next is not None
+            rebuild_library(stopped, settings.next, Embedder("eddy-tiny", method=BEST))
         return embedder
 
     monkeypatch.setattr(work, "load_embedder", overtaken)
@@ -232,11 +237,11 @@ def test_a_text_that_cannot_be_read_closely_leaves_the_fast_index(
         raise ZeroVector("text 1 has a vector of zeros")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rebuild._Meter, "__call__", fail)
+        patch.setattr(libraries._Meter, "__call__", fail)
         failed = run("ingest", documents, "--library", stopped)
     refused(failed, "vector of zeros", "The library answers from its fast index; --fast leaves it so.")
     assert state(stopped) == (FAST, "deepen") and answers(stopped)
-    assert not (stopped / NEXT_SETTINGS).exists()
+    assert not read_settings(stopped).fingerprint
     assert run("library", "rebuild", "--library", stopped, "--method", FAST).code == 0
     assert state(stopped) == (FAST, "chosen")
 
@@ -259,7 +264,7 @@ def test_removed_texts_can_be_erased_before_it_is_read_closely(stopped: Path, ru
 def test_fast_is_remembered_until_best_is_asked_for(fast: Path, documents: Path, run: Run) -> None:
     change(documents)
     assert run("ingest", documents, "--library", fast).code == 0 and state(fast) == (FAST, "fast")
-    assert not awaits_rebuild(fast, read_settings(fast)), "the page would read it closely"
+    assert read_settings(fast).next is None, "the page would read it closely"
     assert run("library", "rebuild", "--library", fast, "--passage-size", 12).code == 0
     assert state(fast) == (FAST, "fast") and "(fast)" in run("library", "list", "--library", fast).out
     deepened = run("ingest", documents, "--library", fast, "--best")
@@ -275,7 +280,7 @@ def test_fast_is_remembered_until_best_is_asked_for(fast: Path, documents: Path,
 def test_fast_stops_a_reading_that_was_interrupted(stopped: Path, documents: Path, run: Run) -> None:
     for options in (("--fast",), ()):
         assert run("ingest", documents, "--library", stopped, *options).code == 0 and state(stopped) == (FAST, "fast")
-        assert not (stopped / NEXT_SETTINGS).exists()
+        assert read_settings(stopped).next is None
     with opened(stopped) as index:
         assert index.status().rebuilt is None and index.rebuilt() == {}
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from tests.demo.conftest import opened, recommend
 
-from eddy_demo.library.choices import choose_settings
-from eddy_demo.library.rebuild import next_settings
-from eddy_demo.library.settings import LibrarySettings, read_settings
+from eddy_demo.library.library import choose_settings, next_settings
+from eddy_demo.library.settings import Choices, LibrarySettings, read_settings
 from eddy_embed import Embedder
 from eddy_embed.methods.recommended import Recommendation
 
@@ -43,20 +42,20 @@ def test_which_method_a_library_has(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """A name that stands for another is stored in full; a library made anew takes what is recommended by then."""
     recommend(monkeypatch, Recommendation(BEST), FAST)
     for method, expected in (
-        (None, (FAST, "deepen")),
+        (None, (FAST, "fast")),
         ("fast", (FAST, "chosen")),
         ("best", (BEST, "chosen")),
         ("recommended", (BEST, "chosen")),
         ("tp", ("tp", "chosen")),
     ):
-        settings = choose_settings(tmp_path, MODEL, method)
-        assert (settings.method, settings.plan) == expected, method
+        settings = choose_settings(tmp_path, Choices(MODEL, method))
+        assert (settings.method, settings.plan, settings.deepens) == (*expected, method is None), method
     chosen = LibrarySettings(MODEL, "plain:exit=2")
-    assert next_settings(chosen) == chosen
-    assert next_settings(chosen, MODEL) == LibrarySettings(MODEL, BEST, plan="best")
+    assert next_settings(chosen, Choices()) == chosen
+    assert next_settings(chosen, Choices(MODEL)) == LibrarySettings(MODEL, BEST, plan="best")
     for fast, expected in ((True, (FAST, "fast")), (False, (BEST, "best"))):
-        settings = next_settings(chosen, fast=fast)
+        settings = next_settings(chosen, Choices(fast=fast))
         assert (settings.method, settings.plan) == expected
     recommend(monkeypatch, Recommendation(FAST), FAST)
-    assert choose_settings(tmp_path, MODEL).plan == "best", "one method for both is one step"
-    assert next_settings(LibrarySettings(MODEL, BEST, plan="best")).method == FAST
+    assert choose_settings(tmp_path, Choices(MODEL)).plan == "best", "one method for both is one step"
+    assert next_settings(LibrarySettings(MODEL, BEST, plan="best"), Choices()).method == FAST

@@ -12,10 +12,15 @@ from tests.selection import slow
 
 from eddy_demo import handbook
 from eddy_demo.ask import ask
-from eddy_demo.cli.embedding_work import load_embedder
-from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL, default_method, default_model
-from eddy_demo.library.index import open_library
-from eddy_demo.library.settings import read_settings
+from eddy_demo.cli.work import load_embedder
+from eddy_demo.library.library import open_library
+from eddy_demo.library.settings import (
+    BUNDLED_MODEL,
+    PREFERRED_MODEL,
+    default_method,
+    default_model,
+    read_settings,
+)
 from eddy_embed.model.loading.catalog import CATALOG
 
 Run = Callable[..., Any]

@@ -6,22 +6,17 @@ import json
 import shutil
 import socket
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.adapters.indexes import assert_same, rows
 from tests.adapters.killing import SAVED_OFTEN
 from tests.demo.conftest import FAST, opened
 
 from chroma_eddy import storage as chroma_storage
-from eddy_demo.library import rebuild
-from eddy_demo.library.settings import (
-    NEXT_SETTINGS,
-    original_path,
-    read_settings,
-    write_next_settings,
-)
+from eddy_demo.library import library as libraries
+from eddy_demo.library.settings import LibrarySettings, read_settings, write_settings
 from eddy_embed import Embedder
 
 Run = Callable[..., Any]
@@ -51,13 +46,7 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
     def holds(word: bytes) -> bool:
         return any(word in path.read_bytes() for path in library.rglob("*") if path.is_file())
 
-    with opened(library) as index:
-        key = next(id_ for id_, each in index.entries().items() if each.metadata["name"] == "bread.txt")
-    original = original_path(library, key)
-    original.parent.mkdir()
-    original.write_bytes(b"%PDF")
     assert run("library", "remove", "bread.txt", "--library", library).code == 0
-    assert not original.exists()
     assert holds(b"flour") and holds(b"bread.txt") and holds(b"pendulum")
     outcome = run("library", "remove", "--erase", "--library", library)
     assert outcome.code == 0 and "removed texts are erased" in outcome.err
@@ -69,16 +58,20 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
 def test_rebuild(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same documents, by another method; after an interruption the same command only writes the settings."""
 
-    def cut(*_: object) -> None:
-        raise OSError("the power is gone")
+    write = libraries.write_settings
+
+    def cut(folder: Path, settings: LibrarySettings) -> None:
+        if settings.next is None:
+            raise OSError("the power is gone")
+        write(folder, settings)
 
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
     rebuilding = ("library", "rebuild", "--library", library, "--method", "plain:exit=0")
     with monkeypatch.context() as patched:
-        patched.setattr(rebuild, "_write_new_settings", cut)
+        patched.setattr(libraries, "write_settings", cut)
         assert run(*rebuilding).code == 1
-    assert (library / NEXT_SETTINGS).exists()
+    assert read_settings(library).next is not None
     assert run("ask", "When do boats leave?", "--library", library).code == 0
     listed = run("library", "list", "--library", library).out
     assert "with plain:exit=0 " in listed and "made anew" not in listed
@@ -86,31 +79,13 @@ def test_rebuild(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert outcome.code == 0, outcome.err
     settings = read_settings(library)
     assert (settings.method, settings.passage_size) == ("plain:exit=0", 24)
-    assert not (library / NEXT_SETTINGS).exists()
+    assert settings.next is None
     embedder = Embedder("eddy-tiny", method="plain:exit=0")
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
         assert index.status().fingerprint == embedder.fingerprint
     assert run("ask", "When do boats leave?", "--library", library).code == 0
     assert run("library", "rebuild", "--library", library, "--method", "nonsense").code == 1
-
-
-def test_snapshot_and_restore(library: Path, documents: Path, run: Run, tmp_path: Path) -> None:
-    copy, original = tmp_path / "kept" / "copy", original_path(library, "ab" * 8)
-    original.parent.mkdir()
-    original.write_bytes(b"%PDF")
-    assert run("library", "snapshot", copy, "--library", library).code == 0
-    with opened(library) as index, opened(copy) as copied:
-        before = rows(index)
-        assert_same(rows(copied), before, atol=0)
-    again = run("library", "snapshot", copy, "--library", library)
-    assert (again.code, "name a new folder" in again.err) == (1, True)
-    assert run("library", "remove", "bread.txt", "--library", library).code == 0
-    assert run("library", "restore", copy, "--library", library).code == 0
-    assert run("library", "restore", documents, "--library", library).code == 1
-    with opened(library) as index:
-        assert_same(rows(index), before, atol=0)
-    assert original.read_bytes() == b"%PDF"
 
 
 def test_check(library: Path, run: Run) -> None:
@@ -133,7 +108,8 @@ def test_without_any_vectors_only_rebuild_works(
     assert run(*made).code == 0
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
-    write_next_settings(library, read_settings(library), "another fingerprint")
+    stored = read_settings(library)
+    write_settings(library, replace(stored, next=stored, fingerprint="another fingerprint"))
     for folder in [each.parent for each in library.rglob("header.bin")] + [*library.glob("chroma/eddy.vectors/*")]:
         shutil.rmtree(folder)
     for command in (("ask", "When do boats leave?"), ("library", "list"), ("library", "remove", "bread.txt")):
@@ -143,7 +119,7 @@ def test_without_any_vectors_only_rebuild_works(
     with opened(library) as index:
         assert {document.id: document.text for document in index.documents()} == before
     assert run("ask", "When do boats leave?", "--library", library).code == 0
-    assert not (library / NEXT_SETTINGS).exists()
+    assert read_settings(library).next is None
 
 
 def test_a_port_that_is_taken(library: Path, run: Run) -> None:

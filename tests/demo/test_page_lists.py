@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.demo.conftest import FAST
 
-from eddy_demo.library.index import open_stored
+from eddy_demo.library.library import open_stored
 from readers_eddy.page_lists import page_lists
 
 TIDES = "The moon pulls the water of the sea towards it.\n\n"

@@ -26,7 +26,7 @@ from tests.demo.conftest import FAST
 
 from chroma_eddy import Document, Highlight
 from eddy_demo.ask import pages_cited
-from eddy_demo.library.index import open_stored
+from eddy_demo.library.library import open_stored
 from eddy_embed import Embedder
 from readers_eddy import Unreadable, process, read_document
 from readers_eddy.pdf import read_pdf, recognition

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.demo.word_files import docx_of
 
-from eddy_demo.library.index import to_index_document
+from eddy_demo.library.library import to_index_document
 from readers_eddy.documents import read_documents
 from readers_eddy.errors import NothingToRead
 

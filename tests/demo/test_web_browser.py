@@ -20,12 +20,12 @@ from tests.demo.conftest import BREAD, CLOCK, TIDES, recommend
 from tests.demo.site import GUIDE, PATIENCE, Site, hold_rebuild, long_text, serving, two_pages, wait
 
 from chroma_eddy import index as chroma_index
-from eddy_demo.library import rebuild
-from eddy_demo.library.rebuild import RebuildProgress
+from eddy_demo.library import library as libraries
+from eddy_demo.library.library import RebuildProgress
+from eddy_demo.web import follower
 from eddy_demo.web.answers import generation
+from eddy_demo.web.follower import rebuild_data
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads import library_writer
-from eddy_demo.web.uploads.library_writer import rebuild_data
 from eddy_embed.methods.recommended import Recommendation
 from eddy_embed.model.loading import inventory
 
@@ -210,7 +210,7 @@ def test_reading_more_closely_is_shown_until_it_is_done(
     """With a bar, the time left and, where that is long, the speed; the page can be asked meanwhile."""
     recommend(monkeypatch, Recommendation("plain:exit=-3"))
     monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 1)
-    monkeypatch.setattr(rebuild, "_MEASURED_SECONDS", 1e-9)
+    monkeypatch.setattr(libraries, "_MEASURED_SECONDS", 1e-9)
     go = hold_rebuild(monkeypatch, after=1)
     with serving(tmp_path / "library", method=None) as site:
         page = visit(f"{site.url}/library", bypass_csp=True)
@@ -226,8 +226,8 @@ def test_reading_more_closely_is_shown_until_it_is_done(
         assert serious(page) == []
         slow = RebuildProgress(727_000, 0.25, 132, 33, speed=41.0)
         with monkeypatch.context() as patch:
-            patch.setattr(library_writer, "rebuild_data", lambda *_: rebuild_data(slow, deepening=True))
-            site.state.jobs.notify()
+            patch.setattr(follower, "rebuild_data", lambda *_: rebuild_data(slow, deepening=True))
+            site.state.follower.notify()
             expect(closer).to_contain_text("25 %, about 4 hours left. ")
             said = "The model reads 41 tokens a second here; a smaller one, which you may choose below, reads faster."
             expect(closer).to_contain_text(said)
@@ -351,7 +351,7 @@ def test_another_model_can_be_chosen(site: Site, visit: Visit, monkeypatch: pyte
     other = inventory.FoundModel("other", "Ollama", "nowhere", 2_000_000)
     monkeypatch.setattr(inventory, "found", lambda: [other])
     asked: list[str | None] = []
-    monkeypatch.setattr(site.state.jobs, "rebuild", asked.append)
+    monkeypatch.setattr(site.state.follower, "rebuild", asked.append)
     page = visit(f"{site.url}/library")
     expect(page.locator("#model")).to_have_text("eddy-tiny")
     page.get_by_text("Read them with another model").click()

@@ -11,10 +11,9 @@ import pytest
 from tests.demo.conftest import BREAD, CLOCK, TIDES, TWO_METHODS, opened
 from tests.demo.site import Site, hold_rebuild, serving, wait
 
-from eddy_demo.library import rebuild
-from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.rebuild import next_settings, read_state, rebuild_library
-from eddy_demo.library.settings import NEXT_SETTINGS, read_settings
+from eddy_demo.library import library as libraries
+from eddy_demo.library.library import lock_library, read_state, rebuild_library
+from eddy_demo.library.settings import read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.model.loading import inventory
@@ -33,7 +32,7 @@ def begun_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         with serving(library, method=None) as site:
             site.upload("bread.txt", BREAD)
             site.upload("clock.html", CLOCK)
-            wait(lambda: site.state.writer.rebuilding and site.state.writer.rebuilding.written)
+            wait(lambda: site.state.follower.rebuilding and site.state.follower.rebuilding.written)
     assert plan(library) == "deepen"
     return library
 
@@ -58,7 +57,8 @@ def cosine_by(method: str, library: Path) -> float:
 
 
 def plan(library: Path) -> str:
-    return read_settings(library).plan
+    settings = read_settings(library)
+    return "deepen" if settings.deepens else settings.plan
 
 
 def test_questions_are_answered_and_files_taken_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,7 +83,7 @@ def test_questions_are_answered_and_files_taken_meanwhile(tmp_path: Path, monkey
         summary = site.client.get("/api/documents").json()["library"]
         assert (summary["method"], summary["plan"]) == (BEST, "best")
         assert cosine(site) == pytest.approx(cosine_by(BEST, library), abs=1e-4)
-    assert not (library / NEXT_SETTINGS).exists()
+    assert read_settings(library).next is None
 
 
 def test_the_next_server_goes_on(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +113,9 @@ def test_what_another_process_reads_is_followed(library: Path) -> None:
             assert progress["rebuilding"]["deepening"] and progress["rebuilding"]["done"] > 0 and progress["busy"] == ""
             site.upload("tides.md", TIDES)
             site.until(lambda p: p["busy"].startswith("Another process is reading the library more closely."))
-            rebuild_library(library, next_settings(read_settings(library)), Embedder("eddy-tiny", method=BEST))
+            following = read_settings(library).next
+            assert following is not None
+            rebuild_library(library, following, Embedder("eddy-tiny", method=BEST))
             wait(lambda: site.state.reader.settings.plan == "best")
             assert dict(site.ask("What makes steam?", k=1))["hit"]["name"] == "bread.txt"
             other.close()
@@ -132,7 +134,7 @@ def test_another_model_comes_before_it(library: Path, monkeypatch: pytest.Monkey
         site.until(lambda p: p["rebuilding"] and p["rebuilding"]["done"] > 0)
         assert site.client.post("/api/rebuild", params={"model": other.name}).status_code == 200
         go()
-        wait(lambda: plan(library) == "best" and not (library / NEXT_SETTINGS).exists())
+        wait(lambda: plan(library) == "best" and read_settings(library).next is None)
         assert read_settings(library).model == other.name
         assert site.until(lambda p: p["rebuilding"] is None)["busy"] == ""
         assert "hit" in dict(site.ask("What makes steam?"))
@@ -145,7 +147,7 @@ def test_what_fails_leaves_the_fast_index(library: Path, monkeypatch: pytest.Mon
         raise InvalidParameter("refused")
 
     with monkeypatch.context() as patch:
-        patch.setattr(rebuild, "reindex", refuse)
+        patch.setattr(libraries, "reindex", refuse)
         with serving(library, method=None) as site:
             site.until(lambda p: p["busy"] == "The library could not be read more closely: refused")
             assert "hit" in dict(site.ask("What makes steam?")) and plan(library) == "deepen"

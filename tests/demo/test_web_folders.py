@@ -12,19 +12,18 @@ from tests.demo.site import Site, long_text, serving, two_pages, wait
 from tests.demo.test_web_library import elsewhere
 
 from chroma_eddy import Document, Index, WriteReport
-from eddy_demo.library import watching
-from eddy_demo.library.library_lock import lock_library
+from eddy_demo.library import sync
+from eddy_demo.library.library import lock_library
 from eddy_demo.web.app import create_app
 from eddy_demo.web.library_reader import LibraryOptions
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads import folder_watcher
 
 
 @pytest.fixture(autouse=True)
 def noticed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Changes are looked for more often than users need."""
-    monkeypatch.setattr(watching, "_TICK_MS", 100)
-    monkeypatch.setattr(watching, "_QUIET_MS", 50)
+    monkeypatch.setattr(sync, "_TICK_MS", 100)
+    monkeypatch.setattr(sync, "_QUIET_MS", 50)
 
 
 @pytest.fixture
@@ -82,12 +81,12 @@ def test_an_error_of_the_machine_ends_when_it_does(site: Site, folder: Path, mon
 
 def test_what_is_more_urgent_comes_between(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder is read a few files at a time; uploads are read between two steps, and a removal interrupts one."""
-    monkeypatch.setattr(folder_watcher, "BATCH", 2)
+    monkeypatch.setattr(sync, "BATCH_FILES", 2)
     for number in range(4):
         (folder / f"{number}.txt").write_text(long_text(5, seed=number), encoding="utf-8")
     with lock_library(site.folder):
         site.watch(folder)
-        site.watched(lambda own: own["state"] == "waiting" and own["left"])
+        site.watched(lambda own: own["state"] == "waiting")
         site.upload("gold.txt", "Gold does not rust.")
     wait(lambda: "gold.txt" in site.names())
     (row,) = (row for row in site.documents() if row["name"] == "gold.txt")

@@ -14,11 +14,10 @@ from tests.demo.conftest import BREAD, CLOCK, TIDES, opened, recommend
 from tests.demo.site import PATIENCE, long_text, serving, wait
 from tests.processes import context, run_code
 
-from eddy_demo.library import rebuild
-from eddy_demo.library.defaults import default_method
-from eddy_demo.library.settings import NEXT_SETTINGS, read_settings
+from eddy_demo.library import library as libraries
+from eddy_demo.library.settings import default_method, read_settings
 from eddy_demo.web.server import addresses, bind
-from eddy_demo.web.uploads.stored_uploads import StoredUploads
+from eddy_demo.web.uploads import Uploads
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.methods.recommended import Recommendation
@@ -62,7 +61,7 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
     assert ours.poll(PATIENCE) and ours.recv() == "embedding"
     child.kill()
     child.join()
-    with StoredUploads(folder).lock(), serving(folder) as site:
+    with Uploads(folder).serve(), serving(folder) as site:
         assert [job["state"] for job in site.settled()] == ["done"]
     with opened(folder) as index:
         assert [document.text for document in index.documents()] == [text]
@@ -70,7 +69,7 @@ def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
 
 def held(folder: Path, text: str, told: Connection) -> None:
     """A server that is in the midst of a document until it is killed."""
-    with StoredUploads(folder).lock(), serving(folder, paused=True) as site:
+    with Uploads(folder).serve(), serving(folder, paused=True) as site:
         site.upload("long.txt", text)
         told.send(site.halfway()["jobs"][0]["state"])
         threading.Event().wait()
@@ -81,7 +80,7 @@ def held(folder: Path, text: str, told: Connection) -> None:
 
 def test_one_server_for_a_library(tmp_path: Path, run: Any) -> None:
     """Another one would take its uploads for what an earlier one left. A folder of somebody else's is left alone."""
-    with StoredUploads(tmp_path / "library").lock():
+    with Uploads(tmp_path / "library").serve():
         outcome = run("serve", "--library", tmp_path / "library", "--port", 0)
     assert outcome.code == 1
     assert "is served by another process: use its page, stop it first" in " ".join(outcome.err.split())
@@ -160,13 +159,13 @@ def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pyt
         site.settled()
         before = read_settings(library)
         with monkeypatch.context() as patch:
-            patch.setattr(rebuild, "reindex", refuse)
+            patch.setattr(libraries, "reindex", refuse)
             assert site.client.post("/api/rebuild?model=eddy-tiny").status_code == 200
             site.until(lambda p: "could not be made anew: refused" in p["busy"])
-        assert not (library / NEXT_SETTINGS).exists(), "the next server would begin again"
+        assert read_settings(library).next is None, "the next server would begin again"
         assert site.client.post("/api/rebuild?model=eddy-tiny").status_code == 200
         wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == default_method("eddy-tiny"))
-        wait(lambda: not (library / NEXT_SETTINGS).exists())
+        wait(lambda: read_settings(library).next is None)
         assert read_settings(library) == replace(before, method=default_method("eddy-tiny"), plan="best")
         assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
         assert "hit" in dict(site.ask(question))
@@ -179,7 +178,7 @@ def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pyt
             assert site.client.post("/api/rebuild", params={"model": name}).status_code == 404
         assert site.client.post("/api/rebuild", params={"model": other.name}).status_code == 200
         wait(lambda: site.client.get("/api/documents").json()["library"]["model"] == "other")
-        wait(lambda: not (library / NEXT_SETTINGS).exists())
+        wait(lambda: read_settings(library).next is None)
         settings = read_settings(library)
         assert (settings.model, settings.passage_size) == (other.name, before.passage_size)
         assert not site.until(lambda p: p["rebuilding"] is None)["busy"]

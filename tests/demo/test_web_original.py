@@ -17,11 +17,11 @@ from pypdfium2 import PdfDocument
 from tests.demo.site import Site
 from tests.demo.test_pdf import make
 
-from eddy_demo.library.index import to_index_document
+from eddy_demo.library.library import to_index_document
+from eddy_demo.web import page_images
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads import originals
-from eddy_demo.web.uploads.originals import draw_original, find_original
+from eddy_demo.web.page_images import draw_original, find_original
 from readers_eddy.documents import read_documents
 from readers_eddy.pdf import page_image
 
@@ -150,7 +150,7 @@ def test_a_sentence_across_pages_and_one_that_is_not_there(
     path.write_bytes(data)
     row, text = entry(path)
     with monkeypatch.context() as patch:
-        patch.setattr(originals, "subprocess", subprocess)  # as users have it
+        patch.setattr(page_images, "subprocess", subprocess)  # as users have it
         image = draw_original(path, row, text, text.rindex(TWICE), len(text), Limits())
     assert image.caption == "Page 1 of 2, with the sentence marked. It continues on the next page."
     path.write_bytes(make([SECOND, SECOND]))
@@ -160,7 +160,7 @@ def test_a_sentence_across_pages_and_one_that_is_not_there(
 
 
 def test_drawing_is_bounded(tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(originals, "subprocess", subprocess)
+    monkeypatch.setattr(page_images, "subprocess", subprocess)
     path = tmp_path / "ferry.pdf"
     path.write_bytes(data)
     row, text = entry(path)

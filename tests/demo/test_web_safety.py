@@ -14,9 +14,9 @@ from starlette.responses import Response
 from tests.demo.conftest import handbook_table
 from tests.demo.site import PATIENCE, Site, read_events, serving, two_pages
 
+from eddy_demo.library.sync import BATCH_FILES
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.folder_watcher import BATCH
 
 HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry leaves at noon "quoted" \'so\' {{ 7*7 }}.'
 
@@ -156,7 +156,7 @@ def test_what_is_not_taken(site: Site) -> None:
     ):
         answer = site.upload(name, data)
         assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
-        assert not list((site.folder / "uploads").iterdir())
+        assert len(list((site.folder / "files").iterdir())) == 1
 
 
 def test_a_body_of_unknown_length_is_counted(site: Site) -> None:
@@ -179,7 +179,7 @@ def test_the_handbook_knows_the_limits() -> None:
     assert told["drawing a page"].startswith(f"{own.page_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory")
     assert told["pages to draw at a time"] == f"{own.waiting_pages}, of which 1 is drawn"
     assert told["files that come in, wait or failed"] == f"{own.queued_files}"
-    assert told["watched folders"] == f"{own.watched_folders}, of which {BATCH} files are read at a time"
+    assert told["watched folders"] == f"{own.watched_folders}, of which {BATCH_FILES} files are read at a time"
     assert told["a question"] == f"{own.question_characters:,} characters"
     assert told["questions at a time"] == f"{own.questions}, of which {own.concurrent_searches} are looked up"
     assert told["pages that are open and seen"] == f"{own.listeners}"

@@ -17,8 +17,8 @@ import torch
 from tests.demo.site import PATIENCE, Site, wait
 from transformers import AutoModel, AutoModelForCausalLM
 
-from eddy_demo.library.library_lock import lock_library
-from eddy_demo.library.rebuild import next_settings, rebuild_library
+from eddy_demo.library.library import lock_library, next_settings, rebuild_library
+from eddy_demo.library.settings import Choices
 from eddy_demo.web.answers import generation
 from eddy_demo.web.answers.evidence import Evidence
 from eddy_demo.web.answers.generation import CannotGenerate, Generator
@@ -152,7 +152,7 @@ def test_who_writes_follows_the_library(library: Path, tmp_path: Path, monkeypat
     reader.load()
     for model, writes in ((instructed(tmp_path / "instructed"), True), ("eddy-tiny", False)):
         assert (reader.generator is None) is writes
-        settings = next_settings(reader.settings, model, "plain:exit=0")
+        settings = next_settings(reader.settings, Choices(model, "plain:exit=0"))
         with lock_library(library):
             rebuild_library(library, settings, reader.begin_rebuild(settings))
         reader.open()

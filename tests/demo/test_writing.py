@@ -25,7 +25,8 @@ from chroma_eddy import index as chroma_index
 from chroma_eddy.rows import DOCUMENTS, MAIN
 from chroma_eddy.storage import Storage
 from eddy_demo.cli import main, work
-from eddy_demo.library.settings import delete_library, holds_library, original_path
+from eddy_demo.library.library import delete_library
+from eddy_demo.library.settings import holds_library
 
 Run = Callable[..., Outcome]
 
@@ -115,15 +116,14 @@ import json, sys
 from pathlib import Path
 from tests.demo.conftest import command
 from tests.demo.site import serving
-from eddy_demo.web.uploads.stored_uploads import StoredUploads
-library, documents, copy = map(Path, sys.argv[1:])
+from eddy_demo.web.uploads import Uploads
+library, documents = map(Path, sys.argv[1:])
 ended = [
     command("ask", "When do boats leave?", "--library", library),
     command("ingest", documents, "--library", library),
     command("ingest", documents, "--library", library / "inside"),
-    command("library", "snapshot", copy, "--library", library),
 ]
-with StoredUploads(library).lock(), serving(library, method=None) as site:
+with Uploads(library).serve(), serving(library, method=None) as site:
     site.settled()
     assert dict(site.ask("When do boats leave?"))["hit"], "nothing was found"
     answer = site.upload("new.txt", "Something new.")
@@ -138,19 +138,18 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
     for folder in folders:
         folder.chmod(0o555)
     try:
-        ended = run_code(UNPRIVILEGED + WITHOUT_PERMISSION, library, documents, tmp_path / "copy")
+        ended = run_code(UNPRIVILEGED + WITHOUT_PERMISSION, library, documents)
     finally:
         for folder in folders:
             folder.chmod(0o755)
     assert ended.returncode == 0, ended.stderr
-    asked, ingested, inside, copied, served = json.loads(ended.stdout)
-    assert asked[0] == copied[0] == 0, (asked, copied)
+    asked, ingested, inside, served = json.loads(ended.stdout)
+    assert asked[0] == 0, asked
     refusal = "library cannot be written to, so it can be asked but not changed"
     assert ingested[0] == 1 and refusal in ingested[1]
     assert inside[0] == 1 and inside[1].endswith("inside: Permission denied")
     assert served[0] == 500 and refusal in served[1]
     assert_same(rows(library), before, atol=0)
-    assert_same(rows(tmp_path / "copy"), before, atol=0)
     (tmp_path / "file").touch()
     refused(run("ingest", documents, "--library", tmp_path / "file" / "library"), "Not a directory")
 
@@ -164,9 +163,6 @@ def test_a_deletion_that_was_cut_short_is_finished(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    original = original_path(library, "ab" * 8)
-    original.parent.mkdir()
-    original.write_bytes(b"%PDF")
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", stop)
         with pytest.raises(KeyboardInterrupt):
@@ -174,7 +170,7 @@ def test_a_deletion_that_was_cut_short_is_finished(
     assert holds_library(library) and not (library / "chroma").exists()
     again = run("ingest", documents, "--library", library, "--rebuild", *FAST)
     assert again.code == 0 and "3 documents written" in again.err
-    assert not (library / "chroma.old").exists() and not original.exists()
+    assert not (library / "chroma.old").exists()
 
 
 # --- Documents that are gone

@@ -1,4 +1,4 @@
-"""Print answers with their best sentence, reports and tables."""
+"""Print answers with their best sentence, reports and tables; this imports neither torch nor Chroma."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from chroma_eddy import StoredDocument
-from eddy_demo.ask import FoundPassage
-from eddy_demo.cli.options import DEFAULT_LIBRARY
 from eddy_demo.display_text import duration, printable, unwrapped
-from eddy_demo.evaluate import SearchScores
-from eddy_demo.library.rebuild import RebuildProgress, next_settings
-from eddy_demo.library.settings import LibrarySettings
-from readers_eddy.documents import SkippedFile, SourceDocument, list_other_types, list_skipped
 
+if TYPE_CHECKING:
+    from chroma_eddy import StoredDocument
+    from eddy_demo.ask import FoundPassage
+    from eddy_demo.evaluate import SearchScores
+    from eddy_demo.library.library import RebuildProgress
+    from eddy_demo.library.settings import LibrarySettings
+    from readers_eddy.documents import SkippedFile, SourceDocument
+
+out = Console(highlight=False, soft_wrap=False)
+err = Console(stderr=True, highlight=False)
+DEFAULT_LIBRARY = Path("library")
 _MAX_WIDTH = 100
 _BEST_STYLE = "bold black on yellow"
 _BAR = (
@@ -77,6 +82,8 @@ def _highlighted(passage: FoundPassage, marked: bool) -> Text:
 
 def print_skipped(console: Console, skipped: Sequence[SkippedFile], other_types: Counter[str]) -> None:
     """Print which files and rows were skipped, and why, and how many files are of types that are not read."""
+    from readers_eddy.documents import list_other_types, list_skipped
+
     if other_types:
         console.print(Text(f"{printable(list_other_types(other_types))}: not read.", "yellow"))
     if not skipped:
@@ -120,8 +127,8 @@ def print_incomplete(console: Console, ids: Sequence[str], entries: Mapping[str,
 def print_default_method(console: Console, settings: LibrarySettings) -> None:
     """Print the method that a new library gets if the user chose none."""
     if settings.plan != "chosen":
-        method = next_settings(settings).method
-        layers = ", without its layers" if settings.plan == "fast" else ""
+        method = (settings.next or settings).method
+        layers = ", without its layers" if settings.next is None and settings.plan == "fast" else ""
         console.print(
             Text(f"Method {method}: recommended for retrieval on {settings.model}{layers}. Another: --method.", "dim")
         )

@@ -1,165 +1,424 @@
-"""What the commands do that write to a library, ask it, and measure it; this imports torch and Chroma."""
+"""What the commands do; this imports Chroma, and torch where a model is loaded."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
-import tempfile
+import threading
 import time
+import webbrowser
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
-from chroma_eddy import ALPHA
+from chroma_eddy import ALPHA, Document, IndexInUse, StoredDocument
 from eddy_demo import handbook
 from eddy_demo.ask import FoundPassage, check_question
 from eddy_demo.ask import ask as ask_index
 from eddy_demo.cli import console
-from eddy_demo.cli.console import pluralize, program_name
-from eddy_demo.cli.embedding_work import deepen, load_embedder
-from eddy_demo.cli.lock import lock_for_command
-from eddy_demo.cli.options import err, out
-from eddy_demo.errors import LibraryMismatch, NoLibrary
+from eddy_demo.cli.console import err, out, pluralize, program_name
+from eddy_demo.display_text import duration, printable
+from eddy_demo.errors import DamagedLibrary, DemoError, LibraryMismatch, NoLibrary
 from eddy_demo.evaluate import read_questions, score_library
-from eddy_demo.library.choices import choose_settings
-from eddy_demo.library.defaults import BUNDLED_MODEL, PREFERRED_MODEL
-from eddy_demo.library.index import current_settings, open_library
-from eddy_demo.library.ingest import Failures, changed_documents, missing_documents, remove_documents
-from eddy_demo.library.ingest import ingest as ingest_documents
-from eddy_demo.library.rebuild import change_plan, finish_rebuild
-from eddy_demo.library.settings import LibrarySettings, delete_library, holds_library, read_settings
-from eddy_embed import Embedder
-from eddy_embed.errors import FingerprintMismatch
-from readers_eddy.documents import ReadResult, SkippedFile, read_documents
+from eddy_demo.library import library as libraries
+from eddy_demo.library.library import (
+    Failures,
+    Progress,
+    RebuildProgress,
+    change_plan,
+    choose_settings,
+    current_settings,
+    delete_library,
+    delete_upload,
+    finish_rebuild,
+    lock_library,
+    next_settings,
+    open_library,
+    open_stored,
+    read_entries,
+    read_state,
+    rebuild_library,
+    remove_documents,
+)
+from eddy_demo.library.settings import (
+    BUNDLED_MODEL,
+    PREFERRED_MODEL,
+    Choices,
+    LibrarySettings,
+    holds_library,
+    read_settings,
+)
+from eddy_demo.library.sync import Root, SyncResult, forget_files, sync
+from eddy_demo.library.sync import watch as watch_folders
+from eddy_embed.errors import EddyError, FingerprintMismatch
+from eddy_embed.utils.interrupts import Interrupted
+from readers_eddy.documents import ReadResult, nothing_read
+from readers_eddy.errors import NothingToRead
 
-Choices = tuple[Any, ...]
-"""Arguments of `choose_settings`, as the user named them; None where not."""
+if TYPE_CHECKING:
+    from eddy_embed import Embedder
+
+_NOTICEABLE_TOKENS = 5_000
+"""Tokens from which the user is told beforehand that they are read again."""
+_LONG_SECONDS = 1800.0
+"""Time from which the user is told what to do about it."""
+_POLL = 1.0
+"""Seconds between two looks at another process, or for changes."""
 
 
-def ingest(
-    paths: list[Path],
+Load = Callable[[LibrarySettings], "Embedder"]
+
+
+class _Changed(Exception):
+    """Files have changed while a library was read more closely."""
+
+
+# --- Reading documents
+
+
+def ingest(paths: list[Path], library: Path, choices: Choices, device: str | None, rebuild: bool, remove: bool) -> bool:
+    """Embed documents and store them; return whether all could be read."""
+    with lock_for_command(library):
+        load = _loader(device)
+        result = _ingest(_roots(paths), library, choices, load, rebuild, remove)[2]
+        deepen(library, load)
+    return not result.read.skipped
+
+
+def _roots(paths: list[Path]) -> list[Root]:
+    """Return paths to be read whose user asks to try again what could not be read before."""
+    roots = [Root(path) for path in paths]
+    for root in roots:
+        root.retry.add(root.real_path)
+    return roots
+
+
+def _ingest(
+    roots: list[Root],
     library: Path,
     choices: Choices,
-    device: str | None,
-    rebuild: bool,
-    sync: bool,
+    load: Load,
+    rebuild: bool = False,
+    remove: bool = False,
+    may_be_empty: bool = False,
+) -> tuple[LibrarySettings, Embedder | None, SyncResult]:
+    """Bring a library to its roots, and report on it; the embedder is None if nothing was to be written."""
+    if not rebuild:
+        finish_rebuild(library)
+    settings, embedder = choose_settings(library, choices, anew=rebuild), None
+    if holds_library(library) and not rebuild:
+        change_plan(library, settings)
+    types_before = [root.other_types for root in roots]
+    done = ["nothing to do"]
+
+    def write(documents: list[Document], read: ReadResult, progress: Progress) -> Failures:
+        nonlocal embedder
+        console.print_skipped(err, read.skipped, read.other_types)
+        ids = {document.id for document in documents}
+        console.print_notes(err, [source for source in read.documents if source.key in ids])
+        if not holds_library(library) or rebuild:
+            console.print_default_method(err, settings)
+        embedder = load(settings)
+        if rebuild:
+            delete_library(library)
+        started = time.monotonic()
+        with console.progress_bar(err, sum(len(each.text) for each in documents), len(documents)) as bar:
+
+            def advance(characters: float, written: int) -> None:
+                progress(characters, written)
+                bar(characters, written)
+
+            report, failures = libraries.ingest(library, settings, embedder, documents, advance)
+        sizes = f"{pluralize(report.passages, 'passage')}, {pluralize(report.tokens, 'token')}"
+        written = pluralize(report.written + report.relabelled, "document")
+        done[0] = f"{written} written ({sizes}, {time.monotonic() - started:.1f} s)"
+        return failures
+
+    result = sync(library, roots, write, remove=remove, anew=rebuild)
+    if not (may_be_empty or result.unchanged or result.sources):
+        raise NothingToRead(nothing_read([root.path for root in roots], result.read))
+    is_news = types_before != [root.other_types for root in roots]
+    _print_result(library, result, done[0], result.read.other_types if is_news else Counter(), remove)
+    return settings, embedder, result
+
+
+def _print_result(library: Path, result: SyncResult, done: str, other_types: Counter[str], removed: bool) -> None:
+    """Print what became of a library; what was skipped before something was written has been printed then."""
+    skipped = result.read.skipped
+    if not result.changed:
+        console.print_skipped(err, skipped, other_types)
+    same = f", {pluralize(result.unchanged, 'document')} unchanged" if result.unchanged else ""
+    err.print(f"{library}: {done}{same}.")
+    if result.changed:
+        console.print_skipped(err, skipped[len(skipped) - len(result.failures) :], Counter())
+    console.print_missing(err, list(result.missing.values()), removed=removed)
+
+
+def watch(paths: list[Path], library: Path, choices: Choices, device: str | None, rebuild: bool) -> None:
+    """Embed the documents of folders, and what changes in them, until the process is interrupted.
+
+    Raises:
+        NothingToRead: A path is no folder.
+    """
+    for path in paths:
+        if not path.is_dir():
+            raise NothingToRead(f"{path} is no folder, and --watch takes folders; give the folder that holds it")
+    watcher = _Watcher(paths, library, choices, device)
+    with suppress(_Changed):
+        watcher.read(rebuild, is_first=True)
+    err.print(Text(f"Watching {printable(', '.join(map(str, paths)))}. Ctrl-C ends it."))
+    threading.Thread(target=watcher.notice, daemon=True).start()
+    try:
+        while True:
+            watcher.go_on()
+    except (KeyboardInterrupt, Interrupted):
+        watcher.stop.set()
+        err.print("Watching ended; the library is complete.")
+
+
+class _Watcher:
+    """Folders, and the library that is kept like them."""
+
+    def __init__(self, paths: list[Path], library: Path, choices: Choices, device: str | None) -> None:
+        self._library, self._choices, self._load = library, choices, _loader(device)
+        self._roots = dict(zip(paths, _roots(paths), strict=True))
+        self._waiting, self._changed, self.stop = dict.fromkeys(paths), threading.Event(), threading.Event()
+        self._is_used = False  # by another process, for which the changes wait
+
+    def notice(self) -> None:
+        """Note what changes; this runs in a thread of its own."""
+        away = set[Path]()
+        try:
+            for changed, gone in watch_folders(lambda: self._roots, self._library, self.stop):
+                for path in sorted(gone - away):
+                    _tell(f"{path} is not there any more; it is read again when it is.")
+                away = gone
+                self._waiting.update(dict.fromkeys(changed))
+                if changed:
+                    self._changed.set()
+        except DemoError as error:
+            _tell(f"Error: {error}")
+
+    def go_on(self) -> None:
+        """Read what has changed, or wait for that a while."""
+        try:
+            if self._waiting or (holds_library(self._library) and read_settings(self._library).deepens):
+                self.read()
+            self._is_used = False
+        except _Changed:
+            return
+        except (DemoError, EddyError, OSError) as error:
+            before, self._is_used = self._is_used, isinstance(error, IndexInUse)
+            if not (before and self._is_used):
+                _tell(f"Error: {error}")
+        self._changed.wait(_POLL)
+
+    def read(self, rebuild: bool = False, is_first: bool = False) -> None:
+        """Read the folders that have changed, then all more closely; an error is told, but raised the first time."""
+        self._changed.clear()
+        with lock_for_command(self._library):
+            while self._waiting:
+                path = next(iter(self._waiting))
+                del self._waiting[path]
+                try:
+                    _ingest(
+                        [self._roots[path]], self._library, self._choices, self._load, rebuild, True, may_be_empty=True
+                    )
+                except NothingToRead:  # `notice` says that it has gone
+                    pass
+                except (DemoError, EddyError, OSError) as error:
+                    if is_first:
+                        raise
+                    _tell(f"Error: {error}")
+                rebuild = False
+            deepen(self._library, self._load, self._changed.is_set)
+
+
+def _tell(problem: str) -> None:
+    err.print(Text(printable(problem), "yellow"), soft_wrap=True)
+
+
+def _loader(device: str | None) -> Load:
+    """Return what loads embedders, and keeps the last two."""
+    cached = lru_cache(maxsize=2)(lambda model, method: load_embedder(LibrarySettings(model, method), device))
+    return lambda settings: cached(settings.model, settings.method)
+
+
+def load_embedder(settings: LibrarySettings, device: str | None) -> Embedder:
+    """Load the embedder of settings, and say so meanwhile."""
+    if settings.model == BUNDLED_MODEL or Path(settings.model).is_dir():
+        # Nothing is downloaded, and the bars for reading files would stay on the terminal.
+        os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    with err.status(f"Loading {settings.model} with {settings.method} …") as status:
+        from eddy_embed import Embedder  # imports torch
+
+        embedder = Embedder(settings.model, method=settings.method, device=device)
+        if embedder.method.post is not None:
+            status.update(f"Calibrating {settings.method} for {settings.model} …")
+            _ = embedder.post  # which takes some seconds the first time
+        return embedder
+
+
+# --- Reading more closely, and making anew
+
+
+def deepen(library: Path, load: Load, has_changed: Callable[[], bool] = lambda: False) -> None:
+    """Rebuild a library that is to be deepened; it can be asked meanwhile, and after an interruption.
+
+    Raises:
+        _Changed: Files have changed; another call goes on.
+    """
+    settings = read_settings(library) if holds_library(library) else None
+    following = None if settings is None or not settings.deepens else settings.next
+    before = read_state(library).progress
+    if following is None or not before.total:
+        return
+    began = time.monotonic()
+    noticeable = before.tokens * (1 - before.done) >= _NOTICEABLE_TOKENS
+    if noticeable:
+        ask = f'{program_name()} ask "..."{console.library_option(library)}'
+        err.print(Text.assemble("Searchable now: ", (ask, "bold"), ", in another terminal. Ctrl-C leaves it so."))
+    try:
+        rebuild(library, following, load, "Reading more closely", has_changed)
+    except (KeyboardInterrupt, Interrupted) as error:
+        stop = error if isinstance(error, Interrupted) else Interrupted()
+        stop.hint = (
+            "The library answers from its fast index. Run the same command again to read on, or with --fast to leave "
+            "it so."
+        )
+        raise stop from None
+    except EddyError:
+        err.print(Text("The library answers from its fast index; --fast leaves it so.", "yellow"))
+        raise
+    if noticeable:
+        err.print(Text(f"{library}: read more closely, with {following.method} ({time.monotonic() - began:.0f} s)."))
+
+
+def rebuild(
+    library: Path,
+    settings: LibrarySettings,
+    load: Load,
+    what: str = "Embedding",
+    has_changed: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Embed documents and store them."""
+    """Embed all documents again; the caller must hold the lock of the library."""
+    embedder, told = load(settings), False
+    with console.rebuild_bar(err, what) as show:
+
+        def report(now: RebuildProgress) -> None:
+            nonlocal told
+            show(now)
+            if has_changed():
+                raise _Changed
+            if not told and now.left is not None:
+                told = True
+                if now.left > _LONG_SECONDS:
+                    err.print(Text(_long(now, settings), "yellow"))
+
+        rebuild_library(library, settings, embedder, report)
+
+
+def _long(now: RebuildProgress, settings: LibrarySettings) -> str:
+    """Return what else there is to do than to wait."""
+    tokens, time_left = round(now.tokens * (1 - now.done)), duration(now.left or 0.0)
+    smaller = (
+        f" A smaller model reads faster: eddy models get {PREFERRED_MODEL}, then {program_name()} library rebuild "
+        f"--model {PREFERRED_MODEL}."
+    )
+    return (
+        f"Reading {tokens:,} tokens takes about {time_left} on this machine ({now.speed or 0.0:,.0f} tokens a second). "
+        "Until then the library answers as before, also after Ctrl-C."
+        + ("" if settings.model in (BUNDLED_MODEL, PREFERRED_MODEL) else smaller)
+    )
+
+
+def rebuild_with(library: Path, choices: Choices, device: str | None) -> None:
+    """Embed all documents again by other choices; without any, go on with a rebuild."""
+    next_settings(read_settings(library), choices)  # refuses wrong ones before it waits
     with lock_for_command(library):
-        result = _read(paths, library)
-        failed = ingest_read(library, result, choices, device, rebuild)[2]
-        handle_missing(library, paths, result, sync)
-        deepen(library, device)
-    if result.skipped or failed:
-        raise typer.Exit(1)
+        stored = current_settings(library)
+        goes_on = stored.next is not None and choices == Choices()
+        settings = stored.next if goes_on and stored.next is not None else next_settings(stored, choices)
+        rebuild(library, settings, _loader(device))
+    err.print(Text(f"{library}: made anew with {settings.model}, {settings.method}."))
+
+
+@contextmanager
+def lock_for_command(folder: Path) -> Iterator[None]:
+    """Lock a library for a command, and add to an interruption the hint how to continue.
+
+    Raises:
+        IndexInUse: Another process writes, and is not rebuilding the library, which takes long.
+    """
+    try:
+        with ExitStack() as held:
+            try:
+                held.enter_context(lock_library(folder))
+            except IndexInUse as error:
+                _wait(held, folder, error)
+            yield
+    except (KeyboardInterrupt, Interrupted) as error:
+        stop = error if isinstance(error, Interrupted) else Interrupted()
+        stop.hint = stop.hint or "Run the same command again to go on where it stopped."
+        raise stop from None
+
+
+def _wait(held: ExitStack, folder: Path, error: IndexInUse) -> None:
+    """Lock a library as soon as the process that rebuilds it is done."""
+    settings = read_settings(folder) if holds_library(folder) else None
+    if settings is None or settings.next is None:
+        raise error
+    what = "is reading it more closely" if settings.deepens else "is making it anew"
+    err.print(Text(f"{folder}: {error.holder} {what}. Waiting until that is done; meanwhile the library can be asked."))
+    with err.status("") as status:
+        while True:
+            status.update(f"Waiting, {read_state(folder).progress.done:.0%} …")
+            time.sleep(_POLL)
+            try:
+                held.enter_context(lock_library(folder))
+            except IndexInUse:
+                continue
+            return
+
+
+# --- Asking
 
 
 def ask(
     question: str,
     library: Path,
     k: int,
-    ranking: tuple[float | None, bool],
+    alpha: float | None,
+    rerank: bool,
     choices: Choices,
     device: str | None,
     as_json: bool,
 ) -> None:
-    """Print the passages that fit a question best; `ranking` is the weight of vectors, and whether to re-rank."""
+    """Print the passages that fit a question best."""
     check_question(question)
-    if not holds_library(library):
-        read_settings(library)  # raises, with the remedy
-    settings = choose_settings(library, *choices)
-    alpha, rerank = ALPHA if ranking[0] is None else ranking[0], ranking[1]
+    settings, weight = choose_settings(library, choices), ALPHA if alpha is None else alpha
     try:
-        passages = _ask(library, load_embedder(settings, device), [question], k, alpha, rerank)[0]
+        passages = _ask(library, load_embedder(settings, device), [question], k, weight, rerank)[0]
     except (LibraryMismatch, FingerprintMismatch):
-        anew = choose_settings(library, *choices)
-        if anew == settings:
+        anew = choose_settings(library, choices)
+        if (anew.model, anew.method) == (settings.model, settings.method):
             raise
-        passages = _ask(library, load_embedder(anew, device), [question], k, alpha, rerank)[
-            0
-        ]  # it was rebuilt meanwhile
+        # It was rebuilt meanwhile.
+        passages = _ask(library, load_embedder(anew, device), [question], k, weight, rerank)[0]
     if as_json:
         typer.echo(json.dumps([asdict(passage) for passage in passages], indent=2, ensure_ascii=False))
     else:
         console.print_answers(out, question, passages)
-
-
-def demo(
-    paths: list[Path] | None,
-    question: list[str] | None,
-    library: Path,
-    k: int,
-    choices: Choices,
-    device: str | None,
-    rebuild: bool,
-) -> None:
-    """Ingest documents and ask questions."""
-    started = time.monotonic()
-    with lock_for_command(library):
-        result = _read(paths or [handbook.folder()], library)
-        settings, embedder, _ = ingest_read(library, result, choices, device, rebuild)
-        embedder = embedder or load_embedder(settings, device)
-        questions = question or list(handbook.QUESTIONS)
-        for text, passages in zip(questions, _ask(library, embedder, questions, k), strict=True):
-            console.print_answers(out, text, passages)
-        read_and_asked = f"{pluralize(len(result.documents), 'document')}, {pluralize(len(questions), 'question')}"
-        out.print(f"\n{read_and_asked}: {time.monotonic() - started:.0f} seconds.", style="dim")
-        _print_next_steps(library, settings, handbook_is_asked=not paths)
-        deepen(library, device)
-
-
-def _print_next_steps(library: Path, settings: LibrarySettings, handbook_is_asked: bool) -> None:
-    if settings.model == BUNDLED_MODEL:
-        out.print(
-            f"{BUNDLED_MODEL} is a small model, there without a download. One that finds more: eddy models get "
-            f"{PREFERRED_MODEL}, then the same with --rebuild.",
-            style="dim",
-        )
-    example = "How do I use my own model?" if handbook_is_asked else "..."
-    out.print("\nAsk the same library a question of your own:", style="bold")
-    out.print(Text(f"  {program_name()} ask {shlex.quote(example)}{console.library_option(library)}"), soft_wrap=True)
-    out.print("Read documents of your own:", style="bold")
-    out.print(Text(f"  {program_name()} ingest PATH --library my-library"), soft_wrap=True)
-
-
-def evaluate(
-    queries: Path, qrels: Path | None, libraries: list[Path], rerank: bool, device: str | None, as_json: bool
-) -> None:
-    """Print how often the search finds what answers."""
-    questions = read_questions(queries, qrels)
-    scores = []
-    for folder in libraries:
-        with open_library(folder, load_embedder(current_settings(folder), device)) as opened:
-            scores += score_library(opened, questions, rerank)
-    if as_json:
-        typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
-    else:
-        console.print_scores(out, scores, len(questions))
-
-
-def _read(paths: list[Path], library: Path) -> ReadResult:
-    with err.status("Reading …"):
-        return read_documents(paths, exclude=library)
-
-
-def handle_missing(library: Path, paths: list[Path], result: ReadResult, sync: bool) -> None:
-    """Name the documents whose files no longer exist, and take them out if `sync`."""
-    missing = missing_documents(library, paths, result)
-    if sync and missing:
-        remove_documents(library, missing)
-    console.print_missing(err, list(missing.values()), removed=sync)
-
-
-def _delete_library(library: Path, device: str | None, choices: Choices) -> None:
-    """Delete a library, after a check that the model and method of the new one work."""
-    with tempfile.TemporaryDirectory() as empty:
-        folder = Path(empty) / "library"
-        load_embedder(choose_settings(folder, *choices), device)
-    delete_library(library)
 
 
 def _ask(
@@ -173,41 +432,184 @@ def _ask(
         return [ask_index(opened, question, k, alpha, rerank) for question in questions]
 
 
-def ingest_read(
-    library: Path, result: ReadResult, choices: Choices, device: str | None, rebuild: bool
-) -> tuple[LibrarySettings, Embedder | None, Failures]:
-    """Write new and changed documents, and report on them.
-
-    Returns:
-        The library's settings, the embedder (None if nothing was to write), and the errors of texts.
-    """
-    if rebuild:
-        _delete_library(library, device, choices)
-    finish_rebuild(library)
-    settings = choose_settings(library, *choices)
-    if holds_library(library):
-        change_plan(library, settings)
-    console.print_skipped(err, result.skipped, result.other_types)
-    changed = changed_documents(library, result.documents)
-    unchanged = len(result.documents) - len(changed)
-    same = f"{pluralize(unchanged, 'document')} unchanged" if unchanged else ""
-    if not changed:
-        err.print(f"{library}: nothing to do{', ' if same else ''}{same}.")
-        return settings, None, {}
-    console.print_notes(err, changed)
-    if not holds_library(library):
-        console.print_default_method(err, settings)
-    embedder = load_embedder(settings, device)
-    started = time.monotonic()
-    with console.progress_bar(err, sum(len(document.text) for document in changed), len(changed)) as progress:
-        report, failed = ingest_documents(library, settings, embedder, changed, progress)
+def demo(
+    paths: list[Path],
+    question: list[str] | None,
+    library: Path,
+    k: int,
+    choices: Choices,
+    device: str | None,
+    rebuild: bool,
+) -> None:
+    """Ingest documents and ask questions, from the fast index unless the choices ask for the best."""
+    started, load = time.monotonic(), _loader(device)
+    with lock_for_command(library):
+        settings, embedder, result = _ingest(_roots(paths or [handbook.folder()]), library, choices, load, rebuild)
+        if choices.fast is False:
+            deepen(library, load)
+            settings, embedder = current_settings(library), None
+    questions = question or list(handbook.QUESTIONS)
+    for text, passages in zip(questions, _ask(library, embedder or load(settings), questions, k), strict=True):
+        console.print_answers(out, text, passages)
+    documents = pluralize(result.unchanged + len(result.changed), "document")
     seconds = time.monotonic() - started
-    written = pluralize(report.written + report.relabelled, "document")
-    err.print(
-        f"{library}: {written} written ({pluralize(report.passages, 'passage')}, "
-        f"{pluralize(report.tokens, 'token')}, {seconds:.1f} s){', ' if same else ''}{same}."
-    )
-    named = {document.key: document.name for document in changed}
-    lost = [SkippedFile(named[key], f"it cannot be embedded: {error}") for key, error in failed.items()]
-    console.print_skipped(err, lost, Counter())
-    return settings, embedder, failed
+    out.print(f"\n{documents}, {pluralize(len(questions), 'question')}: {seconds:.0f} seconds.", style="dim")
+    if settings.model == BUNDLED_MODEL:
+        out.print(
+            f"{BUNDLED_MODEL} is a small model, there without a download. One that finds more: eddy models get "
+            f"{PREFERRED_MODEL}, then the same with --rebuild.",
+            style="dim",
+        )
+    option = console.library_option(library)
+    steps = {
+        "Ask the same library a question of your own:": f"ask {shlex.quote('...' if paths else _EXAMPLE)}{option}",
+        "Read documents of your own:": "ingest PATH --library my-library",
+        "Open the library as a page"
+        + (", which reads it more closely meanwhile:" if settings.deepens else ":"): f"serve --open{option}",
+    }
+    for step, line in steps.items():
+        out.print(step, style="bold")
+        out.print(Text(f"  {program_name()} {line}"), soft_wrap=True)
+
+
+_EXAMPLE = "How do I use my own model?"
+
+
+def evaluate(
+    queries: Path, qrels: Path | None, folders: list[Path], rerank: bool, device: str | None, as_json: bool
+) -> None:
+    """Print how often the search finds what answers."""
+    questions = read_questions(queries, qrels)
+    scores = []
+    for folder in folders:
+        with open_library(folder, load_embedder(current_settings(folder), device)) as opened:
+            scores += score_library(opened, questions, rerank)
+    if as_json:
+        typer.echo(json.dumps([asdict(score) for score in scores], indent=2))
+    else:
+        console.print_scores(out, scores, len(questions))
+
+
+# --- The library
+
+
+def list_documents(library: Path, as_json: bool) -> None:
+    """Print the documents of a library."""
+    settings = current_settings(library)
+    entries = sorted(read_entries(library).values(), key=lambda entry: str(entry.metadata["name"]))
+    if as_json:
+        typer.echo(json.dumps([_entry_data(entry) for entry in entries], indent=2, ensure_ascii=False))
+        return
+    title = f"{library}: {settings.model} with {settings.method}{_plan(library, settings)}"
+    table = Table(title=title, title_justify="left")
+    table.add_column("id")
+    table.add_column("document", overflow="fold")
+    for column in ("pages", "passages", "tokens"):
+        table.add_column(column, justify="right")
+    for entry in entries:
+        name = Text(printable(str(entry.metadata["name"])))
+        if not entry.complete:
+            name.append("  damaged: ingest it again", "yellow")
+        pages = str(len(entry.page_starts)) if entry.page_starts else ""
+        table.add_row(entry.id, name, pages, f"{entry.passages:,}", f"{entry.tokens:,}")
+    out.print(table)
+
+
+def _plan(library: Path, settings: LibrarySettings) -> str:
+    done = f"{read_state(library).progress.done:.0%}"
+    if settings.deepens:
+        return f" (fast; {done} read more closely, which `eddy-demo ingest` continues)"
+    notes = [str(settings.plan)] if settings.plan != "chosen" else []
+    if settings.next is not None:
+        new = f"{settings.next.model}, {settings.next.method}"
+        notes.append(f"{done} made anew with {new}, which `eddy-demo library rebuild` continues")
+    return f" ({'; '.join(notes)})" if notes else ""
+
+
+def _entry_data(entry: StoredDocument) -> dict[str, Any]:
+    counts = {name: getattr(entry, name) for name in ("passages", "sentences", "tokens", "characters")}
+    pages = {"pages": len(entry.page_starts)} if entry.page_starts else {}
+    return {"id": entry.id, **entry.metadata, **pages, **counts, "complete": entry.complete}
+
+
+def remove(documents: list[str], library: Path, erase: bool) -> None:
+    """Remove documents from a library, and the files of those that the page received."""
+    if not (documents or erase):
+        raise NoLibrary("name a document; `eddy-demo library list` shows those there are")
+    with lock_for_command(library):
+        entries = read_entries(library)
+        chosen: dict[str, StoredDocument] = {}
+        for wanted in documents:
+            found = [entry for entry in entries.values() if wanted in (entry.id, entry.metadata["name"])]
+            if not found:
+                raise NoLibrary(f"no document {wanted!r} in {library}; `eddy-demo library list` shows those there are")
+            if len(found) > 1:
+                ids = ", ".join(entry.id for entry in found)
+                raise NoLibrary(f"{len(found)} documents of {library} are called {wanted!r}; name one by its id: {ids}")
+            chosen[found[0].id] = found[0]
+        for entry in chosen.values():  # before their documents, which the page would read again
+            delete_upload(library, str(entry.metadata["origin"]))
+        remove_documents(library, chosen, erase=erase)
+        forget_files(library, chosen.values())
+    names = ", ".join(printable(str(entry.metadata["name"])) for entry in chosen.values())
+    err.print(Text(f"{library}: {f'taken out: {names}' if names else 'removed texts are erased'}."))
+
+
+def check(library: Path, full: bool) -> None:
+    """Mend vectors, and print the problem of each damaged document; exit with status 1 if there is one."""
+    with lock_for_command(library), open_stored(library) as index:
+        with err.status("Checking …"):
+            problems = index.check(full=full)
+        entries = index.entries()
+    if not problems:
+        err.print(Text(f"{library}: no damage in {pluralize(len(entries), 'document')}."))
+        return
+    for id_, problem in problems.items():
+        name = str(entries[id_].metadata["name"]) if id_ in entries else id_
+        err.print(Text(f"{printable(name)}: {problem}", "yellow"))
+    raise DamagedLibrary(f"damaged in {library}: {pluralize(len(problems), 'document')}; ingest them again")
+
+
+# --- The page
+
+
+def serve(
+    library: Path,
+    choices: Choices,
+    device: str | None,
+    generate: bool | None,
+    place: tuple[str, int],
+    token: str | None,
+    names: set[str],
+    open_page: bool,
+) -> None:
+    """Open a library as a page at a host and port, under further names, until the process is interrupted."""
+    from eddy_demo.web.library_reader import LibraryOptions
+    from eddy_demo.web.server import addresses, bind
+    from eddy_demo.web.server import serve as run
+    from eddy_embed.integrations.http_guard import LOOPBACK
+
+    listener, host = bind(*place), place[0]
+    address, known_names = addresses(host, listener)
+    local = listener.getsockname()[0] in LOOPBACK
+    if not (local or token):
+        listener.close()
+        raise DemoError(
+            f"whoever reaches {host} could read and change the library: set a token that only its readers know, in the "
+            "environment variable EDDY_TOKEN or with --token, or leave out --host"
+        )
+
+    def started() -> None:
+        only = "on this machine only" if local else "for other machines too"
+        how = ", opened with ?token=TOKEN at the end" if token else ""
+        err.print(
+            Text.assemble("Eddy is at ", (address, "bold cyan"), f" {only}{how}  (library: {library}; Ctrl-C ends it)")
+        )
+        if open_page:
+            webbrowser.open(f"{address}?token={quote(token)}" if token else address)
+
+    try:
+        options = LibraryOptions(library, choices.model, choices.method, device, generate)
+        run(options, listener, known_names | names, started=started, access_token=token)
+    except (KeyboardInterrupt, Interrupted):
+        err.print("Stopped. What was not read yet goes on when it is started again.")

@@ -1,45 +1,44 @@
-"""The choices that made a library's vectors; every later use must agree with them."""
+"""The folder of a library, and the choices that made its vectors. This imports neither torch nor Chroma."""
 
 from __future__ import annotations
 
 import json
-import shutil
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
 
-from chroma_eddy import LOCK, WRITER
 from eddy_demo.errors import LibraryMismatch, NoLibrary
-from eddy_demo.library.defaults import BUNDLED_MODEL, DEFAULT_PASSAGE_SIZE
+from eddy_embed.model.loading.catalog import CATALOG
 from eddy_embed.utils.atomic_files import atomic_write
 
-_FORMAT, _EARLIER_FORMAT = 3, 2
+BUNDLED_MODEL = "eddy-tiny"
+PREFERRED_MODEL = "smollm2"
+DEFAULT_PASSAGE_SIZE = 128
+"""Most tokens in a passage."""
+_FORMAT = 1
 DATABASE_FOLDER = "chroma"
 """Folder of the database."""
 SETTINGS = "library.json"
 """File with the settings of a library."""
-NEXT_SETTINGS = "library.next.json"
-"""File with the settings of a rebuild in progress."""
-_OLD_DATABASE = "chroma.old"
+OLD_DATABASE = "chroma.old"
 """A database that is being deleted."""
-UPLOADS_FOLDER = "uploads"
-"""Folder of files that the web page received and has not written yet."""
-ORIGINALS_FOLDER = "originals"
-"""Folder of uploaded PDF files, whose pages the web page shows."""
+FILES_FOLDER = "files"
+"""Folder of the files that the web page received: the only one in which Eddy deletes documents."""
 QUESTIONS_FILE = "questions.json"
 """File with the questions that were asked last on the web page."""
 FOLDERS_FILE = "folders.json"
-"""File with the folders that the web page watches."""
+"""File with the folders that the web page follows."""
+READ_FILE = "read.json"
+"""File that remembers which files were read, and which cannot be."""
+SERVER_LOCK = ".server.lock"
+"""Lock of the server that has the page of a library."""
 _LIBRARY_FILES = {
-    *(LOCK, WRITER, NEXT_SETTINGS, QUESTIONS_FILE, FOLDERS_FILE),
-    *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
+    *(DATABASE_FOLDER, OLD_DATABASE, FILES_FOLDER, QUESTIONS_FILE, FOLDERS_FILE, READ_FILE, SERVER_LOCK),
+    *("eddy.lock", "eddy.writer"),  # of the database's writer
 }
 
-Plan = Literal["chosen", "best", "fast", "deepen"]
-"""Why a library has its method: the user chose it, or it is recommended, with the model's layers or without.
-
-"deepen": it has the recommended method without layers, and the one with layers is to take its place.
-"""
+Plan = Literal["chosen", "best", "fast"]
+"""Why a library has its method: the user chose it, or it is recommended, with the model's layers or without."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +50,42 @@ class LibrarySettings:
     passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
     late: bool | None = None  # whether passages are read within their document; None: as the method does by default
     plan: Plan = "chosen"
+    next: LibrarySettings | None = None  # what the library is to be made anew with, or is being made anew with
+    fingerprint: str = ""  # of the vectors of `next`, in those settings, once making them has begun
+
+    @property
+    def deepens(self) -> bool:
+        """Whether the library is to be read more closely: the method with the model's layers is to take its place."""
+        following = self.next
+        return (
+            self.plan == "fast" and following is not None and (following.model, following.plan) == (self.model, "best")
+        )
+
+
+PLAN_OPTIONS = {True: "--fast", False: "--best"}
+"""Options that choose a recommended method."""
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What the user chose; None leaves a choice open.
+
+    `fast` asks for a recommended method, without layers or with them; None: first without, then with them.
+    """
+
+    model: str | None = None
+    method: str | None = None
+    passage_size: int | None = None
+    late: bool | None = None
+    fast: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a method together with the choice of a recommended one."""
+        if self.fast is not None and self.method is not None:
+            raise LibraryMismatch(
+                f"{PLAN_OPTIONS[self.fast]} chooses the method, and so does --method {self.method}: leave out one of "
+                "them"
+            )
 
 
 def holds_library(folder: Path) -> bool:
@@ -73,68 +108,25 @@ def read_settings(folder: Path) -> LibrarySettings:
     if not holds_library(folder):
         raise NoLibrary(f"no library in {folder}; make one with: eddy-demo ingest PATH --library {folder}")
     try:
-        return _parse(json.loads((folder / SETTINGS).read_text(encoding="utf-8")))
+        stored = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
+        if stored.pop("format") != _FORMAT:
+            raise ValueError("written by another version")
+        return _parse(stored)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise NoLibrary(f"{folder / SETTINGS} cannot be read ({error}); ingest into another folder") from None
 
 
-def read_next_settings(folder: Path) -> tuple[LibrarySettings | None, str]:
-    """Read the settings of a rebuild that is not finished, None without one, and the fingerprint of its vectors."""
-    try:
-        stored = json.loads((folder / NEXT_SETTINGS).read_text(encoding="utf-8"))
-        fingerprint = stored.pop("fingerprint")
-        return _parse(stored), fingerprint
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None, ""
-
-
-def write_next_settings(folder: Path, settings: LibrarySettings, fingerprint: str) -> None:
-    """Write the settings of a rebuild that begins, and the fingerprint of its vectors, atomically."""
-    with atomic_write(folder / NEXT_SETTINGS) as file:
-        file.write(json.dumps({**_data(settings), "fingerprint": fingerprint}).encode())
-
-
 def _parse(stored: dict[str, Any]) -> LibrarySettings:
-    written = stored.pop("format")
-    if written == _EARLIER_FORMAT:
-        # It wrote a choice of late that nobody had made, and for the plan whether the method was recommended.
-        stored["late"] = None if stored.get("late", True) else False
-        stored["plan"] = "best" if stored.pop("default", False) else "chosen"
-    elif written != _FORMAT:
-        raise ValueError("written by another version")
     settings = LibrarySettings(**stored)
     if settings.plan not in get_args(Plan):
         raise ValueError(f"unknown plan {settings.plan!r}")
-    return settings
-
-
-def _data(settings: LibrarySettings) -> dict[str, Any]:
-    return {"format": _FORMAT, **asdict(settings)}
-
-
-def original_path(folder: Path, key: str) -> Path:
-    """Return where the library in a folder keeps the uploaded PDF file of a document with this id."""
-    return folder / ORIGINALS_FOLDER / f"{key}.pdf"
-
-
-def delete_library(folder: Path) -> None:
-    """Delete the library in a folder, and no other files there."""
-    if holds_library(folder):
-        # In this order, an interruption leaves a library, or a folder that can hold a new one.
-        if (folder / DATABASE_FOLDER).exists():
-            shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
-            (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
-        for name in (NEXT_SETTINGS, QUESTIONS_FILE):
-            (folder / name).unlink(missing_ok=True)
-        (folder / SETTINGS).unlink()
-    for name in (_OLD_DATABASE, ORIGINALS_FOLDER):
-        shutil.rmtree(folder / name, ignore_errors=True)
+    return settings if settings.next is None else replace(settings, next=_parse(stored["next"]))
 
 
 def write_settings(folder: Path, settings: LibrarySettings) -> None:
     """Write the settings of a library atomically."""
     with atomic_write(folder / SETTINGS) as file:
-        file.write(f"{json.dumps(_data(settings), indent=2)}\n".encode())
+        file.write(f"{json.dumps({'format': _FORMAT, **asdict(settings)}, indent=2)}\n".encode())
 
 
 def forget_settings(folder: Path) -> None:
@@ -142,8 +134,34 @@ def forget_settings(folder: Path) -> None:
     (folder / SETTINGS).unlink(missing_ok=True)
 
 
+def upload_path(folder: Path, origin: str) -> Path | None:
+    """Return the file of an uploaded document by its origin; None for a document that was read elsewhere."""
+    place, _, name = origin.partition("/")
+    parts = PurePosixPath(name).parts
+    return folder / FILES_FOLDER / name if place == FILES_FOLDER and parts and not {"/", ".."} & {*parts} else None
+
+
 def model_name(model: str) -> str:
     """Make the path of a model absolute, so that the library finds it from every folder."""
     path = Path(model)
     named = model.strip() and model != BUNDLED_MODEL  # the path of "" is the folder at hand
     return path.resolve().as_posix() if named and path.exists() else model
+
+
+def default_model() -> str:
+    """Return the preferred model if it is on this machine, else the bundled one."""
+    return PREFERRED_MODEL if any(CATALOG[PREFERRED_MODEL].places()) else BUNDLED_MODEL
+
+
+def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
+    """Return what is recommended for retrieval with a model: with its layers where they find more, or without."""
+    return method_in_full(model, which)
+
+
+def method_in_full(model: str, method: str) -> str:
+    """Return a method's text form, with what is recommended for the model in place of a name that stands for it."""
+    from eddy_embed import methods  # imports torch
+    from eddy_embed.model.loading.pretrained import read_backbone
+
+    requested = methods.parse(method)
+    return str(requested if requested.recommended is None else methods.resolve(requested, read_backbone(model)))

@@ -16,6 +16,7 @@ from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
 from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.follower import Follower
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
@@ -23,9 +24,6 @@ from eddy_demo.web.limits import Limits
 from eddy_demo.web.routes.api import api
 from eddy_demo.web.routes.pages import pages, render
 from eddy_demo.web.routes.state import ServerState
-from eddy_demo.web.uploads.folder_watcher import FolderWatcher
-from eddy_demo.web.uploads.job_queue import JobQueue
-from eddy_demo.web.uploads.library_writer import LibraryWriter
 from eddy_embed.errors import EddyError
 from eddy_embed.integrations.http_guard import LOOPBACK
 
@@ -48,20 +46,15 @@ def create_app(
     """
     limits, changes, hosts = limits or Limits(), changes or ChangeSignal(), set(hosts)
     reader = LibraryReader(options, changes)
-    jobs = JobQueue(options.folder, limits.queued_files, changes)
-    folders = FolderWatcher(jobs, reader, limits)
-    writer = LibraryWriter(jobs, reader, limits, folders)
+    follower = Follower(reader, limits, changes)
     is_local = access_token is None and LOOPBACK.issuperset(hosts)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         changes.start()
-        writer.start()
-        if is_local:
-            folders.start()
+        follower.start(is_local)
         yield
-        folders.stop()
-        writer.stop()
+        follower.stop()
 
     # Without FastAPI's pages of documentation, which load scripts from other servers.
     app = FastAPI(title="Eddy", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
@@ -69,9 +62,8 @@ def create_app(
         limits=limits,
         changes=changes,
         reader=reader,
-        jobs=jobs,
-        writer=writer,
-        folders=folders if is_local else None,
+        follower=follower,
+        is_local=is_local,
         searches=BoundedWork(limits.concurrent_searches, limits.questions, "questions"),
         drawing=BoundedWork(1, limits.waiting_pages, "pages"),
         answers=BoundedWork(1, limits.questions, "answers to be written"),

@@ -17,9 +17,8 @@ from chromadb.errors import NotFoundError
 from chroma_eddy import Index, StoredDocument
 from eddy_demo.display_text import model_label, printable
 from eddy_demo.errors import DemoError, LibraryMismatch
-from eddy_demo.library.choices import choose_settings
-from eddy_demo.library.index import current_settings, open_library
-from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, holds_library
+from eddy_demo.library.library import choose_settings, current_settings, open_library
+from eddy_demo.library.settings import DATABASE_FOLDER, Choices, LibrarySettings, holds_library
 from eddy_demo.web.answers.generation import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder, Reranker
@@ -105,7 +104,7 @@ class LibraryReader:
     def load(self) -> None:
         """Load the model, and open the library if there is one."""
         options = self.options
-        self.settings = choose_settings(options.folder, options.model, options.method)
+        self.settings = choose_settings(options.folder, Choices(options.model, options.method))
         self.generator = Generator.choose(self.settings.model, options.device, options.generate)
         self._embedder = self._new_embedder(self.settings.model, self.settings.method, self.generator)
         self.open()
@@ -299,7 +298,7 @@ class LibraryReader:
             "titles": list(dict.fromkeys(titles))[:_NAMED],
             "model": model_label(self.settings.model),
             "method": self.settings.method,
-            "plan": self.settings.plan,
+            "plan": "deepen" if self.settings.deepens else self.settings.plan,
             "reranks": self.can_rerank,
             "writes": self.generator is not None,
         }

@@ -20,4 +20,3 @@ class Limits(ReadingLimits):
     listeners: int = 32  # open pages that receive progress events
     page_seconds: float = 20.0  # for drawing one page of a PDF file
     waiting_pages: int = 32  # that are drawn, one at a time, or wait for it
-    batch_characters: int = 20_000_000  # from which the writer takes no more files into a batch

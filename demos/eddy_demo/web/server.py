@@ -13,7 +13,7 @@ from eddy_demo.web.app import create_app
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_demo.web.http.security import SecurityMiddleware
 from eddy_demo.web.library_reader import LibraryOptions
-from eddy_demo.web.uploads.stored_uploads import StoredUploads
+from eddy_demo.web.uploads import Uploads
 
 _CONNECTIONS = 1024
 """Open connections from which on each request is refused."""
@@ -81,5 +81,5 @@ def serve(
     changes = ChangeSignal()
     app = create_app(options, hosts=hosts, access_token=access_token, changes=changes)
     server = PageServer(app, changes, started, log_level="warning", timeout_graceful_shutdown=_SHUTDOWN_SECONDS)
-    with StoredUploads(options.folder).lock():
+    with Uploads(options.folder).serve():
         server.run([listener])

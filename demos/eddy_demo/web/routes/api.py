@@ -18,18 +18,20 @@ from starlette.responses import Response
 
 from eddy_demo import handbook
 from eddy_demo.display_text import model_label, printable
+from eddy_demo.library.settings import upload_path
 from eddy_demo.web.answers import answering
 from eddy_demo.web.answers.follow_up import with_context
 from eddy_demo.web.answers.reranking import reranked_answer
 from eddy_demo.web.errors import RequestRefused, error_message
+from eddy_demo.web.follower import Follower
 from eddy_demo.web.http.events import Event, encode_event, event_stream
 from eddy_demo.web.http.security import UPLOAD_PATH
+from eddy_demo.web.page_images import draw_original, find_original
 from eddy_demo.web.routes.state import ServerState, checked_key, server_state
-from eddy_demo.web.uploads.folder_watcher import FolderWatcher
-from eddy_demo.web.uploads.originals import draw_original, find_original
-from eddy_demo.web.uploads.stored_uploads import Upload, clean_name
+from eddy_demo.web.uploads import clean_name
 from eddy_embed.integrations.http_guard import LOOPBACK
 from eddy_embed.model.loading import inventory
+from readers_eddy.documents import file_digest
 from readers_eddy.formats import DOCUMENT_SUFFIXES
 
 api = APIRouter(prefix="/api")
@@ -72,7 +74,7 @@ async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
             yield b": still here\n\n"
         else:
             sent = changes.count
-            yield encode_event("progress", {**state.writer.snapshot(), "token": token})
+            yield encode_event("progress", {**state.follower.snapshot(), "token": token})
             await anyio.sleep(_PAUSE_SECONDS)
         with anyio.move_on_after(_KEEP_ALIVE_SECONDS):
             await changes.wait(sent)
@@ -171,7 +173,8 @@ async def _in_turn(state: ServerState, events: Generator[Event, None, None]) -> 
 def documents(request: Request) -> dict[str, Any]:
     """List the documents, and describe the library."""
     state = server_state(request)
-    entries, removals = state.reader.entries(), state.jobs.pending_removals()
+    entries = state.reader.entries()
+    uploads = {entry.id: upload_path(state.reader.folder, str(entry.metadata["origin"])) for entry in entries}
     rows = [
         {
             "id": entry.id,
@@ -181,7 +184,8 @@ def documents(request: Request) -> dict[str, Any]:
             "passages": entry.passages,
             "sentences": entry.sentences,
             "tokens": entry.tokens,
-            "removing": entry.id in removals,
+            "uploaded": uploads[entry.id] is not None,
+            "removing": (file := uploads[entry.id]) is not None and not file.exists(),
         }
         for entry in entries
     ]
@@ -213,12 +217,13 @@ def _page(request: Request, key: str, start: int, end: int) -> Response:
 
 @api.delete("/documents/{key}")
 def remove(request: Request, key: str) -> dict[str, Any]:
-    """Remove a document."""
+    """Remove an uploaded document, and delete its file."""
     state = server_state(request)
-    if state.reader.entry(checked_key(key)) is None:
+    entry = state.reader.entry(checked_key(key))
+    if entry is None:
         raise RequestRefused(404, "the document is not in the library any more")
     _check_writable(state)
-    state.jobs.remove(key)
+    state.follower.remove(entry)
     return {}
 
 
@@ -231,25 +236,25 @@ def _check_writable(state: ServerState) -> None:
 @api.post("/folders")
 def watch_folder(request: Request, path: str) -> dict[str, Any]:
     """Keep the library like a folder of this machine."""
-    folders = _own_folders(request)
+    follower = _local_follower(request)
     _check_writable(server_state(request))
-    folders.add(path)
+    follower.follow(path)
     return {}
 
 
 @api.delete("/folders")
 def stop_watching(request: Request, path: str) -> dict[str, Any]:
     """Watch a folder no more; its documents stay in the library."""
-    _own_folders(request).remove(path)
+    _local_follower(request).unfollow(path)
     return {}
 
 
-def _own_folders(request: Request) -> FolderWatcher:
-    """Return what watches folders, if the request comes from this machine."""
-    folders, client = server_state(request).folders, request.client
-    if folders is None or client is None or client.host not in LOOPBACK:
+def _local_follower(request: Request) -> Follower:
+    """Return what follows folders, if the request comes from this machine."""
+    state, client = server_state(request), request.client
+    if not state.is_local or client is None or client.host not in LOOPBACK:
         raise RequestRefused(403, "folders are watched only for a page that this machine alone can reach")
-    return folders
+    return state.follower
 
 
 @api.get("/models")
@@ -274,22 +279,22 @@ def rebuild(request: Request, model: str) -> dict[str, Any]:
         raise RequestRefused(409, "there is no library yet that could be made anew")
     if model not in {each.name for each in _usable_models()}:
         raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
-    state.jobs.rebuild(model)
+    state.follower.rebuild(model)
     return {}
 
 
 @api.post("/jobs/clear")
 def clear(request: Request, failed: bool = False) -> dict[str, Any]:
     """Drop the finished files, or the failed ones."""
-    server_state(request).jobs.clear(failed)
+    server_state(request).follower.clear(failed)
     return {}
 
 
 @api.post("/jobs/{id_}/{action}")
 def change_job(request: Request, id_: str, action: str) -> dict[str, Any]:
     """Cancel a file, or try it again."""
-    jobs = server_state(request).jobs
-    actions = {"cancel": jobs.cancel, "retry": jobs.retry}
+    follower = server_state(request).follower
+    actions = {"cancel": follower.cancel, "retry": follower.retry}
     if action not in actions or not actions[action](id_):
         raise RequestRefused(404, "the file is not waiting any more")
     return {}
@@ -300,11 +305,10 @@ def add_handbook(request: Request) -> dict[str, Any]:
     """Add Eddy's own handbook, so that there is something to ask."""
     state = server_state(request)
     for page in sorted(handbook.folder().glob("*.md")):
-        data = page.read_bytes()
-        with state.jobs.reserve():
-            part = state.jobs.uploads.new_part()
-            part.write_bytes(data)
-            _accept(state, part, Upload(hashlib.sha256(data).hexdigest(), page.name, len(data)))
+        with state.follower.reserve():
+            part = state.follower.uploads.new_part()
+            part.write_bytes(data := page.read_bytes())
+            state.follower.accept(part, file_digest(data), page.name)
     return {}
 
 
@@ -316,14 +320,14 @@ async def upload(request: Request, name: str) -> dict[str, Any]:
     if Path(shown).suffix.lower() not in DOCUMENT_SUFFIXES:
         readable = " ".join(DOCUMENT_SUFFIXES)
         raise RequestRefused(415, f"{shown or 'the file'} is of a type that is not read; readable are {readable}")
-    with state.jobs.reserve():
-        part = await anyio.to_thread.run_sync(state.jobs.uploads.new_part)
+    with state.follower.reserve():
+        part = await anyio.to_thread.run_sync(state.follower.uploads.new_part)
         try:
             with part.open("wb") as file:
                 digest, size = await _receive(request, file)
             if not size:
                 raise RequestRefused(400, f"{shown} is empty")
-            job_state = await anyio.to_thread.run_sync(_accept, state, part, Upload(digest, shown, size))
+            job_state = await anyio.to_thread.run_sync(state.follower.accept, part, digest, shown)
         except ClientDisconnect:
             raise RequestRefused(400, "the upload was broken off") from None
         finally:
@@ -332,7 +336,7 @@ async def upload(request: Request, name: str) -> dict[str, Any]:
 
 
 async def _receive(request: Request, file: BinaryIO) -> tuple[str, int]:
-    """Write the body to a file, in a thread; return its SHA-256 and its size."""
+    """Write the body to a file, in a thread; return its digest, as `file_digest` does, and its size."""
     digest, size, buffer = hashlib.sha256(), 0, bytearray()
 
     def write(data: bytes) -> None:
@@ -346,9 +350,4 @@ async def _receive(request: Request, file: BinaryIO) -> tuple[str, int]:
             await anyio.to_thread.run_sync(write, bytes(buffer))
             buffer.clear()
     await anyio.to_thread.run_sync(write, bytes(buffer))
-    return digest.hexdigest(), size
-
-
-def _accept(state: ServerState, part: Path, upload: Upload) -> str:
-    """Store a received file, unless the library or the queue has its content already."""
-    return state.jobs.accept(part, upload, state.reader.entry(upload.document_id))
+    return digest.hexdigest()[:32], size

@@ -71,7 +71,7 @@ def library_page(request: Request) -> Response:
         "library.html",
         types=DOCUMENT_SUFFIXES,
         megabytes=state.limits.file_bytes // 2**20,
-        watches=state.folders is not None,
+        watches=state.is_local,
     )
 
 

@@ -9,12 +9,10 @@ from starlette.requests import Request
 
 from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
+from eddy_demo.web.follower import Follower
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.folder_watcher import FolderWatcher
-from eddy_demo.web.uploads.job_queue import JobQueue
-from eddy_demo.web.uploads.library_writer import LibraryWriter
 
 _KEY = re.compile(r"[0-9a-f]{16}")
 
@@ -26,13 +24,12 @@ class ServerState:
     limits: Limits
     changes: ChangeSignal  # of the library or the queue
     reader: LibraryReader
-    jobs: JobQueue
-    writer: LibraryWriter
+    follower: Follower
     searches: BoundedWork  # with the model and the database
     drawing: BoundedWork  # of pages
     answers: BoundedWork  # that the model writes
     history: QuestionHistory
-    folders: FolderWatcher | None  # None where more than this machine can reach the page
+    is_local: bool  # whether this machine alone can reach the page, which may then follow its folders
     listeners: int = 0  # open pages that receive progress events
 
 

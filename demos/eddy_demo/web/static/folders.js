@@ -34,8 +34,8 @@ function said(own) {
   const rest = own.left ? ` ${plural(own.left, "file")} come after these.` : "";
   if (own.state === "gone") return "This folder is not there. Its documents stay, and it is watched again when it is back.";
   if (own.state === "waiting") return "Waits to be read.";
-  if (own.state === "reading") return `Being read.${rest}`;
-  if (own.state === "embedding") return `Being embedded: ${Math.floor(own.done * 100)} %.${rest}`;
+  if (own.state === "reading") return `Being read: ${own.file}.${rest}`;
+  if (own.state === "embedding") return `Being embedded: ${own.file}.${rest}`;
   return `Watched: ${plural(own.files, "file")}${own.others ? `, and ${own.others} that are not read` : ""}.`;
 }
 

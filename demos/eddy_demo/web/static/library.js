@@ -8,7 +8,7 @@ const work = document.getElementById("work");
 const list = document.getElementById("jobs");
 const shelf = document.getElementById("documents");
 const sure = document.getElementById("sure");
-const stages = [["waiting", "waiting"], ["reading", "reading"], ["embedding", "embedding"], ["writing", "writing"]];
+const stages = [["waiting", "waiting"], ["reading", "reading"], ["embedding", "embedding"]];
 const sending = new Map();
 const most = 5; // number of finished files listed by name
 let shown = null;
@@ -86,7 +86,6 @@ function button(label, name, action, kind = "quiet") {
 }
 
 function stage(job) {
-  if (job.cancelled) return ["Being cancelled …"];
   const at = stages.findIndex(([state]) => state === job.state);
   const line = stages.slice(1).flatMap(([, label], number) => {
     const state = number + 1 < at ? "past" : number + 1 === at ? "now" : "";
@@ -141,7 +140,6 @@ function rowOf(job) {
   made.querySelector(".stages")?.replaceChildren(...stage(job));
   const bar = made.querySelector("progress");
   if (bar) bar.value = job.done;
-  if (job.cancelled) made.querySelector("button").disabled = true;
   return made;
 }
 
@@ -170,7 +168,6 @@ function showWork(progress) {
   arrange(list, [...sending.keys(), ...shown.map(rowOf), ...(left.size ? [more] : [])]);
   work.hidden = !list.children.length;
   document.getElementById("work-title").textContent = active.length ? "Being read" : "Just read";
-  document.getElementById("left").textContent = progress.left === null ? "" : `about ${duration(progress.left)} left`;
   document.getElementById("clear").hidden = active.length === progress.jobs.length;
   document.getElementById("clear-failed").hidden = active.filter((job) => job.state === "failed").length < 2;
 }
@@ -205,7 +202,7 @@ function documentRow(entry) {
     "li",
     { class: `document-row${entry.removing ? " removing" : ""}`, "data-id": entry.id },
     element("div", {}, element("a", { class: "name", href: `/documents/${entry.id}` }, entry.title || entry.name), element("p", { class: "note" }, [entry.title && entry.title !== entry.name ? entry.name : "", ...about].filter(Boolean).join(" · "))),
-    remove,
+    ...(entry.uploaded ? [remove] : []),
   );
 }
 

@@ -11,10 +11,9 @@ from pathlib import Path
 
 from chroma_eddy import StoredDocument
 from eddy_demo.display_text import printable
-from eddy_demo.library.settings import original_path
+from eddy_demo.library.settings import upload_path
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.limits import Limits
-from eddy_demo.web.uploads.stored_uploads import UPLOAD_ORIGIN
 from readers_eddy.documents import file_digest
 from readers_eddy.process import WORKING_FOLDER, worker_command
 
@@ -28,18 +27,11 @@ class PageImage:
 
 
 def find_original(library: Path, entry: StoredDocument) -> Path:
-    """Return the PDF file of a document: a kept upload, or the file that the command line read, if it is unchanged."""
+    """Return the PDF file of a document, if it is unchanged: an upload, or one that was read where it is."""
     name, origin = printable(str(entry.metadata.get("name", entry.id))), str(entry.metadata.get("origin", ""))
     if not name.lower().endswith(".pdf"):
         raise RequestRefused(404, f"only pages of PDF files are drawn; {name} is none, so open it in its own program")
-    if origin.startswith(UPLOAD_ORIGIN):
-        kept = original_path(library, entry.id)
-        if not kept.is_file():
-            raise RequestRefused(
-                404, f"the original of {name} is not kept; to see its pages, delete the document and upload it again"
-            )
-        return kept
-    path = Path(origin)
+    path = upload_path(library, origin) or Path(origin)
     try:
         if not path.is_file():
             raise FileNotFoundError  # or something else is there now, such as a pipe
@@ -64,7 +56,7 @@ def draw_original(file: Path, entry: StoredDocument, text: str, start: int, end:
     }
     try:
         child = subprocess.run(
-            worker_command("eddy_demo.web.uploads.page_worker", limits.parse_bytes, math.ceil(limits.page_seconds)),
+            worker_command("eddy_demo.web.page_worker", limits.parse_bytes, math.ceil(limits.page_seconds)),
             input=json.dumps(request).encode(),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

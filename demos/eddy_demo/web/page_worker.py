@@ -1,6 +1,6 @@
 """Child process that draws one page of a PDF file under limits of the operating system.
 
-`originals` runs it as `python -m eddy_demo.web.uploads.page_worker MEMORY SECONDS`. Its standard input is a JSON object
+`page_images` runs it as `python -m eddy_demo.web.page_worker MEMORY SECONDS`. Its standard input is a JSON object
 with the file and the other arguments of `draw_page`; it prints `1` or `0`, whether the text is marked, and the image.
 """
 

@@ -1,0 +1,424 @@
+"""A library: its choices, its lock, its index, and making it anew. One with a fast method may await a closer one.
+
+After a kill, `library.json` and the index say what is left. The index in place answers in each of these states:
+
+- No `library.json`: no library; the first ingestion was interrupted.
+- `next` without a fingerprint: the library is to be read more closely, once it has a document.
+- `next` with a fingerprint that is not the index's: making it anew was interrupted; it goes on with what is in the new
+  index, or from the beginning if model or settings are others now.
+- `next` with the index's fingerprint: the new index is in place; readers go by `next`, and the next writer makes that
+  the settings.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from chroma_eddy import LOCK, Document, Index, NoIndex, StoredDocument, WriteReport, WriterLock, open_index, reindex
+from eddy_demo.errors import LibraryMismatch
+from eddy_demo.library.settings import (
+    DATABASE_FOLDER,
+    DEFAULT_PASSAGE_SIZE,
+    OLD_DATABASE,
+    PLAN_OPTIONS,
+    QUESTIONS_FILE,
+    READ_FILE,
+    SETTINGS,
+    Choices,
+    LibrarySettings,
+    check_available,
+    default_method,
+    default_model,
+    forget_settings,
+    holds_library,
+    method_in_full,
+    model_name,
+    read_settings,
+    upload_path,
+    write_settings,
+)
+from eddy_embed.errors import (
+    FingerprintMismatch,
+    IncompatibleMethods,
+    InvalidParameter,
+    InvalidText,
+    NotFinite,
+    TextTooLong,
+    ZeroVector,
+)
+from eddy_embed.utils.atomic_files import sync
+from readers_eddy.documents import SourceDocument
+
+if TYPE_CHECKING:
+    from eddy_embed import Embedder
+
+INDEX_NAME = "library"
+"""Name of the index in the database."""
+_OF_A_TEXT = (InvalidText, NotFinite, TextTooLong, ZeroVector, MemoryError, RuntimeError)
+"""Errors of embedding that another text may not have."""
+Failures = dict[str, Exception]
+"""Why documents could not be embedded, by their ids."""
+Progress = Callable[[float, int], None]
+"""Called with the number of characters embedded and of documents written so far."""
+_LOCK_SECONDS = 2.0
+"""Time to wait for another process that only removes a document, or looks whether somebody writes."""
+_MEASURED_SECONDS = 20.0
+"""Time over which the speed is measured; the first passes are slow, and what else runs changes."""
+
+
+# --- Choices ---------------------------------------------------------------------------------------------------------
+
+
+_OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
+
+
+def choose_settings(folder: Path, choices: Choices, anew: bool = False) -> LibrarySettings:
+    """Return the settings of the library in a folder, or those for a new one, which may take its place (`anew`)."""
+    stored = current_settings(folder) if holds_library(folder) and not anew else None
+    name = (default_model() if stored is None else stored.model) if choices.model is None else model_name(choices.model)
+    method = None if choices.method is None else method_in_full(name, choices.method)
+    if stored is None:
+        if not holds_library(folder):
+            check_available(folder)
+        chosen = LibrarySettings(name, method or "", choices.passage_size or DEFAULT_PASSAGE_SIZE, choices.late)
+        return chosen if method else _recommended(chosen, choices.fast)
+    _check(folder, stored, "model", name)
+    _check(folder, stored, "method", method)
+    _check(folder, stored, "passage_size", choices.passage_size)
+    if stored.late is not None:
+        _check(folder, stored, "late", choices.late)
+    elif choices.late is not None:
+        stored = replace(stored, late=choices.late)  # the index refuses what it was not made with
+    if choices.fast is None:
+        return stored
+    if stored.plan == "fast":
+        return stored if stored.deepens and not choices.fast else _recommended(stored, True if choices.fast else None)
+    _check(folder, stored, "method", default_method(stored.model, "fast" if choices.fast else "best"), choices.fast)
+    return stored
+
+
+def _recommended(settings: LibrarySettings, fast: bool | None) -> LibrarySettings:
+    """Return settings with the recommended method: without layers, with them (False), or first without (None)."""
+    quick, best = default_method(settings.model, "fast"), default_method(settings.model)
+    closer = replace(settings, method=best, plan="best", next=None, fingerprint="")
+    if fast is False or (fast is None and quick == best):
+        return closer
+    return replace(closer, method=quick, plan="fast", next=None if fast else closer)
+
+
+def _check(folder: Path, stored: LibrarySettings, name: str, wanted: object, fast: bool | None = None) -> None:
+    """Refuse a choice, if it is one (not None), that is not the library's."""
+    here = getattr(stored, name)
+    if wanted is not None and here != wanted:
+        option = _OPTIONS[name] if fast is None else PLAN_OPTIONS[fast]
+        given = option if fast is not None else f"{option} {wanted}"
+        change = "give --rebuild, which deletes it first" if name == "late" else f"`eddy-demo library rebuild {given}`"
+        raise LibraryMismatch(
+            f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {wanted}: leave out {option}, "
+            f"ingest into another folder with --library, or change the library: {change}"
+        )
+
+
+def change_plan(folder: Path, settings: LibrarySettings) -> None:
+    """Store whether a library is to be read more closely; one that shall not be forgets an unfinished rebuild."""
+    stored = read_settings(folder)
+    if (stored.plan, stored.next) == (settings.plan, settings.next):
+        return
+    write_settings(folder, replace(stored, plan=settings.plan, next=settings.next, fingerprint=""))
+    if settings.next is None:
+        with suppress(NoIndex), open_stored(folder) as index:
+            index.discard_rebuilt()
+
+
+# --- The folder ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def lock_library(folder: Path) -> Iterator[None]:
+    """Lock a library, or the folder of a new one; the system releases the lock when this process ends."""
+    if not holds_library(folder):
+        check_available(folder)
+    is_new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    sync(folder.parent)
+    try:
+        with WriterLock(folder, timeout=_LOCK_SECONDS):
+            yield
+    finally:
+        if is_new and not holds_library(folder):
+            with suppress(OSError):  # another process has written there, or the disk is gone
+                shutil.rmtree(folder / DATABASE_FOLDER, ignore_errors=True)  # an empty database
+                for name in (LOCK, READ_FILE):
+                    (folder / name).unlink(missing_ok=True)
+                folder.rmdir()
+
+
+def delete_library(folder: Path) -> None:
+    """Delete the index and the settings of the library in a folder, and no files of documents."""
+    if holds_library(folder):
+        # In this order, an interruption leaves a library, or a folder that can hold a new one.
+        if (folder / DATABASE_FOLDER).exists():
+            shutil.rmtree(folder / OLD_DATABASE, ignore_errors=True)
+            (folder / DATABASE_FOLDER).rename(folder / OLD_DATABASE)
+        for name in (QUESTIONS_FILE, SETTINGS):
+            (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / OLD_DATABASE, ignore_errors=True)
+
+
+# --- The index -------------------------------------------------------------------------------------------------------
+
+
+def open_stored(folder: Path, *, texts_only: bool = False) -> Index:
+    """Open the index of a library without its model; `texts_only`, also where its vectors are lost."""
+    return open_index(folder / DATABASE_FOLDER, INDEX_NAME, texts_only=texts_only)
+
+
+def current_settings(folder: Path) -> LibrarySettings:
+    """Return the settings of the index that is in place."""
+    stored = read_settings(folder)
+    if stored.next is not None and stored.fingerprint:
+        with suppress(NoIndex), open_stored(folder, texts_only=True) as index:
+            return stored.next if _is_exchanged(index, stored) else stored
+    return stored
+
+
+def _is_exchanged(index: Index, stored: LibrarySettings) -> bool:
+    """Whether an index is the one that a rebuild, with the `next` of the stored settings, was to make."""
+    made, following = index.settings, stored.next
+    return (
+        following is not None
+        and (made.fingerprint, made.passage_size) == (stored.fingerprint, following.passage_size)
+        and following.late in (None, made.late)
+    )
+
+
+def finish_rebuild(folder: Path) -> None:
+    """Write the settings of a rebuild whose index is in place already."""
+    if holds_library(folder) and (settings := current_settings(folder)) != read_settings(folder):
+        write_settings(folder, settings)
+
+
+def open_library(folder: Path, embedder: Embedder, settings: LibrarySettings | None = None) -> Index:
+    """Open the index of a library; without settings, by the stored ones."""
+    settings = settings or current_settings(folder)
+    try:
+        return open_index(
+            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=settings.passage_size, late=settings.late
+        )
+    except FingerprintMismatch as error:
+        fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
+        raise LibraryMismatch(
+            f"the library in {folder} was made otherwise than {settings.model} with {settings.method} would make it "
+            "now: weights, tokenizer or settings changed since. Make the library anew (eddy-demo ingest PATH "
+            f"--rebuild), or ingest into another folder with --library\n{fields}"
+        ) from None
+
+
+def to_index_document(document: SourceDocument) -> Document:
+    """Convert a document to one of the index."""
+    origin = document.origin.encode("utf-8", "replace").decode()
+    metadata = {"name": document.name, "title": document.title, "origin": origin}
+    if document.file_digest:
+        metadata["file_digest"] = document.file_digest
+    return Document(
+        document.key, document.text, metadata, document.page_starts, document.page_labels, document.left_out
+    )
+
+
+def read_entries(folder: Path, *, whole: bool = False) -> dict[str, StoredDocument]:
+    """Return the entries of a library's documents by id; none without a library or before its first document.
+
+    `whole` leaves out documents whose writing was interrupted.
+    """
+    if not holds_library(folder):
+        return {}
+    try:
+        with open_stored(folder) as index:
+            interrupted = index.incomplete() if whole else ()
+            return {id_: entry for id_, entry in index.entries().items() if id_ not in interrupted}
+    except NoIndex:
+        return {}
+
+
+def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) -> None:
+    """Remove documents, whose files stay; `erase` all removed texts from the library's files."""
+    keys = list(keys)
+    with open_stored(folder) as index:
+        if erase and index.status().rebuilt is not None:
+            if not read_settings(folder).deepens:
+                raise LibraryMismatch(
+                    f"the library in {folder} is being made anew, and the unfinished one holds the texts too: finish "
+                    "it (eddy-demo library rebuild, with the same options) before you erase texts"
+                )
+            index.discard_rebuilt()
+        index.remove(keys, erase=erase)
+
+
+def delete_upload(folder: Path, origin: str) -> None:
+    """Delete the file of an uploaded document; nothing else deletes a document's file, and this no other."""
+    if (file := upload_path(folder, origin)) is not None and file.exists():
+        file.unlink(missing_ok=True)
+        sync(file.parent)
+
+
+def ingest(
+    folder: Path, settings: LibrarySettings, embedder: Embedder, documents: Sequence[Document], progress: Progress
+) -> tuple[WriteReport, Failures]:
+    """Embed documents and write them, each completely or not at all; a failed call begins no library.
+
+    A text that cannot be embedded holds up no other: its error is returned, and those after it are written one by one.
+    """
+    with open_library(folder, embedder, settings) as index:
+        if not holds_library(folder):
+            write_settings(folder, settings)  # before any row: without settings, rows would belong to no library
+        try:
+            return _write(index, documents, progress)
+        finally:
+            if index.was_absent:  # and nothing has been written since
+                forget_settings(folder)
+
+
+def _write(index: Index, documents: Sequence[Document], progress: Progress) -> tuple[WriteReport, Failures]:
+    try:
+        return index.upsert(documents, progress), {}
+    except _OF_A_TEXT as error:
+        if len(documents) == 1:
+            return WriteReport(), {documents[0].id: error}
+    whole, failures, done = WriteReport(), Failures(), 0
+    for document in documents:
+
+        def report(characters: float, _: int, done: int = done) -> None:
+            progress(done + characters, 0)
+
+        part, failed = _write(index, [document], report)
+        failures |= failed
+        done += len(document.text)
+        whole.written += part.written + part.unchanged  # by the call that failed
+        for name in ("relabelled", "passages", "sentences", "tokens", "truncated"):
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+    return whole, failures
+
+
+# --- Made anew, or read more closely ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class RebuildProgress:
+    """How far a rebuild is."""
+
+    tokens: int = 0  # of all documents
+    done: float = 0.0  # share of them that is embedded, 0 to 1
+    total: int = 0  # number of documents
+    written: int = 0  # number of them that are written
+    speed: float | None = None  # tokens a second; None until it is measured
+
+    @property
+    def left(self) -> float | None:
+        """Seconds that it will still take; None until the speed is known."""
+        return None if not self.speed else self.tokens * (1 - self.done) / self.speed
+
+
+Report = Callable[[RebuildProgress], None]
+
+
+@dataclass(frozen=True)
+class RebuildState:
+    """How far a rebuild is: the entries of complete documents, and of those that are rebuilt as they are now."""
+
+    entries: Mapping[str, StoredDocument]
+    rebuilt: Mapping[str, StoredDocument]
+
+    @property
+    def progress(self) -> RebuildProgress:
+        """How far the rebuild is."""
+        tokens = sum(entry.tokens for entry in self.entries.values())
+        done = sum(entry.tokens for id_, entry in self.entries.items() if id_ in self.rebuilt)
+        return RebuildProgress(tokens, done / max(tokens, 1), len(self.entries), len(self.rebuilt))
+
+
+def next_settings(stored: LibrarySettings, choices: Choices) -> LibrarySettings:
+    """Return the settings of a rebuild; None leaves the choice to the library, or for the method to the model.
+
+    Of a library that is to be read more closely, they are those with the model's layers.
+    """
+    name = stored.model if choices.model is None else model_name(choices.model)
+    size = choices.passage_size or stored.passage_size
+    sized = replace(stored, model=name, passage_size=size, next=None, fingerprint="")
+    if choices.method is not None or (choices.model, choices.fast, stored.plan) == (None, None, "chosen"):
+        return replace(sized, method=method_in_full(name, choices.method or stored.method), plan="chosen")
+    stays_fast = stored.plan == "fast" and not stored.deepens
+    plan: Literal["best", "fast"] = "fast" if choices.fast or (choices.fast is None and stays_fast) else "best"
+    return replace(sized, method=default_method(name, plan), plan=plan)
+
+
+def read_state(folder: Path) -> RebuildState:
+    """Read how far the rebuild of a library is, which may be in progress in another process."""
+    try:
+        with open_stored(folder, texts_only=True) as index:
+            entries = {id_: entry for id_, entry in index.read(index.entries).items() if entry.digest}
+            rebuilt = index.read(index.rebuilt)
+    except NoIndex:
+        return RebuildState({}, {})
+    same = {id_: row for id_, row in rebuilt.items() if id_ in entries and row.digest == entries[id_].digest}
+    return RebuildState(entries, same)
+
+
+def rebuild_library(folder: Path, settings: LibrarySettings, embedder: Embedder, report: Report | None = None) -> None:
+    """Embed the stored texts again: read a library more closely, or make it anew; call it again after an interruption.
+
+    The library answers from its old vectors until all new ones are written. The caller must hold the lock of the
+    library. An error that a retry would meet again leaves no unfinished rebuild behind.
+    """
+    if settings.late is not None:
+        settings = replace(settings, late=settings.late and embedder.can_embed_spans)
+    stored, current = read_settings(folder), current_settings(folder)
+    if current != stored:  # the index is exchanged already
+        write_settings(folder, current)
+        if (current, stored.fingerprint) == (settings, embedder.fingerprint):
+            return
+        stored = current
+    restart = (stored.next, stored.fingerprint) != (settings, embedder.fingerprint)
+    state = read_state(folder)
+    write_settings(folder, replace(stored, next=settings, fingerprint=embedder.fingerprint))
+    try:
+        reindex(
+            folder / DATABASE_FOLDER,
+            INDEX_NAME,
+            embedder,
+            passage_size=settings.passage_size,
+            late=settings.late,
+            restart=restart,
+            progress=None if report is None else _Meter(replace(state, rebuilt={}) if restart else state, report),
+        )
+    except (InvalidParameter, IncompatibleMethods, NotFinite, ZeroVector, NoIndex):  # a retry would fail again
+        write_settings(folder, replace(stored, next=stored.next if stored.deepens else None, fingerprint=""))
+        raise
+    write_settings(folder, settings)
+
+
+class _Meter:
+    """Makes `RebuildProgress` of what an index reports."""
+
+    def __init__(self, state: RebuildState, report: Report) -> None:
+        self._report, self._before = report, state.progress
+        self._characters = sum(entry.characters for id_, entry in state.entries.items() if id_ not in state.rebuilt)
+        self._marks = deque([(time.monotonic(), 0.0)])  # when which share was done
+
+    def __call__(self, characters: float, written: int) -> None:
+        before, marks = self._before, self._marks
+        now, seconds = min(characters / max(self._characters, 1), 1.0) * (1 - before.done), time.monotonic()
+        if now > marks[-1][1]:
+            marks.append((seconds, now))
+        while len(marks) > 2 and marks[1][0] <= seconds - _MEASURED_SECONDS:
+            marks.popleft()
+        (since, first), (until, last) = marks[0], marks[-1]
+        measured = until - since
+        speed = (last - first) * before.tokens / measured if measured >= _MEASURED_SECONDS else None
+        self._report(replace(before, done=before.done + now, written=before.written + written, speed=speed or None))

@@ -1,0 +1,465 @@
+"""Keep a library like folders: what changes in them is read, what is removed from them leaves it.
+
+The command line and the page share `sync`. The folders and the index say what is to be done, so that after a kill the
+same call does the rest. `read.json` only saves reading a file again: one that the library has, or that cannot be read.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import watchfiles
+
+from chroma_eddy import Document, StoredDocument
+from eddy_demo.errors import DemoError
+from eddy_demo.library.library import Failures, Progress, read_entries, remove_documents, to_index_document
+from eddy_demo.library.settings import FILES_FOLDER, READ_FILE, upload_path
+from eddy_embed.utils.atomic_files import atomic_write
+from readers_eddy.documents import (
+    FileVersion,
+    ReadResult,
+    SkippedFile,
+    SourceDocument,
+    file_digest,
+    file_version,
+    read_changed,
+)
+from readers_eddy.limits import ReadingLimits
+
+BATCH_FILES = 64
+"""Number of files that are read and written together on the page."""
+_BATCH_CHARACTERS = 20_000_000
+"""Characters from which a batch takes no more files."""
+_TICK_MS = 1000
+"""Time after which folders that were added, or are there again, are noticed."""
+_QUIET_MS = 200
+"""Time without a change after which the changes are read, since a file may be written in pieces."""
+_DIGEST = re.compile(r"[0-9a-f]{32}-(?=.)")
+"""Beginning of an uploaded file's name on the disk."""
+
+
+@dataclass(frozen=True)
+class FileReport:
+    """What became of a file."""
+
+    path: str
+    state: str  # "reading", "embedding", "done" or "failed"
+    message: str = ""
+    share: float = 0.0  # that is embedded, 0 to 1
+    document: str = ""  # its id
+    notes: tuple[str, ...] = ()
+
+
+Report = Callable[[FileReport], None]
+Write = Callable[[list[Document], ReadResult, Progress], Failures]
+"""Embeds and writes documents of what was read, and calls the progress meanwhile."""
+
+
+@dataclass
+class Root:
+    """A folder, or a file, that a library is kept like, and what is known of it since the process began."""
+
+    path: Path
+    identity: list[int] | None = None  # of the folder in which files of the library were last seen
+    retry: set[str] = field(default_factory=set)  # files, or this folder, to be read again though they could not be
+    settled: dict[str, FileVersion] = field(default_factory=dict)  # files done with, which the library does not say
+    skipped: dict[str, list[SkippedFile]] = field(default_factory=dict)  # until the file is read or removed
+    other_types: Counter[str] = field(default_factory=Counter)  # files that are not read, by suffix or ""
+    files: int = 0  # that are read or skipped
+
+    @cached_property
+    def real_path(self) -> str:
+        """Absolute path, behind links."""
+        return Path(os.path.realpath(self.path)).as_posix()
+
+    def holds(self, path: str) -> bool:
+        """Whether an absolute path is this one, or below it."""
+        return path == self.real_path or path.startswith(f"{self.real_path}/")
+
+    def may_remove(self, found: set[str], known: set[str], may_be_empty: bool) -> bool:
+        """Whether known files that are not found were removed, and are not on a disk that is not there.
+
+        Such a folder is missing, empty, or another one than before, in which most known files are not.
+        """
+        if not self.path.is_dir():
+            return self.path.exists()
+        identity = folder_identity(self.path)
+        is_same = identity == self.identity or 2 * len(found & known) > len(known)
+        if not is_same or not (found or may_be_empty):
+            return False
+        self.identity = identity
+        return True
+
+    def note(self, read: ReadResult, memory: _Memory) -> None:
+        """Note what was skipped below this path, and which files need not be read again by this process."""
+        files = {path for path in read.versions if self.holds(path)}
+        kept = {path: each for path, each in self.skipped.items() if path in read.unchanged | read.deferred}
+        skipped = defaultdict(list, {path: each for path in files if (each := memory.skipped(path))} | kept)
+        for each in read.skipped:
+            if self.holds(each.origin) or not each.origin:
+                skipped[each.origin].append(replace(each, name=each.name if each.is_row else shown_name(each.name)))
+        self.skipped, self.other_types = dict(sorted(skipped.items())), read.other_types
+        settled = {path for path in files if path.endswith((".jsonl", ".jsonl.gz")) or path in self.skipped}
+        self.files, self.settled = len(files), {path: read.versions[path] for path in settled}
+
+
+@dataclass
+class SyncResult:
+    """What was done."""
+
+    read: ReadResult
+    sources: dict[str, SourceDocument]  # what was read, by id
+    changed: list[Document]
+    unchanged: int  # documents
+    failures: Failures
+    missing: dict[str, str]  # names of documents whose files do not exist any more, by id
+
+
+def shown_name(name: str) -> str:
+    """Return what an uploaded file is called, without the digest in its name."""
+    return _DIGEST.sub("", name, count=1)
+
+
+def sync(
+    library: Path,
+    roots: Sequence[Root],
+    write: Write,
+    report: Report = lambda _: None,
+    *,
+    limits: ReadingLimits | None = None,
+    check: Callable[[], None] = lambda: None,
+    batched: bool = False,
+    remove: bool = True,
+    anew: bool = False,
+    locked: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> SyncResult:
+    """Bring a library to what is in files and folders.
+
+    Args:
+        library: The folder of the library.
+        roots: What it is kept like.
+        write: Embeds and writes the documents that the library lacks or has in another version.
+        report: Called with what becomes of each file.
+        limits: Of reading one file.
+        check: Called regularly; its exception ends the call, and another call goes on.
+        batched: Whether to leave files to another call once there is enough to write.
+        remove: Whether documents whose files do not exist any more leave the library.
+        anew: Whether to read all files, for a library that is to take the place of this one.
+        locked: Locks the library while it is written to; left out, the caller holds its lock.
+
+    Raises:
+        NothingToRead: A root does not exist, or is a file of another type.
+    """
+    limits, retry = limits or ReadingLimits(), {path for root in roots for path in root.retry}
+    entries = {} if anew else read_entries(library, whole=True)
+    files = {_file(library, entry): id_ for id_, entry in entries.items()}
+    memory = _Memory(library, roots, files.keys(), retry)
+    settled = {file: version for root in roots for file, version in root.settled.items()}
+    settled = {file: version for file, version in settled.items() if not _is_below(file, retry)}
+
+    def begin(path: str, read: ReadResult) -> bool:
+        size = sum(len(document.text) for document in read.documents)
+        if batched and (len(read.versions) - len(read.unchanged) >= BATCH_FILES or size >= _BATCH_CHARACTERS):
+            return False
+        report(FileReport(path, "reading"))
+        return True
+
+    read = read_changed([root.path for root in roots], settled | memory.versions, limits, library, check, begin)
+    if batched:
+        _forget_changed(read)
+    sources = {source.key: source for source in (_renamed(library, source) for source in read.documents)}
+    paths = {source.key: path for source, path in zip(sources.values(), map(_source_file, read.documents), strict=True)}
+    documents = [to_index_document(source) for source in sources.values()]
+    changed = [each for each in documents if each.id not in entries or entries[each.id].digest != each.digest]
+    failures, missing = Failures(), {} if anew else _missing(library, roots, read, sources.keys())
+    if changed or (missing and remove):
+        with locked():
+            if changed:
+                failures = write(changed, read, _progress(changed, paths, report, check))
+            if missing and remove:
+                remove_documents(library, missing)
+    memory.update(read, {paths[id_] for id_ in failures}, limits)
+    for id_, error in failures.items():
+        reason = f"it cannot be embedded: {error}"
+        read.skipped.append(SkippedFile(sources[id_].name, reason, origin=paths[id_]))
+    for root in roots:
+        root.note(read, memory)
+        root.retry -= retry
+    unchanged = {path: (id_, ()) for path, id_ in files.items() if path in read.unchanged}
+    written = {paths[id_]: (id_, source.notes) for id_, source in sources.items() if id_ not in failures}
+    _report_ends(unchanged | written, roots, report)
+    return SyncResult(read, sources, changed, len(unchanged) + len(sources) - len(changed), failures, missing)
+
+
+def _forget_changed(read: ReadResult) -> None:
+    """Forget files that failed because they were deleted or replaced meanwhile; another call reads them as they are."""
+    for skipped in [skipped for skipped in read.skipped if skipped.origin]:
+        version = read.versions.get(skipped.origin)  # None for what was not there, or is no file, as a pipe
+        is_file, is_there = os.path.isfile(skipped.origin), os.path.lexists(skipped.origin)
+        if not is_there or (is_file and version != file_version(os.stat(skipped.origin))):
+            read.skipped.remove(skipped)
+            read.versions.pop(skipped.origin, None)
+
+
+def _report_ends(done: Mapping[str, tuple[str, tuple[str, ...]]], roots: Sequence[Root], report: Report) -> None:
+    """Report files that are in the library, with the documents' ids and notes, and those that cannot be read."""
+    for path, (id_, notes) in done.items():
+        report(FileReport(path, "done", "", 1.0, id_, notes))
+    for root in roots:
+        for path, skipped in root.skipped.items():
+            if not _is_below(path, root.retry):  # nobody has asked to try again meanwhile
+                report(FileReport(path, "failed", skipped[0].reason))
+
+
+def _progress(
+    documents: Sequence[Document], paths: Mapping[str, str], report: Report, check: Callable[[], None]
+) -> Progress:
+    """Return what makes reports of the files of documents that are embedded one after another."""
+    ends, at = list(accumulate(len(document.text) for document in documents)), 0
+
+    def progress(characters: float, written: int) -> None:
+        nonlocal at
+        check()
+        while at < len(ends):
+            size = len(documents[at].text)
+            share = min(max((characters - ends[at] + size) / max(size, 1), 0.0), 1.0)
+            state = "done" if at < written else "embedding"
+            report(FileReport(paths[documents[at].id], state, "", share, documents[at].id))
+            if at >= written:
+                break
+            at += 1
+
+    return progress
+
+
+def _renamed(library: Path, source: SourceDocument) -> SourceDocument:
+    """Return an uploaded document by its own name and origin, another one as it is."""
+    origin = _origin(library, source.origin)
+    is_same = origin == source.origin or source.row
+    return replace(source, origin=origin, name=source.name if is_same else shown_name(source.name))
+
+
+def _source_file(source: SourceDocument) -> str:
+    """Return the absolute path of the file that a document was read from."""
+    return source.origin.removesuffix(f"#{source.row}") if source.row else source.origin
+
+
+def _file(library: Path, entry: StoredDocument) -> str:
+    """Return the absolute path of the file, with `#id` for a row, that a document of the library was read from."""
+    return _path(library, str(entry.metadata["origin"]))
+
+
+def _path(library: Path, origin: str) -> str:
+    """Return the absolute path of an origin; that of an upload is below the library's folder, wherever that is."""
+    upload = upload_path(library, origin)
+    return origin if upload is None else Path(os.path.realpath(upload.parent), upload.name).as_posix()
+
+
+def _origin(library: Path, path: str) -> str:
+    """Return the origin of an absolute path."""
+    folder = Path(os.path.realpath(library / FILES_FOLDER)).as_posix()
+    return FILES_FOLDER + path.removeprefix(folder) if _is_below(path, [folder]) else path
+
+
+def _missing(library: Path, roots: Sequence[Root], read: ReadResult, found: Container[str]) -> dict[str, str]:
+    """Return ids and names of the library's documents below the roots whose files, or rows, no longer exist."""
+    entries = {id_: (_file(library, entry), entry) for id_, entry in read_entries(library).items()}
+    there = read.versions.keys() | read.deferred
+    kept = read.unchanged | read.deferred | {skipped.origin for skipped in read.skipped}
+    missing = {}
+    for root in roots:
+        own = {id_: path for id_, (path, _) in entries.items() if root.holds(path) or root.holds(_row_file(path))}
+        known = {path if path in there else _row_file(path) or path for path in own.values()}
+        may_be_empty = root.path == library / FILES_FOLDER
+        if not root.may_remove({path for path in there if root.holds(path)}, known, may_be_empty):
+            continue
+        for id_, path in own.items():
+            is_kept = _row_file(path) in kept and Path(_row_file(path)).is_file()
+            if id_ not in found and _is_gone(path) and not is_kept:
+                missing[id_] = str(entries[id_][1].metadata["name"])
+    return missing
+
+
+def _is_gone(path: str) -> bool:
+    """Whether there is no file; False where a folder lets nobody look."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        pass
+    return False
+
+
+def _row_file(path: str) -> str:
+    """Return the file of a row; "" of what is no row."""
+    return path.rpartition("#")[0]
+
+
+class _Memory:
+    """What is known of folders and files from earlier calls, also of other processes.
+
+    Of a folder, its identity; of a file that was read (no reason) or cannot be: size, time, digest, name and reason.
+    """
+
+    def __init__(self, library: Path, roots: Sequence[Root], stored: Collection[str], retry: set[str]) -> None:
+        """Load it; `stored` are the files that the library has."""
+        self._library, self._roots = library, roots
+        self._folders: dict[str, list[int]] = {}
+        self._files: dict[str, list[Any]] = {}
+        self.versions: dict[str, FileVersion] = {}
+        """Of files below the roots that are as they were, and need not be read again."""
+        with suppress(OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError):
+            loaded = json.loads((library / READ_FILE).read_text("utf-8"))
+            self._files = {path: [*values] for path, values in loaded["files"].items() if len(values) == 5}
+            self._folders = dict(loaded["folders"])
+        for root in roots:
+            root.identity = root.identity or self._folders.get(_origin(library, root.real_path))
+            if root.identity is None and not any(root.holds(path) for path in stored):
+                root.identity = folder_identity(root.path)
+        self._save()  # before a document is written, whose file may be gone after a kill
+        for key, (size, time, digest, _, reason) in self._files.items():
+            path = _path(library, key)
+            if not any(root.holds(path) for root in roots) or (
+                _is_below(path, retry) if reason else path not in stored
+            ):
+                continue
+            with suppress(OSError):
+                status = os.stat(path)
+                same = status.st_mtime_ns == time or (digest and digest == _digest(path))
+                if status.st_size == size and same:
+                    self.versions[path] = file_version(status)
+
+    def _save(self) -> None:
+        before = dict(self._folders)
+        self._folders |= {
+            _origin(self._library, r.real_path): r.identity for r in self._roots if r.identity is not None
+        }
+        if self._folders != before:
+            self._write()
+
+    def _write(self) -> None:
+        with suppress(FileNotFoundError), atomic_write(self._library / READ_FILE) as file:
+            file.write(json.dumps({"folders": self._folders, "files": self._files}).encode())
+
+    def skipped(self, path: str) -> list[SkippedFile]:
+        """Return a file that cannot be read and is not read again."""
+        *_, name, reason = self._files.get(_origin(self._library, path), ("", ""))
+        return [SkippedFile(name, reason, origin=path)] if reason and path in self.versions else []
+
+    def update(self, read: ReadResult, failures: set[str], limits: ReadingLimits) -> None:
+        """Remember what was read, and what cannot be, but rows and failures; forget what is not there any more."""
+        before = dict(self._files)
+        for key in [key for key in self._files if any(root.holds(_path(self._library, key)) for root in self._roots)]:
+            if _path(self._library, key) not in read.unchanged | read.deferred:
+                del self._files[key]
+        problems = {skipped.origin: skipped for skipped in read.skipped}
+        for path in read.versions.keys() - read.unchanged - failures:
+            if path.endswith((".jsonl", ".jsonl.gz")):
+                continue
+            _, size, time, _ = read.versions[path]
+            problem = problems.get(path, SkippedFile("", ""))
+            digest = _digest(path) if problem.reason and size <= limits.file_bytes else ""
+            self._files[_origin(self._library, path)] = [size, time, digest, shown_name(problem.name), problem.reason]
+        if self._files != before:
+            self._write()
+        self._save()
+
+
+def _is_below(path: str, folders: Iterable[str]) -> bool:
+    return any(f"{path}/".startswith(f"{folder}/") for folder in folders)
+
+
+def forget_files(library: Path, entries: Iterable[StoredDocument]) -> None:
+    """Forget the files of documents that were removed, also their names."""
+    memory = _Memory(library, [], (), set())
+    for entry in entries:
+        memory._files.pop(str(entry.metadata["origin"]), None)
+    memory._write()
+
+
+def _digest(path: str) -> str:
+    with suppress(OSError):
+        return file_digest(Path(path).read_bytes())
+    return ""
+
+
+def watch(
+    folders: Callable[[], Iterable[Path]], library: Path, stop: threading.Event
+) -> Iterator[tuple[set[Path], set[Path]]]:
+    """Yield the folders in which files may have changed, and those that are not there, after each change and second.
+
+    A folder that is new among `folders`, or there again, comes first as changed. The library's own files do not count,
+    but for uploaded ones, nor do hidden ones.
+
+    Raises:
+        DemoError: The system watches no more folders.
+    """
+    own, uploads = Path(os.path.realpath(library)), Path(os.path.realpath(library / FILES_FOLDER))
+    while not stop.is_set():
+        there, gone = _identities(folders())
+        if not there:
+            yield set(), gone
+            stop.wait(_TICK_MS / 1000)
+            continue
+        roots = {folder: Path(os.path.realpath(folder)) for folder in there}
+
+        def counts(_: watchfiles.Change, changed: str, roots: dict[Path, Path] = roots) -> bool:
+            path = Path(changed)
+            is_own = path.is_relative_to(own) and not path.is_relative_to(uploads)
+            return not is_own and any(_is_shown(path, root) for root in roots.values())
+
+        changed = set(there)
+        try:
+            for found in watchfiles.watch(
+                *roots.values(),
+                watch_filter=counts,
+                step=_QUIET_MS,
+                rust_timeout=_TICK_MS,
+                stop_event=stop,
+                yield_on_timeout=True,
+                ignore_permission_denied=True,
+            ):
+                paths = [Path(path) for _, path in found]
+                changed |= {folder for folder, root in roots.items() if any(_is_shown(path, root) for path in paths)}
+                now = _identities(folders())
+                yield changed & now[0].keys(), now[1]
+                changed = set()
+                if now != (there, gone):
+                    break
+        except FileNotFoundError:  # it went meanwhile
+            continue
+        except (OSError, RuntimeError) as error:
+            raise DemoError(f"the system cannot watch {', '.join(map(str, there))}: {error}") from None
+
+
+def _is_shown(path: Path, root: Path) -> bool:
+    """Whether a path is below a folder, and not in a hidden one."""
+    return path.is_relative_to(root) and not any(part.startswith(".") for part in path.relative_to(root).parts)
+
+
+def _identities(folders: Iterable[Path]) -> tuple[dict[Path, list[int]], set[Path]]:
+    found = {folder: folder_identity(folder) for folder in folders}
+    there = {folder: identity for folder, identity in found.items() if identity is not None}
+    return there, found.keys() - there
+
+
+def folder_identity(folder: Path) -> list[int] | None:
+    """Return what tells a folder from another one at the same path, None if it is not there."""
+    try:
+        status = folder.stat()
+        disk = os.statvfs(folder).f_fsid if hasattr(os, "statvfs") else 0
+    except OSError:
+        return None
+    return [status.st_dev, status.st_ino, disk] if folder.is_dir() else None
