@@ -17,7 +17,7 @@ from tests.comparison import TEXTS
 from transformers import AutoModel, RobertaConfig
 
 from eddy_demo.library.defaults import default_method
-from eddy_demo.web.answers.generation import CannotGenerate, Generator
+from eddy_demo.web.answers.write import CannotGenerate, Generator
 from eddy_embed import Embedder
 from eddy_embed.encoding.collapse import warn_of_collapse
 from eddy_embed.encoding.encoder import VectorFinalizer

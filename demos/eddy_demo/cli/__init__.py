@@ -37,7 +37,7 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-for command in (serve, commands.ingest, commands.ask, commands.demo, commands.evaluate):
+for command in (serve, commands.ingest, commands.ask, commands.mcp, commands.demo, commands.evaluate):
     app.command()(command)
 app.add_typer(library_app, name="library")
 

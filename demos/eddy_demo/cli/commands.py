@@ -9,6 +9,7 @@ import typer
 
 from eddy_demo.cli import options
 from eddy_demo.library.defaults import DEFAULT_PASSAGE_SIZE
+from eddy_embed.utils.extras import check_installed
 
 
 def ingest(
@@ -70,7 +71,7 @@ def ask(
 ) -> None:
     """Show the passages that fit a question best, by vectors and by keywords.
 
-    Each has its document, exact characters, true cosine, and the best sentence highlighted.
+    Each has its score, document, page and section, and the best sentence highlighted. If none answers, that is said.
     """
     from eddy_demo.cli import work
 
@@ -97,6 +98,27 @@ def demo(
     from eddy_demo.cli import work
 
     work.demo(paths, question, library, k, (model, method, None, None, fast), device, rebuild)
+
+
+def mcp(
+    library: options.Library = options.DEFAULT_LIBRARY,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Port of this machine, asked at /mcp; else stdin and stdout.", show_default=False
+        ),
+    ] = None,
+    device: options.Device = None,
+) -> None:
+    """Let a client of the Model Context Protocol search the library and list its documents."""
+    check_installed("mcp", "mcp")
+    from eddy_demo.mcp import make_server
+
+    server = make_server(library, device)
+    if http is None:
+        server.run()
+    else:
+        server.run("streamable-http", port=http)
 
 
 def evaluate(

@@ -26,12 +26,11 @@ UPLOADS_FOLDER = "uploads"
 """Folder of files that the web page received and has not written yet."""
 ORIGINALS_FOLDER = "originals"
 """Folder of uploaded PDF files, whose pages the web page shows."""
-QUESTIONS_FILE = "questions.json"
 """File with the questions that were asked last on the web page."""
 FOLDERS_FILE = "folders.json"
 """File with the folders that the web page watches."""
 _LIBRARY_FILES = {
-    *(LOCK, WRITER, NEXT_SETTINGS, QUESTIONS_FILE, FOLDERS_FILE),
+    *(LOCK, WRITER, NEXT_SETTINGS, FOLDERS_FILE),
     *(DATABASE_FOLDER, _OLD_DATABASE, UPLOADS_FOLDER, ORIGINALS_FOLDER),
 }
 
@@ -124,8 +123,7 @@ def delete_library(folder: Path) -> None:
         if (folder / DATABASE_FOLDER).exists():
             shutil.rmtree(folder / _OLD_DATABASE, ignore_errors=True)
             (folder / DATABASE_FOLDER).rename(folder / _OLD_DATABASE)
-        for name in (NEXT_SETTINGS, QUESTIONS_FILE):
-            (folder / name).unlink(missing_ok=True)
+        (folder / NEXT_SETTINGS).unlink(missing_ok=True)
         (folder / SETTINGS).unlink()
     for name in (_OLD_DATABASE, ORIGINALS_FOLDER):
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -20,7 +20,7 @@ from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.choices import choose_settings
 from eddy_demo.library.index import current_settings, open_library
 from eddy_demo.library.settings import DATABASE_FOLDER, LibrarySettings, holds_library
-from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.answers.write import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder, Reranker
 from eddy_embed.encoding.document import LongDocument

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.library_reader import LibraryReader
@@ -31,7 +30,6 @@ class ServerState:
     searches: BoundedWork  # with the model and the database
     drawing: BoundedWork  # of pages
     answers: BoundedWork  # that the model writes
-    history: QuestionHistory
     folders: FolderWatcher | None  # None where more than this machine can reach the page
     listeners: int = 0  # open pages that receive progress events
 
