@@ -29,6 +29,7 @@ _WORD = re.compile(r"\w+")
 _CLOSING = "\"'”’»)]*_ "
 """Quotes and marks behind a sentence's own end."""
 _MIN_WORDS, _LEADING_WORDS = 4, 7
+_ENDED = re.compile(r"[.!。！]\s")
 _BULLET = re.compile(r"[-*+•] +")
 _PARAGRAPH = re.compile(r"(?:.+\n?)+")
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
@@ -199,7 +200,9 @@ def is_rule(line: str) -> bool:
 def is_prose(text: str) -> bool:
     """Whether a sentence can be an answer: no line of code, question or announcement."""
     line = text.strip().rstrip(_CLOSING)
-    if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", "|", *COLONS)):
+    if line.startswith(("#", "|", "```", "~~~", ">>>", "$ ")) or line.endswith(("?", "？", "|")):
+        return False
+    if line.endswith(COLONS) and not _ENDED.search(line):
         return False
     return len(_WORD.findall(line)) >= _MIN_WORDS or (len(line) >= 12 and not line.isascii())
 

@@ -35,6 +35,13 @@ HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry lea
 TITLED = """<html><head><title>&lt;img src=x onerror=alert(5)&gt; Otters</title></head><body>
 <h1>&lt;img src=x onerror=alert(6)&gt; The otters of the weir</h1><p>Otters slide down the muddy bank of the weir.</p>
 <script>alert(7)</script></body></html>"""
+FARES = """# Fares
+
+| Route | Fare | Note |
+| --- | --- | --- |
+| Heron rock | 5 crowns | dogs travel for free |
+| Gannet skerry | 7 crowns | bicycles need a ticket |
+"""
 LONG_NAME = f"{'long' * 36}.md"
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -56,6 +63,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             site.upload(name, text)
         site.upload('"><script>alert(3).txt', HOSTILE)
         site.upload("title.html", TITLED)
+        site.upload("fares.md", FARES)
         site.upload(LONG_NAME, f"# {'Heading' * 20}\n\nThe ferry leaves at noon.")
         site.settled()
         yield site
@@ -249,7 +257,7 @@ def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/library")
     expect(page.locator(".document-row", has_text='"><script>alert(3).txt')).to_be_visible()
     expect(page.locator(".job.done")).to_have_count(5)
-    expect(page.locator(".job.more")).to_have_text("and 3 more files")
+    expect(page.locator(".job.more")).to_have_text("and 4 more files")
     expect(page.locator(".document-row", has_text="<img src=x onerror=alert(5)> Otters")).to_be_visible()
     page.goto(f"{site.url}/?q=When does the ferry leave? <script>alert(4)</script>")
     hit = page.locator(".hit", has_text="<script>alert(2)</script>")
@@ -381,6 +389,21 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     page.get_by_role("button", name="Forget these").click()
     page.reload()
     expect(page.locator("#asked")).to_be_hidden()
+
+
+def test_a_row_is_quoted_and_drawn_under_the_head_of_its_table(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/?q=What is the fare to Gannet skerry?", viewport={"width": 360, "height": 800})
+    quote = page.locator("#answer .quote table").first
+    expect(quote.locator("th")).to_have_text(["Route", "Fare", "Note"])
+    expect(quote.locator("td")).to_have_text(["Gannet skerry", "7 crowns", re.compile("bicycles need a ticket")])
+    passage = page.locator(".hit", has_text="Gannet skerry").first
+    expect(passage.locator("tr.best td").first).to_have_text("Gannet skerry")
+    expect(passage.locator("tr")).to_have_count(3)
+    place = passage.locator(".place").bounding_box()
+    assert place is not None and place["width"] > 200 and page.evaluate("document.documentElement.scrollWidth") <= 360
+    passage.locator(".name").click()
+    expect(page.locator("#text tr.here td")).to_have_text(["Gannet skerry", "7 crowns", "bicycles need a ticket"])
+    expect(page.locator("#text th")).to_have_text(["Route", "Fare", "Note"])
 
 
 def test_words_that_must_stand_there_and_do_not(site: Site, visit: Visit) -> None:
