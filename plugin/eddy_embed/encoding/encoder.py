@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from eddy_embed.encoding.document import (
-    LongDocument,
-    Part,
-    PassageUnit,
-    Section,
-    assemble,
-    front,
-    group_sentences,
-    sections_of,
-)
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, front, group_sentences, sections_of
 from eddy_embed.encoding.planner import Planner, TextPlan
 from eddy_embed.encoding.runner import PooledSums, Runner
 from eddy_embed.encoding.validation import chunks
@@ -275,7 +266,7 @@ class Encoder:
         planned: list[TextPlan],
         divisions: list[list[Ints]],
         groups: list[list[tuple[int, int]]],
-        sections: list[list[list[Section]]],
+        sections: list[list[list[tuple[int, tuple[str, ...]]]]],
         bar: Progress | None,
     ) -> Iterator[PooledSums]:
         """Yield sums of each text whose passages, the last of its divisions, are each embedded by themselves.
