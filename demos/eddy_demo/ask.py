@@ -142,7 +142,7 @@ def quotable(hit: Hit) -> Iterator[Quote]:
     coded = [part.span() for part in _PARAGRAPH.finditer(hit.text) if _FENCE.search(part[0])]
     carried = 0.0
     for sentence in hit.sentences:
-        _, prose, level = [kind for kind in kinds if kind[0] <= sentence.start][-1]
+        _, prose, level = max((kind for kind in kinds if kind[0] <= sentence.start), default=(0, True, 0))
         prose = prose and not any(start <= sentence.start - hit.start < end for start, end in coded)
         weight = _PASSAGE * hit.fused + sentence.fused + carried
         carried = max(sentence.fused, 0.0)

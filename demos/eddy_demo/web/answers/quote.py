@@ -51,9 +51,10 @@ def answer_question(
     reader.wait()
 
     def search(index: Index | None) -> list[Hit] | None:
+        if index is None:
+            return None
         documents = None if document is None else [document]
-        most = max(k, CANDIDATES)
-        return index and index.query(question, most, documents=documents, sentences=True, **reranking)
+        return index.query(question, max(k, CANDIDATES), documents=documents, sentences=True, **reranking)
 
     hits = reader.read(search)
     if hits is None:

@@ -170,7 +170,7 @@ export function onKey(key, action) {
   own.set(key, action);
 }
 
-export function typing(target) {
+function typing(target) {
   return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
 }
 
