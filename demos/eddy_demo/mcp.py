@@ -80,7 +80,8 @@ def make_server(library: Path, device: str | None = None) -> MCPServer:
         with _loaded(reader):
             return [
                 ListedDocument(
-                    *(printable(str(entry.metadata.get(name, ""))) for name in ("name", "title")),
+                    source=printable(str(entry.metadata.get("name", ""))),
+                    title=printable(str(entry.metadata.get("title", ""))),
                     pages=len(entry.page_starts),
                     sentences=entry.sentences,
                 )
