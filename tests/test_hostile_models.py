@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from eddy_demo.library.settings import default_method
-from eddy_demo.web.answers.generation import CannotGenerate, Generator
+from eddy_demo.web.answers.write import CannotGenerate, Generator
 from eddy_embed import Embedder
 from eddy_embed.encoding.collapse import warn_of_collapse
 from eddy_embed.encoding.encoder import VectorFinalizer

@@ -121,7 +121,7 @@ def lines(folder: str) -> int:
 
 
 BUDGET = {
-    "plugin": 15_416,
+    "plugin": 15_414,
     "adapters/chroma_eddy": 4697,
     "adapters/llama_index": 1407,
     "adapters/langchain_eddy": 981,

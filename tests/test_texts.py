@@ -81,6 +81,11 @@ def test_passages_know_their_headings() -> None:
     together = [document.text[p.start : p.end] for p in document.passages]
     assert "# Bread\n\nBread needs flour, water and salt." in together
     assert [p.headings for p in long("No headings here. None.").passages] == [()]
+    (whole,) = long(MARKDOWN, passage_size=1000).passages
+    sentences = long(MARKDOWN, passage_size=1000).sentences
+    starts = {headings: MARKDOWN[sentences[at].start : sentences[at].end] for at, headings in whole.sections}
+    assert whole.headings == ("Tides",) and "Twice a day" not in starts.values()
+    assert starts["Tides", "Measuring", "Errors"] == "- Waves." and starts["Tides", "The lamp"].startswith("It was lit")
     lost_line_ends = long(f"# Tides\n\n## {'high ' * 201}\n\nOne.\n\n### Low\n\nTwo.", passage_size=1)
     assert under(lost_line_ends, "Two") == [("Tides", "Low")], "every passage would repeat the long heading"
 

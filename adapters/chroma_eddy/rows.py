@@ -354,6 +354,7 @@ def passage_rows(
             "sentences": " ".join(f"{start - passage.start}-{end - passage.start}" for start, end in inside),
             **({"before": text[before : passage.start]} if before < passage.start else {}),
             **({"vectors": sentence_vectors[passage.first_sentence]} if sentence_vectors else {}),
+            **({"sections": [[at, heading_path(of)] for at, of in passage.sections]} if passage.sections else {}),
         }
         headings = {HEADINGS: heading_path(passage.headings)} if passage.headings else {}
         place = {START: passage.start, END: passage.end, FIELDS: _as_json(stored), **headings}

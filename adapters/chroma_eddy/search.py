@@ -422,12 +422,15 @@ class _Answer:
         marked = []
         sentences = read_sentences(self._index, [hit.row for hit in hits], [hit.text for hit in hits])
         for hit, (spans, vectors) in zip(hits, sentences, strict=True):
-            near = cosines(self._vector, vectors).tolist()
-            marks = [self._mark(hit, *span, cosine) for span, cosine in zip(spans, near, strict=True)]
+            near, sections = cosines(self._vector, vectors).tolist(), dict(fields(hit.row).get("sections", ()))
+            marks, headings = list[Highlight](), hit.headings
+            for at, (span, cosine) in enumerate(zip(spans, near, strict=True)):
+                headings = sections.get(at, headings)
+                marks.append(self._mark(hit, *span, cosine, headings))
             marked.append((hit, marks, vectors))
         return marked
 
-    def _mark(self, hit: Hit, start: int, end: int, cosine: float) -> Highlight:
+    def _mark(self, hit: Hit, start: int, end: int, cosine: float, headings: str) -> Highlight:
         first, last = hit.start + start, hit.start + end
         pages: dict[str, Any] = {**hit.pages.numbers(first, last), **hit.pages.labels(first, last)}
         fused, share = cosine, None
@@ -435,7 +438,7 @@ class _Answer:
             terms = [match.term for match in hit.matches if first <= match.start < last]
             share = self._keywords.share(terms)
             fused = float(self._joined(self._deviations(cosine), self._keywords.information(terms)))
-        return Highlight(first, last, hit.text[start:end], cosine, self._score(share, cosine), fused, **pages)
+        return Highlight(first, last, hit.text[start:end], cosine, self._score(share, cosine), fused, headings, **pages)
 
 
 def of_documents(scored: Iterable[Scored]) -> Doubles:

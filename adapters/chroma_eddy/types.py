@@ -167,6 +167,7 @@ class Highlight:
         text: The sentence.
         cosine: Cosine of the question's vector and the sentence's.
         score, fused: As the hit's, of the sentence's own cosine and terms, without the words as they were typed.
+        headings: Headings above it, as the hit's, which has those above the passage's first section.
         page, last_page: Pages on which it begins and ends, from 1; None for a document without pages.
         page_label, last_page_label: What these are called; "" where pages have no labels.
     """
@@ -177,6 +178,7 @@ class Highlight:
     cosine: float
     score: float
     fused: float
+    headings: str = ""
     page: int | None = None
     last_page: int | None = None
     page_label: str = ""

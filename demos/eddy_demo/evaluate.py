@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from chroma_eddy import Hit, Index
+from eddy_demo.ask import choose_quotes
 from eddy_demo.errors import DemoError
 
 _DEPTH = 10
@@ -134,12 +135,9 @@ def _rank(question: LabelledQuestion, hits: Sequence[Hit]) -> int:
 
 def _quotes(question: LabelledQuestion, hits: list[Hit]) -> bool | None:
     """Whether the sentences that the page quotes from hits answer; None if it quotes none."""
-    from eddy_demo.web.answers.answering import extract_sentences
-    from eddy_demo.web.answers.support import CANDIDATES
-
-    sentences = extract_sentences(hits[:CANDIDATES])["sentences"]
-    if not sentences:
+    quotes = choose_quotes(hits)
+    if not quotes:
         return None
     if question.needle is not None:
-        return bool(question.needle.search(" ".join(sentence["text"] for sentence in sentences)))
-    return any(sentence["name"] in question.relevant for sentence in sentences)
+        return bool(question.needle.search(" ".join(quote.text for quote in quotes)))
+    return any(question.answered_by(quote.hit) for quote in quotes)

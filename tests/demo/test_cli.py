@@ -70,14 +70,15 @@ def test_page_shows_everything(library: Path, run: Run) -> None:
     answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 2, "--json").out)
     page = run("ask", QUESTION, "--library", library, "-k", 2).out
     assert QUESTION in page
-    assert len(re.findall(r"cosine \d\.\d{4}$", page, re.MULTILINE)) == 2
+    assert len(re.findall(r"score \d\.\d\d$", page, re.MULTILINE)) == 2
     flat = " ".join(page.split())
     for answer in answers:
         assert answer["document"] in page
-        assert f"cosine {answer['cosine']:.4f}" in page
-        assert f"characters {answer['start']}–{answer['end']}" in page
+        assert f"score {answer['score']:.2f}" in page
         best = answer["text"][answer["sentence_start"] - answer["start"] : answer["sentence_end"] - answer["start"]]
         assert f"»{' '.join(best.split())}«" in flat
+    silence = "Not in your documents. The closest passages:"
+    assert silence not in page and silence in run("ask", "Who sings opera?", "--library", library).out
 
 
 # --- Ingesting again

@@ -428,7 +428,7 @@ def test_what_is_missing_or_mended_is_said() -> None:
     with patch.object(recognition, "find_spec", lambda name: None):
         assert read_pdf(pages).notes == (unread + 'which `pip install "eddy-embed[ocr]"` lets Eddy read',)
     (note,) = read_pdf(make([["Not in the font: ź and 潮."]])).notes
-    assert note == "2 characters have no meaning in the file's fonts and stand as \ufffd"
+    assert note == "without a meaning in the file's fonts, and shown as \ufffd: 2 of the characters"
     mended = read_pdf(BOOK[:-2])
     assert mended.text == TEXT
     assert mended.notes[-1].startswith("damaged, so check that nothing is missing: the file does not end")

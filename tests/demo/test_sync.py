@@ -245,8 +245,9 @@ def test_one_place_deletes_documents_and_only_below_the_uploads(tmp_path: Path) 
             called = ast.unparse(node.func) if isinstance(node, ast.Call) else ""
             if re.search(r"\.(unlink|rmtree|rmdir|removedirs)$|^os\.(remove|truncate)$", called):
                 calls.add(f"{path.name}: {called}({', '.join(map(ast.unparse, node.args))})")
-    assert {call for call in calls if "history.py" not in call} == {
+    assert calls == {
         "library.py: (folder / name).unlink()",
+        "library.py: (folder / SETTINGS).unlink()",
         "library.py: file.unlink()",
         "library.py: folder.rmdir()",
         "library.py: shutil.rmtree(folder / DATABASE_FOLDER)",

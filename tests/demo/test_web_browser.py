@@ -23,7 +23,7 @@ from chroma_eddy import index as chroma_index
 from eddy_demo.library import library as libraries
 from eddy_demo.library.library import RebuildProgress
 from eddy_demo.web import follower
-from eddy_demo.web.answers import generation
+from eddy_demo.web.answers import write
 from eddy_demo.web.follower import rebuild_data
 from eddy_demo.web.limits import Limits
 from eddy_embed.methods.recommended import Recommendation
@@ -35,6 +35,13 @@ HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script> The ferry lea
 TITLED = """<html><head><title>&lt;img src=x onerror=alert(5)&gt; Otters</title></head><body>
 <h1>&lt;img src=x onerror=alert(6)&gt; The otters of the weir</h1><p>Otters slide down the muddy bank of the weir.</p>
 <script>alert(7)</script></body></html>"""
+FARES = """# Fares
+
+| Route | Fare | Note |
+| --- | --- | --- |
+| Heron rock | 5 crowns | dogs travel for free |
+| Gannet skerry | 7 crowns | bicycles need a ticket |
+"""
 LONG_NAME = f"{'long' * 36}.md"
 expect.set_options(timeout=PATIENCE * 1000)
 
@@ -50,12 +57,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     """A library with two hostile documents and a long name, whose model writes a few words of each answer."""
     folder = tmp_path_factory.mktemp("web") / "library"
     with pytest.MonkeyPatch.context() as patch, serving(folder, method=None, generate=True) as site:
-        patch.setattr(generation, "MAX_NEW_TOKENS", 8)
+        patch.setattr(write, "MAX_NEW_TOKENS", 8)
         site.upload("guide.md", f"{GUIDE}\n## Notes\n\n{long_text(90)}")
         for name, text in (("notes.txt", long_text(30, seed=2)), ("t.md", TIDES), ("b.txt", BREAD), ("c.html", CLOCK)):
             site.upload(name, text)
         site.upload('"><script>alert(3).txt', HOSTILE)
         site.upload("title.html", TITLED)
+        site.upload("fares.md", FARES)
         site.upload(LONG_NAME, f"# {'Heading' * 20}\n\nThe ferry leaves at noon.")
         site.settled()
         yield site
@@ -249,7 +257,7 @@ def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/library")
     expect(page.locator(".document-row", has_text='"><script>alert(3).txt')).to_be_visible()
     expect(page.locator(".job.done")).to_have_count(5)
-    expect(page.locator(".job.more")).to_have_text("and 3 more files")
+    expect(page.locator(".job.more")).to_have_text("and 4 more files")
     expect(page.locator(".document-row", has_text="<img src=x onerror=alert(5)> Otters")).to_be_visible()
     page.goto(f"{site.url}/?q=When does the ferry leave? <script>alert(4)</script>")
     hit = page.locator(".hit", has_text="<script>alert(2)</script>")
@@ -379,7 +387,23 @@ def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Vis
     expect(page.locator("#question")).to_have_value("What is sold?")
     page.goto(site.url)
     page.get_by_role("button", name="Forget these").click()
-    expect(page.locator("#asked")).to_have_count(0)
+    page.reload()
+    expect(page.locator("#asked")).to_be_hidden()
+
+
+def test_a_row_is_quoted_and_drawn_under_the_head_of_its_table(site: Site, visit: Visit) -> None:
+    page = visit(f"{site.url}/?q=What is the fare to Gannet skerry?", viewport={"width": 360, "height": 800})
+    quote = page.locator("#answer .quote table").first
+    expect(quote.locator("th")).to_have_text(["Route", "Fare", "Note"])
+    expect(quote.locator("td")).to_have_text(["Gannet skerry", "7 crowns", re.compile("bicycles need a ticket")])
+    passage = page.locator(".hit", has_text="Gannet skerry").first
+    expect(passage.locator("tr.best td").first).to_have_text("Gannet skerry")
+    expect(passage.locator("tr")).to_have_count(3)
+    place = passage.locator(".place").bounding_box()
+    assert place is not None and place["width"] > 200 and page.evaluate("document.documentElement.scrollWidth") <= 360
+    passage.locator(".name").click()
+    expect(page.locator("#text tr.here td")).to_have_text(["Gannet skerry", "7 crowns", "bicycles need a ticket"])
+    expect(page.locator("#text th")).to_have_text(["Route", "Fare", "Note"])
 
 
 def test_words_that_must_stand_there_and_do_not(site: Site, visit: Visit) -> None:
@@ -387,33 +411,6 @@ def test_words_that_must_stand_there_and_do_not(site: Site, visit: Visit) -> Non
     expect(page.locator(".honest")).to_have_text("Not in your documents.")
     expect(page.locator("#answer .note")).to_contain_text("Ask without these signs")
     expect(page.locator("#found")).to_be_hidden()
-
-
-def test_a_follow_up_question(site: Site, visit: Visit) -> None:
-    """The page says what it was read with; the address, the way back from a document and "ask it alone" hold that."""
-    page = visit(f"{site.url}/?q={QUESTION}")
-    told = page.locator("#follow-up")
-    expect(page.locator(".hit").first).to_be_visible()
-    expect(told).to_be_hidden()
-    for question in ("And when does it come back?", "Why?"):  # both after the one that stands alone
-        page.fill("#question", question)
-        page.keyboard.press("Enter")
-        expect(told).to_contain_text(f"Read as a follow-up to: {QUESTION}")
-        expect(page).to_have_url(re.compile(r"q=(And|Why).*&after=When"))
-    page.reload()
-    expect(told).to_contain_text(QUESTION)
-    page.locator(".hit .name").first.click()
-    page.wait_for_url("**/documents/*after=*")
-    page.locator("#back").click()
-    expect(told).to_contain_text(QUESTION)
-    told.get_by_role("link", name="ask it alone").click()
-    page.wait_for_url(f"{site.url}/?q=Why%3F")
-    expect(page.locator(".hit").first).to_be_visible()
-    expect(told).to_be_hidden()
-    page.fill("#question", "What is a lighthouse?")
-    page.keyboard.press("Enter")
-    expect(page).to_have_url(f"{site.url}/?q=What+is+a+lighthouse%3F")
-    expect(told).to_be_hidden()
 
 
 def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
@@ -526,7 +523,7 @@ def test_what_the_server_refuses_is_shown(site: Site, visit: Visit) -> None:
 
 def test_an_answer_that_breaks_off_says_so(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/")
-    begun = 'event: answer\ndata: {"sentences": [], "best": 0}\n\n'
+    begun = 'event: answer\ndata: {"sentences": [], "answers": false}\n\n'
     for body in ("", begun):
         page.route("**/api/ask?**", broken(body), times=1)
         page.locator("#question").fill("When does the ferry leave?")
@@ -551,7 +548,7 @@ def test_files_dropped_on_any_page_are_read(tmp_path: Path, visit: Visit) -> Non
         page.wait_for_url("**/library")
         expect(page.locator(".document-row")).to_have_text(re.compile("ferry.txt"))
         drop(page, "#drop", "herons.txt", "virus.exe")
-        expect(page.locator("#status")).to_contain_text("Not taken: Virus.exe is of a type that is not read")
+        expect(page.locator("#status")).to_contain_text("Not taken: virus.exe is of a type that is not read")
         expect(page.locator(".document-row")).to_have_count(2)
 
 

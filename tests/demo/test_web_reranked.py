@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from tests.demo.site import PATIENCE, Site, wait
 
-from eddy_demo.web.answers.reranking import reranked_answer
-from eddy_demo.web.answers.support import CANDIDATES
+from eddy_demo.ask import CANDIDATES
+from eddy_demo.web.answers.quote import reranked_answer
 from eddy_embed.reranker import Likelihood
 
 QUESTION = "When does the ferry to the northern island leave, and when does it come back?"

@@ -19,9 +19,8 @@ from transformers import AutoModel, AutoModelForCausalLM
 
 from eddy_demo.library.library import lock_library, next_settings, rebuild_library
 from eddy_demo.library.settings import Choices
-from eddy_demo.web.answers import generation
-from eddy_demo.web.answers.evidence import Evidence
-from eddy_demo.web.answers.generation import CannotGenerate, Generator
+from eddy_demo.web.answers import write
+from eddy_demo.web.answers.write import CannotGenerate, Evidence, Generator
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import Embedder
@@ -113,11 +112,11 @@ def test_a_model_that_follows_instructions_writes_by_default(
     """If it is large enough to write well; any writes if it is asked to."""
     model = instructed(tmp_path / "instructed")
     assert Generator.choose(model, "cpu", None) is None
-    least = generation.LEAST_PARAMETERS // 10**6
+    least = write.LEAST_PARAMETERS // 10**6
     small = f"the page only quotes: instructed has 10 million parameters, and models under {least} million"
     assert small in caplog.text and "--generate lets it write" in caplog.text
     assert Generator.choose("eddy-tiny", "cpu", asked=True) is not None
-    monkeypatch.setattr(generation, "LEAST_PARAMETERS", 0)
+    monkeypatch.setattr(write, "LEAST_PARAMETERS", 0)
     assert Generator.choose("eddy-tiny", "cpu", None) is None
     assert Generator.choose(model, "cpu", asked=False) is None
     generator = Generator.choose(model, "cpu", None)
@@ -132,7 +131,7 @@ def test_a_model_that_cannot_write_still_quotes(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody asked it to: what it lacks is logged, and is an error only where somebody asks."""
-    monkeypatch.setattr(generation, "LEAST_PARAMETERS", 0)
+    monkeypatch.setattr(write, "LEAST_PARAMETERS", 0)
     folder = Path(instructed(tmp_path / "headless"))
     AutoModel.from_pretrained(folder).save_pretrained(folder)
     config = json.loads((folder / "config.json").read_text())
@@ -147,7 +146,7 @@ def test_a_model_that_cannot_write_still_quotes(
 
 def test_who_writes_follows_the_library(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A library made anew with another model is answered by that one's generator, and by none if it has none."""
-    monkeypatch.setattr(generation, "LEAST_PARAMETERS", 0)
+    monkeypatch.setattr(write, "LEAST_PARAMETERS", 0)
     reader = LibraryReader(LibraryOptions(library), ChangeSignal())
     reader.load()
     for model, writes in ((instructed(tmp_path / "instructed"), True), ("eddy-tiny", False)):
@@ -192,7 +191,7 @@ def test_the_same_weights_read_and_write(library: Path) -> None:
 
 def test_text_is_as_the_model_alone_writes_it(site: Site, writer: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """It reads the quotes, and comes after what was found."""
-    monkeypatch.setattr(generation, "MAX_NEW_TOKENS", 10)
+    monkeypatch.setattr(write, "MAX_NEW_TOKENS", 10)
     events = site.ask(QUESTION)  # which waits until the library is open
     assert "What the model writes stands below" in site.client.get("/").text
     names = [name for name, _ in events]
@@ -254,5 +253,5 @@ def test_what_runs_the_model_is_counted(site: Site, monkeypatch: pytest.MonkeyPa
 def test_a_prompt_fits_the_window(generator: Generator) -> None:
     many = [{"n": n, "text": "The long river was quiet in the early morning. " * 30} for n in range(1, 21)]
     ids = generator.prompt("Who rests?", many)
-    assert len(ids) + generation.MAX_NEW_TOKENS <= generator.model.config.max_position_embeddings
+    assert len(ids) + write.MAX_NEW_TOKENS <= generator.model.config.max_position_embeddings
     assert "river was quiet" in generator.tokenizer.decode(ids)

@@ -169,9 +169,9 @@ def _notes(
     if left_out:
         kinds = [f"{what} ({count} times)" for what, count in sorted(left_out.items(), key=lambda item: -item[1])]
         yield f"left out {sum(left_out.values())} running headers and footers: {_listed(kinds, 50)}"
-    if hidden:
+    if count := sum(hidden.values()):
         yield (
-            f"left out {sum(hidden.values())} characters that nobody sees ({_pages(hidden)}): "
+            f"left out {count:,} character{'s' * (count > 1)} that nobody sees ({_pages(hidden)}): "
             "drawn invisibly, in the colour behind them, tiny, off the page or on a layer that is off"
         )
     if pictures:
@@ -181,7 +181,7 @@ def _notes(
         unsure = f"; {n_unsure} lines are left out, too unsure" if (n_unsure := sum(recognized.values())) else ""
         yield f"recognized in pictures, so there may be errors: text on {many}{unsure}"
     if unknown := text.count(_UNKNOWN):
-        yield f"{unknown} characters have no meaning in the file's fonts and stand as {_UNKNOWN}"
+        yield f"without a meaning in the file's fonts, and shown as {_UNKNOWN}: {unknown:,} of the characters"
     if broken:
         yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_pages(broken)})"
     if is_cut:

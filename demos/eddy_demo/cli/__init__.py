@@ -335,6 +335,29 @@ def check(
     work.check(library, full)
 
 
+@app.command()
+def mcp(
+    library: Library = DEFAULT_LIBRARY,
+    http: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=65535, help="Port of this machine, asked at /mcp; else stdin and stdout.", show_default=False
+        ),
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Let a client of the Model Context Protocol search the library and list its documents."""
+    read_settings(library)
+    check_installed("mcp", "mcp")
+    from eddy_demo.mcp import make_server
+
+    server = make_server(library, device)
+    if http is None:
+        server.run()
+    else:
+        server.run("streamable-http", port=http)
+
+
 def _check_paths(paths: list[Path]) -> list[Path]:
     """Return the paths that can be read, and name the others; if none can be, that is an error."""
     from readers_eddy.documents import check_path

@@ -43,9 +43,13 @@ _MARKERS = ("»", "«")
 
 def print_answers(console: Console, question: str, passages: Sequence[FoundPassage]) -> None:
     """Print a question and its passages."""
+    from eddy_demo.ask import ANSWERS
+
     console.print(Text.assemble("\n", ("Q  ", "bold cyan"), (printable(question), "bold")))
     if not passages:
         console.print("   The library has no passage yet.", style="dim")
+    elif passages[0].score < ANSWERS:
+        console.print("   Not in your documents. The closest passages:")
     for rank, passage in enumerate(passages, start=1):
         console.print()
         _print_passage(console, rank, passage)
@@ -57,15 +61,11 @@ def _print_passage(console: Console, rank: int, passage: FoundPassage) -> None:
     if passage.title and passage.title != passage.document:
         name.append(f"  {printable(passage.title)}", "green")
     reranked = "" if passage.rerank_score is None else f"rerank {passage.rerank_score:.3f}, "
-    cosine = Text(f"{reranked}cosine {passage.cosine:.4f}", "bold")
-    name.truncate(max(width - len(cosine) - 2, 10), overflow="ellipsis")
-    name.append(" " * (width - name.cell_len - cosine.cell_len))
-    console.print(name + cosine)
-    where = Text(
-        f"{passage.cited}{', ' if passage.cited else ''}characters {passage.start}–{passage.end}, "
-        f"best sentence {passage.sentence_start}–{passage.sentence_end} (cosine {passage.sentence_cosine:.4f})",
-        "dim",
-    )
+    score = Text(f"{reranked}score {passage.score:.2f}", "bold")
+    name.truncate(max(width - len(score) - 2, 10), overflow="ellipsis")
+    name.append(" " * (width - name.cell_len - score.cell_len))
+    console.print(name + score)
+    where = Text(", ".join(filter(None, [passage.cited, passage.headings.replace(" > ", " › ")])), "dim")
     text = _highlighted(passage, marked=not (console.is_terminal and console.color_system and not console.no_color))
     for line in (*where.wrap(console, width - 3), *text.wrap(console, width - 3)):
         line.rstrip()

@@ -28,7 +28,6 @@ from eddy_demo.library.settings import (
     DEFAULT_PASSAGE_SIZE,
     OLD_DATABASE,
     PLAN_OPTIONS,
-    QUESTIONS_FILE,
     READ_FILE,
     SETTINGS,
     Choices,
@@ -167,8 +166,7 @@ def delete_library(folder: Path) -> None:
         if (folder / DATABASE_FOLDER).exists():
             shutil.rmtree(folder / OLD_DATABASE, ignore_errors=True)
             (folder / DATABASE_FOLDER).rename(folder / OLD_DATABASE)
-        for name in (QUESTIONS_FILE, SETTINGS):
-            (folder / name).unlink(missing_ok=True)
+        (folder / SETTINGS).unlink(missing_ok=True)
     shutil.rmtree(folder / OLD_DATABASE, ignore_errors=True)
 
 

@@ -24,8 +24,6 @@ OLD_DATABASE = "chroma.old"
 """A database that is being deleted."""
 FILES_FOLDER = "files"
 """Folder of the files that the web page received: the only one in which Eddy deletes documents."""
-QUESTIONS_FILE = "questions.json"
-"""File with the questions that were asked last on the web page."""
 FOLDERS_FILE = "folders.json"
 """File with the folders that the web page follows."""
 READ_FILE = "read.json"
@@ -33,7 +31,7 @@ READ_FILE = "read.json"
 SERVER_LOCK = ".server.lock"
 """Lock of the server that has the page of a library."""
 _LIBRARY_FILES = {
-    *(DATABASE_FOLDER, OLD_DATABASE, FILES_FOLDER, QUESTIONS_FILE, FOLDERS_FILE, READ_FILE, SERVER_LOCK),
+    *(DATABASE_FOLDER, OLD_DATABASE, FILES_FOLDER, FOLDERS_FILE, READ_FILE, SERVER_LOCK),
     *("eddy.lock", "eddy.writer"),  # of the database's writer
 }
 

@@ -14,7 +14,6 @@ from starlette.staticfiles import StaticFiles
 
 from chroma_eddy import StorageError
 from eddy_demo.errors import DemoError
-from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.follower import Follower
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
@@ -67,7 +66,6 @@ def create_app(
         searches=BoundedWork(limits.concurrent_searches, limits.questions, "questions"),
         drawing=BoundedWork(1, limits.waiting_pages, "pages"),
         answers=BoundedWork(1, limits.questions, "answers to be written"),
-        history=QuestionHistory(options.folder),
     )
     app.include_router(api)
     app.include_router(pages)

@@ -19,7 +19,7 @@ from eddy_demo.display_text import model_label, printable
 from eddy_demo.errors import DemoError, LibraryMismatch
 from eddy_demo.library.library import choose_settings, current_settings, open_library
 from eddy_demo.library.settings import DATABASE_FOLDER, Choices, LibrarySettings, holds_library
-from eddy_demo.web.answers.generation import Generator
+from eddy_demo.web.answers.write import Generator
 from eddy_demo.web.http.concurrency import ChangeSignal
 from eddy_embed import Embedder, Reranker
 from eddy_embed.encoding.document import LongDocument

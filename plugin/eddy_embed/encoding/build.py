@@ -149,13 +149,7 @@ def open_model(
 
 
 def open_generator(name: str | os.PathLike[str], device: str | None = None) -> tuple[Any, Any]:
-    """Open a causal language model with its head, and its tokenizer; embedders may share both.
-
-    Raises:
-        ModelNotFound: No usable model there.
-        UnsupportedModel: The model has no head, or is an embedding model.
-        InvalidParameter: There is no such device.
-    """
+    """Open a causal language model with its head, and its tokenizer; embedders may share both."""
     opened = open_model(name, methods.plain(exit=-1), device=device, head=True)
     return opened.model, opened.tokenizer
 

@@ -17,8 +17,8 @@ from eddy_embed.text.sequence import Window, last_overlapping, owners
 from eddy_embed.utils.arrays import Floats, Ints
 
 SpanVectors = tuple[Floats, Ints]
-
-
+Section = tuple[int, tuple[str, ...]]
+"""Number of the first sentence of a section within its passage, and the headings above it, the widest first."""
 Part = Literal["document", "passages", "sentences"]
 PassageUnit = Literal["tokens", "sentences"]
 FRONT = 200
@@ -54,11 +54,13 @@ class Passage(Span):
         last_sentence: Index of its last sentence, included.
         headings: The headings above its first sentence that is none, the widest first; none of over 1,000 characters.
             Within a table (`| cell | cell |`), its first row is the last of them.
+        sections: Those that begin further within the passage, under headings of their own.
     """
 
     first_sentence: int
     last_sentence: int
     headings: tuple[str, ...] = ()
+    sections: tuple[Section, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -116,27 +118,29 @@ def group_sentences(sizes: Seq[int], most: int, levels: Seq[int]) -> list[tuple[
     return groups
 
 
-def paths(text: str, plan: TextPlan, groups: Seq[tuple[int, int]]) -> list[tuple[str, ...]]:
-    """Return the headings above each passage, which `groups` gives by its first and last sentence.
+def sections_of(text: str, plan: TextPlan, groups: Seq[tuple[int, int]]) -> list[list[Section]]:
+    """Return the sections of each passage, which `groups` gives by its first and last sentence.
 
-    Where a passage begins within a table, the last of them is the table's first row.
+    Where a passage begins within a table, the last heading of its first section is the table's first row.
     """
     spans, levels = cast("Ints", plan.spans).tolist(), cast("Ints", plan.levels).tolist()
-    path, above, head, end = HeadingPath(), list[tuple[str, ...]](), "", 0
+    path, sections, head, end = HeadingPath(), list[list[Section]](), "", 0
     for first, last in groups:
-        titles: tuple[str, ...] | None = None
+        inside, begun = list[Section](), False
         for index in range(first, last + 1):
             start, before = spans[index][0], end
             end = spans[index][1]
             begins = text[start] != "|" or text[before:start].count("\n") != 1
             if levels[index]:
                 path.read(levels[index], text[start:end])
-            elif titles is None:
-                titles = path.titles if begins or not head else (*path.titles, head)
+                begun = False
+            elif not begun:
+                inside.append((index - first, path.titles if inside or begins or not head else (*path.titles, head)))
+                begun = True
             if begins:
                 head = text[start:end].strip("| ") if text[start] == "|" and end - start <= FRONT else ""
-        above.append(path.titles if titles is None else titles)
-    return above
+        sections.append(inside or [(0, path.titles)])
+    return sections
 
 
 def heading_path(headings: Seq[str]) -> str:
@@ -179,13 +183,10 @@ def assemble(
     sentences: SpanVectors | None,
     passages: SpanVectors | None,
     whole: Floats,
-    headings: Seq[tuple[str, ...]],
+    sections: Seq[Seq[Section]],
     parts: Collection[Part],
 ) -> LongDocument:
-    """Return a document out of the vectors of its parts and their token counts; None for parts that were not made.
-
-    `headings` are those above each passage.
-    """
+    """Return a document out of the vectors of its parts and their token counts; None for parts that were not made."""
     spans = np.zeros((0, 2), np.int64) if plan.spans is None else plan.spans
     made: list[Passage] = []
     passage_of = np.zeros(len(spans), np.int64)
@@ -194,7 +195,9 @@ def assemble(
         if passages is not None:
             size = int(passages[1][index])
             vector = passages[0][index] if size else whole
-            made.append(Passage(int(spans[first, 0]), int(spans[last, 1]), size, vector, first, last, headings[index]))
+            (_, headings), *further = sections[index]
+            span = (int(spans[first, 0]), int(spans[last, 1]))
+            made.append(Passage(*span, size, vector, first, last, headings, tuple(further)))
     lines: list[Span] = []
     if sentences is not None and "sentences" in parts:
         rows = zip(spans.tolist(), sentences[1].tolist(), sentences[0], passage_of.tolist(), strict=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, front, group_sentences, paths
+from eddy_embed.encoding.document import LongDocument, Part, PassageUnit, assemble, front, group_sentences, sections_of
 from eddy_embed.encoding.planner import Planner, TextPlan
 from eddy_embed.encoding.runner import PooledSums, Runner
 from eddy_embed.encoding.validation import chunks
@@ -206,19 +206,20 @@ class Encoder:
             # Passages are read in any case: a sentence without tokens has its passage's vector.
             kinds = (0, 1) if "sentences" in parts else (1,) if "passages" in parts or not late else ()
             divisions = [_divisions(plan, passages, kinds) for plan, passages in zip(planned, groups, strict=True)]
-            above = [paths(*planned_text) if kinds else [] for planned_text in zip(chunk, planned, groups, strict=True)]
+            grouped = zip(chunk, planned, groups, strict=True)
+            sections = [sections_of(*planned_text) if kinds else [] for planned_text in grouped]
             if late:
                 read: Iterable[PooledSums] = self._run(planned, divisions, bar)
             else:
-                read = self._alone(chunk, planned, divisions, groups, above, bar)
-            texts_read = zip(chunk, planned, groups, above, read, strict=True)
-            for index, (text, plan, passages, titles, sums) in enumerate(texts_read, first):
+                read = self._alone(chunk, planned, divisions, groups, sections, bar)
+            texts_read = zip(chunk, planned, groups, sections, read, strict=True)
+            for index, (text, plan, passages, inside, sums) in enumerate(texts_read, first):
                 vectors = {
                     kind: (self._means(total, weights, index), sizes)
                     for kind, total, weights, sizes in zip(kinds, sums.parts, sums.weights, sums.sizes, strict=True)
                 }
                 whole = self.finish(sums.document, index).astype(np.float32)
-                yield assemble(text, plan, passages, vectors.get(0), vectors.get(1), whole, titles, parts)
+                yield assemble(text, plan, passages, vectors.get(0), vectors.get(1), whole, inside, parts)
 
     def _run(
         self,
@@ -265,12 +266,12 @@ class Encoder:
         planned: list[TextPlan],
         divisions: list[list[Ints]],
         groups: list[list[tuple[int, int]]],
-        above: list[list[tuple[str, ...]]],
+        sections: list[list[list[tuple[int, tuple[str, ...]]]]],
         bar: Progress | None,
     ) -> Iterator[PooledSums]:
         """Yield sums of each text whose passages, the last of its divisions, are each embedded by themselves.
 
-        A passage is read after the headings `above` it, whose tokens count for nothing, unless the model was trained
+        A passage is read after the headings above it, whose tokens count for nothing, unless the model was trained
         to embed, the method reads half of whatever stands there, or they would cut the passage. Sentences, the first of
         two divisions, are read out of their passages, or embedded by themselves if the method reads one token.
         """
@@ -284,7 +285,7 @@ class Encoder:
             sentences = [spans[0] for spans in divisions[rows] if len(spans) > 1]
             within = [np.split(spans, at[1:]) for spans, at in zip(sentences, firsts, strict=False)] if inside else []
             plain = self.planner.closed or self.open_runner.readout.half
-            fronts = [] if plain else [[front(path) for path in headings] for headings in above[rows]]
+            fronts = [] if plain else [[front(first[1]) for first, *_ in text] for text in sections[rows]]
             sums = self._each(group, wholes, tokens, within, fronts, bar)
             if sentences and not inside:
                 for together, apart in zip(sums, self._each(group, sentences, sizes, [], [], bar), strict=True):

@@ -19,9 +19,7 @@ from starlette.responses import Response
 from eddy_demo import handbook
 from eddy_demo.display_text import model_label, printable
 from eddy_demo.library.settings import upload_path
-from eddy_demo.web.answers import answering
-from eddy_demo.web.answers.follow_up import with_context
-from eddy_demo.web.answers.reranking import reranked_answer
+from eddy_demo.web.answers.quote import answer_question, checked_question, reranked_answer
 from eddy_demo.web.errors import RequestRefused, error_message
 from eddy_demo.web.follower import Follower
 from eddy_demo.web.http.events import Event, encode_event, event_stream
@@ -81,35 +79,26 @@ async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
 
 
 @api.get("/ask")
-async def ask(
-    request: Request, q: str, k: int = 8, document: str | None = None, after: str = "", rerank: bool = False
-) -> Response:
+async def ask(request: Request, q: str, k: int = 8, document: str | None = None, rerank: bool = False) -> Response:
     """Answer a question, from one document or all, with a stream of events.
 
     With `rerank`, the passages are re-ranked after the first answer, and `again` announces another one.
-
-    A question that cannot stand alone is searched together with the one `after` which it was asked.
     """
     state = server_state(request)
-    question = answering.checked_question(q, state.limits.question_characters)
+    question = checked_question(q, state.limits.question_characters)
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
     if rerank and state.reader.ready and not state.reader.can_rerank:
         raise RequestRefused(400, f"{model_label(state.reader.settings.model)} embeds alone: it cannot re-rank")
-    together = with_context(question, after, state.limits.question_characters)
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
     key = None if document is None else checked_key(document)
-    found = await state.searches.run(lambda: answering.answer_question(state.reader, together, k, key))
-    if found and together == question:  # alone, a follow-up would have no answer
-        await anyio.to_thread.run_sync(state.history.add, question)
-    reranking = reranked_answer(state.reader, together, k, key) if rerank and found else None
+    found = await state.searches.run(lambda: answer_question(state.reader, question, k, key))
+    reranking = reranked_answer(state.reader, question, k, key) if rerank and found else None
 
     async def stream() -> AsyncIterator[bytes]:
         try:
-            if together != question:
-                yield encode_event("follow-up", {"to": after.strip()})
-            async with aclosing(_answered(state, together, found, reranking)) as events:
+            async with aclosing(_answered(state, question, found, reranking)) as events:
                 async for name, data in events:
                     if name == "done":
                         data["seconds"] = round(time.monotonic() - began, 3)
@@ -141,19 +130,13 @@ async def _answered(
         yield "again", {}
         for event in answer:
             yield event
-    sentences, generator = answering.quoted(answer), state.reader.generator
+    sentences = [sentence for name, data in answer if name == "answer" for sentence in data["sentences"]]
+    generator = state.reader.generator
     if generator is not None and sentences:
         async with aclosing(_in_turn(state, generator.write(question, sentences))) as events:
             async for event in events:
                 yield event
     yield "done", {"passages": sum(name == "hit" for name, _ in answer), "reranked": reranked}
-
-
-@api.delete("/questions")
-def forget_questions(request: Request) -> dict[str, Any]:
-    """Forget the questions asked last."""
-    server_state(request).history.clear()
-    return {}
 
 
 async def _in_turn(state: ServerState, events: Generator[Event, None, None]) -> AsyncGenerator[Event, None]:

@@ -13,9 +13,8 @@ from starlette.responses import HTMLResponse, Response
 
 from eddy_demo.display_text import printable
 from eddy_demo.errors import InvalidQuestion
-from eddy_demo.web.answers.answering import checked_question
-from eddy_demo.web.answers.blocks import document_blocks
-from eddy_demo.web.answers.follow_up import with_context
+from eddy_demo.web.answers.document import document_blocks
+from eddy_demo.web.answers.quote import checked_question
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.routes.state import checked_key, server_state
 from readers_eddy.formats import DOCUMENT_SUFFIXES
@@ -28,7 +27,7 @@ templates = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-templates.filters["number"] = lambda value: f"{value:,}"
+templates.filters["counted"] = lambda value, noun: f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -57,7 +56,6 @@ def ask_page(request: Request, q: str = "", document: Annotated[str, Query(alias
         q=q,
         limit=state.limits.question_characters,
         within=within,
-        recent=state.history.recent(),
         types=DOCUMENT_SUFFIXES,
     )
 
@@ -77,18 +75,15 @@ def library_page(request: Request) -> Response:
 
 @pages.get("/documents/{key}")
 async def document_page(
-    request: Request, key: str, q: str = "", within: Annotated[str, Query(alias="in")] = "", after: str = ""
+    request: Request, key: str, q: str = "", within: Annotated[str, Query(alias="in")] = ""
 ) -> Response:
-    """Show a document; with a question, each sentence's cosine.
-
-    The question may have been put `within` one document, and `after` another question.
-    """
+    """Show a document; with a question, which may have been put `within` one document, each sentence's cosine."""
     # Without a question the model does nothing, so the page needs no place among the searches.
     run = server_state(request).searches.run if q.strip() else anyio.to_thread.run_sync
-    return await run(lambda: _document_page(request, key, q, within, after))
+    return await run(lambda: _document_page(request, key, q, within))
 
 
-def _document_page(request: Request, key: str, q: str, within: str, after: str) -> Response:
+def _document_page(request: Request, key: str, q: str, within: str) -> Response:
     state = server_state(request)
     document = state.reader.document(checked_key(key)) if state.reader.ready else None
     if document is None:
@@ -98,12 +93,11 @@ def _document_page(request: Request, key: str, q: str, within: str, after: str) 
     problem = ""
     if q.strip():
         try:
-            limit = state.limits.question_characters
-            question = with_context(checked_question(q, limit), after, limit)
+            question = checked_question(q, state.limits.question_characters)
             cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
         except InvalidQuestion as error:
             problem = str(error)
     blocks = document_blocks(document)
-    back = urlencode({name: value for name, value in (("q", q), ("in", within), ("after", after)) if value})
+    back = urlencode({name: value for name, value in (("q", q), ("in", within)) if value})
     shown: dict[str, Any] = {"document": document, "blocks": blocks, "cosines": cosines, "problem": problem}
     return render(request, "document.html", **shown, q=q, back=back)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
-from eddy_demo.web.answers.history import QuestionHistory
 from eddy_demo.web.errors import RequestRefused
 from eddy_demo.web.follower import Follower
 from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
@@ -28,7 +27,6 @@ class ServerState:
     searches: BoundedWork  # with the model and the database
     drawing: BoundedWork  # of pages
     answers: BoundedWork  # that the model writes
-    history: QuestionHistory
     is_local: bool  # whether this machine alone can reach the page, which may then follow its folders
     listeners: int = 0  # open pages that receive progress events
 

@@ -16,62 +16,58 @@ const stop = document.getElementById("stop");
 const rerank = document.getElementById("rerank"); // none where the model cannot re-rank
 const stopReranking = document.getElementById("stop-reranking");
 const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
-const followUp = document.getElementById("follow-up");
-let topic = new URLSearchParams(location.search).get("after") ?? ""; // the last question that could stand alone
-let after = ""; // the question that the shown one is read with
 let running = null;
 let inVain = false; // whether the model wrote, and nothing of it is shown
 let reading = ""; // the document that is being embedded
 
-/** Describes the location of a passage or sentence. */
-function where(place) {
-  return [place.cited, place.headings.replaceAll(" > ", " › ")].filter(Boolean).join(" · ");
-}
-
-/** The query of an address at which the question is asked, after another one if that is not "". */
-function asking(text, previous) {
-  return new URLSearchParams({ ...(text && { q: text }), ...(within && { in: within }), ...(previous && { after: previous }) }).toString();
+/** The query of an address at which a question is asked. */
+function asking(text) {
+  return new URLSearchParams({ ...(text && { q: text }), ...(within && { in: within }) }).toString();
 }
 
 /** The address of a passage or sentence, with the question, so that the document can show its heat. */
 function address(link) {
   const [path, hash] = link.split("#");
-  return `${path}?${asking(question.value.trim(), after)}#${hash}`;
+  return `${path}?${asking(question.value.trim())}#${hash}`;
 }
 
-/** Says which question this one is read with. */
-function showFollowUp(text, previous) {
-  after = previous;
-  followUp.replaceChildren("Read as a follow-up to: ", element("strong", {}, previous), "; ", element("a", { href: `/?${asking(text, "")}` }, "ask it alone"));
-  followUp.hidden = false;
+/** Describes the location of a sentence: a link to it, its page and its section, and for a PDF file its page's button. */
+function source(place, name = "") {
+  const about = [place.cited, place.headings.replaceAll(" > ", " › ")].filter(Boolean).join(" · ");
+  return [
+    element("span", { class: "place" }, element("a", { class: name, href: address(place.link) }, place.title || place.name), about ? element("span", { class: "where" }, ` · ${about}`) : null),
+    pageButton(place),
+  ];
+}
+
+/** Makes a table of rows, whose cells are lists of nodes; the first one is its head. */
+function table(rows) {
+  return element("div", { class: "table", tabIndex: 0 }, element("table", {}, ...rows.map(({ cells, best, tag = "td" }) => element("tr", { class: best ? "best" : null }, ...cells.map((cell) => element(tag, {}, ...cell))))));
 }
 
 function showAnswer(data) {
   answerBody.replaceChildren();
-  for (const each of data.sentences) {
-    const cite = element("a", { class: "cite", href: address(each.link), "aria-label": `Sentence ${each.n}, in ${each.name}` }, `${each.n}`);
+  for (const quote of data.sentences) {
+    const cite = element("a", { class: "cite", href: address(quote.link), "aria-label": `Sentence ${quote.n}, in ${quote.name}` }, `${quote.n}`);
+    const head = quote.head.length ? [{ cells: quote.head.map((cell) => [cell]), tag: "th" }] : [];
+    const cells = quote.row.map((cell, at) => (at + 1 < quote.row.length ? [cell] : [cell, cite]));
     answerBody.append(
-      element("p", { class: "quote" }, each.text.replace(/^[-*+•] +/, ""), cite),
-      element("p", { class: "source" }, element("a", { href: address(each.link) }, each.title || each.name), where(each) ? ` · ${where(each)}` : "", pageButton(each)),
+      cells.length ? element("div", { class: "quote" }, table([...head, { cells }])) : element("p", { class: "quote" }, quote.text, cite),
+      element("div", { class: "source" }, ...source(quote).filter(Boolean)),
     );
   }
   if (!data.sentences.length) {
     answerBody.append(
-      element("p", { class: "honest" }, "Not in your documents."),
+      element("p", { class: "honest" }, data.answers ? "No sentence to quote: see the passages below." : "Not in your documents."),
       element("p", { class: "note" }, "Ask in other words, or look at the closest passages below."),
     );
   }
   answer.hidden = false;
 }
 
-/** Removes heading marks from a text. */
-function unmarked(text) {
-  return text.replace(/^#{1,6}[ \t]+/gm, "");
-}
-
-/** Makes empty lines of a text smaller. */
+/** Removes heading marks from a text, and makes its empty lines smaller. */
 function spaced(text) {
-  return unmarked(text).split(/(\n\s*\n)/).map((part, at) => (at % 2 ? element("span", { class: "gap" }) : part));
+  return text.replace(/^#{1,6}[ \t]+/gm, "").split(/(\n\s*\n)/).map((part, at) => (at % 2 ? element("span", { class: "gap" }) : part));
 }
 
 /** The words of the question stand out. */
@@ -83,25 +79,25 @@ function shown(pieces) {
   });
 }
 
+/** Makes a passage of its parts; rows that follow each other are one table. */
+function passage(parts) {
+  const made = element("div", { class: "passage" });
+  let rows = [];
+  for (const { pieces, cells, best } of [...parts, { pieces: [{ text: " " }] }]) {
+    if (cells) rows.push({ cells: cells.map(shown), best, tag: rows.length ? "td" : "th" });
+    else if (!rows.length || !pieces.every((piece) => /^\n?$/.test(piece.text))) {
+      if (rows.length) made.append(table(rows));
+      rows = [];
+      made.append(...(best ? [element("mark", {}, ...shown(pieces))] : shown(pieces)));
+    }
+  }
+  return made;
+}
+
 function showHit(hit) {
-  const passage = element("p", { class: "passage" });
-  for (const part of hit.parts) passage.append(...(part.best ? [element("mark", {}, ...shown(part.pieces))] : shown(part.pieces)));
-  const about = where(hit);
-  hits.append(
-    element(
-      "li",
-      { class: "hit" },
-      element(
-        "header",
-        {},
-        element("span", { class: "rank" }, `${hit.rank}`),
-        element("span", { class: "place" }, element("a", { class: "name", href: address(hit.link) }, hit.title || hit.name), about ? element("span", { class: "where" }, ` ${about}`) : null),
-        element("meter", { class: "fit", min: 0, max: 1, value: hit.fit, title: "How much of the question the passage covers", "aria-label": "fit" }),
-        pageButton(hit),
-      ),
-      passage,
-    ),
-  );
+  const [place, button] = source(hit, "name");
+  const fit = element("meter", { class: "fit", min: 0, max: 1, value: hit.fit, title: "How much of the question the passage covers", "aria-label": "fit" });
+  hits.append(element("li", { class: "hit" }, element("header", {}, element("span", { class: "rank" }, `${hit.rank}`), place, fit, button), passage(hit.parts)));
   found.hidden = false;
 }
 
@@ -164,9 +160,8 @@ async function* events(response) {
 /** Removes what was found, and stops what is under way. */
 function clear() {
   running?.abort();
-  after = "";
   inVain = false;
-  for (const part of [answer, found, written, followUp, stopReranking]) part.hidden = true;
+  for (const part of [answer, found, written, stopReranking]) part.hidden = true;
   for (const part of [hits, writtenBody, writtenNote]) part.replaceChildren();
   status.className = "status";
   status.textContent = "";
@@ -174,7 +169,6 @@ function clear() {
 
 async function ask() {
   const text = question.value.trim();
-  const previous = topic === text ? "" : topic;
   clear();
   document.getElementById("empty")?.remove();
   if (!text) {
@@ -187,18 +181,16 @@ async function ask() {
   let answered = false;
   let seconds = 0; // until the answer; what the model writes takes longer
   try {
-    const response = await call(`/api/ask?q=${encodeURIComponent(text)}${within && `&document=${within}`}${previous && `&after=${encodeURIComponent(previous)}`}${rerank?.checked ? "&rerank=true" : ""}`, { signal: own.signal });
+    const query = new URLSearchParams({ q: text, ...(within && { document: within }), ...(rerank?.checked && { rerank: true }) });
+    const response = await call(`/api/ask?${query}`, { signal: own.signal });
     for await (const [name, data] of events(response)) {
       if (own.signal.aborted) return;
-      if (name === "follow-up") showFollowUp(text, data.to);
-      else if (name === "answer") {
+      if (name === "answer") {
         answered = true;
         seconds ||= (performance.now() - began) / 1000;
         showAnswer(data);
-        if (!after) {
-          topic = text;
-          history.replaceState(null, "", `/?${asking(text, "")}`);
-        }
+        remember(text);
+        history.replaceState(null, "", `/?${asking(text)}`);
       }
       else if (name === "hit") showHit(data);
       else if (name === "busy") status.textContent = data.note;
@@ -241,8 +233,7 @@ if (rerank) {
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  const text = question.value.trim();
-  const asked = asking(text, text && topic !== text ? topic : "");
+  const asked = asking(question.value.trim());
   const address = asked ? `/?${asked}` : "/";
   if (`${location.pathname}${location.search}` !== address) history.pushState(null, "", address);
   question.blur();
@@ -252,20 +243,38 @@ addEventListener("popstate", () => {
   const asked = new URLSearchParams(location.search);
   if ((asked.get("in") ?? "") !== within) return location.reload();
   question.value = asked.get("q") ?? "";
-  topic = asked.get("after") ?? "";
   if (question.value) ask();
   else clear();
 });
 
-document.getElementById("forget")?.addEventListener("click", async () => {
+// --- The last questions, which only this browser knows
+
+const asked = document.getElementById("asked");
+
+function recent() {
   try {
-    await call("/api/questions", { method: "DELETE" });
-    document.getElementById("asked")?.remove();
-  } catch (error) {
-    status.className = "status failed";
-    status.textContent = sentence(error.message);
+    return JSON.parse(localStorage.getItem("questions") ?? "[]");
+  } catch {
+    return []; // no storage, or not what this page wrote
   }
-});
+}
+
+function remember(text) {
+  try {
+    localStorage.setItem("questions", JSON.stringify([text, ...recent().filter((other) => other !== text)].slice(0, 3)));
+  } catch {
+    // Without storage there is no list.
+  }
+}
+
+if (asked) {
+  asked.hidden = !recent().length;
+  asked.querySelector("ul").append(...recent().map((text) => element("li", {}, element("a", { href: `/?${new URLSearchParams({ q: text })}` }, text))));
+  document.getElementById("forget").addEventListener("click", () => {
+    localStorage.removeItem("questions");
+    asked.remove();
+  });
+}
 
 function step(by) {
   const links = [...hits.querySelectorAll(".name")];

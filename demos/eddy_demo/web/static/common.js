@@ -43,8 +43,9 @@ export function token() {
   return meta.content;
 }
 
+/** Makes a sentence of a message; a file's name at its beginning stays as it is. */
 export function sentence(text) {
-  const line = text.charAt(0).toUpperCase() + text.slice(1);
+  const line = /^[^.:;]*\.\w/.test(text) ? text : text.charAt(0).toUpperCase() + text.slice(1);
   return /[.!?…]$/.test(line) ? line : `${line}.`;
 }
 
@@ -169,7 +170,7 @@ export function onKey(key, action) {
   own.set(key, action);
 }
 
-export function typing(target) {
+function typing(target) {
   return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
 }
 

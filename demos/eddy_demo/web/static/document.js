@@ -33,8 +33,6 @@ function point() {
     return;
   }
   for (const span of found) span.classList.add("here");
-  const own = found[0].dataset.c;
-  pointed.textContent = `Characters ${start}–${end}${own === undefined ? "" : `, cosine ${Number(own).toFixed(4)}`}`;
   if ("drawn" in text.dataset) {
     button = pageButton({ link: location.hash, drawn: true });
     found.at(-1).closest(".block").after(button);
@@ -65,7 +63,6 @@ if (measured.length) {
   measured.forEach((span, at) => {
     const share = high > low ? Math.max((values[at] - low) / (high - low), 0) : 0;
     span.style.setProperty("--h", (share ** 1.6 * 0.65).toFixed(3));
-    span.title = `cosine ${values[at].toFixed(4)}`;
   });
   const on = document.getElementById("heat-on");
   const heat = () => text.classList.toggle("hot", on.checked);
@@ -84,9 +81,9 @@ if (measured.length) {
     .filter(([, span]) => !seen.has(span.dataset.s) && seen.add(span.dataset.s))
     .slice(0, 20);
   const list = document.getElementById("nearest");
-  for (const [value, span] of nearest.slice(0, 8)) {
+  for (const [, span] of nearest.slice(0, 8)) {
     const hash = `#s-${text.dataset.document}-${span.dataset.s}`;
-    list.append(element("li", {}, element("a", { href: hash }, element("span", { class: "value" }, value.toFixed(3)), element("span", {}, span.textContent.trim().slice(0, 80)))));
+    list.append(element("li", {}, element("a", { href: hash }, span.textContent.trim().slice(0, 80))));
   }
   let at = -1;
   const step = (by) => {

@@ -7,7 +7,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from eddy_demo.ask import page_cited
+from eddy_demo.ask import cells, is_rule, page_cited
 from eddy_demo.display_text import printable, unwrapped
 from eddy_demo.web.library_reader import LibraryDocument
 from eddy_embed.integrations.documents import Pages
@@ -28,12 +28,17 @@ class BlockPiece:
     first: bool = False  # whether the sentence begins here; it may continue in the next block
     page: str = ""  # the page that begins here, as it is cited
 
+    @property
+    def cells(self) -> tuple[str, ...]:
+        """Cells of a row of a table."""
+        return cells(self.text)
+
 
 @dataclass(frozen=True)
 class TextBlock:
     """A paragraph, heading, item, table or piece of code."""
 
-    kind: str  # "prose", "h1" to "h6", "item", "table" or "code"
+    kind: str  # "prose", "h1" to "h6", "item", "table", "code" or "rows" (of a table that cannot be drawn)
     pieces: tuple[BlockPiece, ...]
 
     @property
@@ -48,14 +53,17 @@ def document_blocks(document: LibraryDocument) -> list[TextBlock]:
     flat = unwrapped(text)
     spans = [(sentence.start, sentence.end) for sentence in document.content.sentences]
     pages = document.entry.pages
-    found = []
+    blocks = []
     for start, end, kind in _block_spans(text):
         shown = text if kind in ("code", "table") else flat
         pieces = tuple(_pieces(shown, start, end, spans, pages))
         if kind[0] == "h" and pieces:
             pieces = (replace(pieces[0], text=_HEADING.sub("", pieces[0].text)), *pieces[1:])
-        found.append(TextBlock(kind, pieces))
-    return found
+        elif kind == "table":
+            rows = tuple(piece for piece in pieces if piece.sentence is not None and not is_rule(piece.text))
+            kind, pieces = ("table", rows) if rows and all(piece.cells for piece in rows) else ("rows", pieces)
+        blocks.append(TextBlock(kind, pieces))
+    return blocks
 
 
 def _block_spans(text: str) -> Iterator[tuple[int, int, str]]:
@@ -99,24 +107,22 @@ def _pieces(text: str, start: int, end: int, spans: Sequence[tuple[int, int]], p
         left, right = max(spans[number][0], start), min(spans[number][1], end)
         if left > at:
             yield _piece(text, at, left, pages)
-        yield _piece(text, left, right, pages, number, spans[number], left == spans[number][0])
+        yield replace(
+            _piece(text, left, right, pages),
+            sentence=number,
+            start=spans[number][0],
+            end=spans[number][1],
+            first=left == spans[number][0],
+        )
         at = right
         number += 1
     if at < end:
         yield _piece(text, at, end, pages)
 
 
-def _piece(
-    text: str,
-    start: int,
-    end: int,
-    pages: Pages,
-    sentence: int | None = None,
-    span: tuple[int, int] = (0, 0),
-    first: bool = False,
-) -> BlockPiece:
+def _piece(text: str, start: int, end: int, pages: Pages) -> BlockPiece:
     begun = bisect_left(pages.starts, end)
-    begins = begun and pages.starts[begun - 1] >= start
-    page = page_cited(pages.page_labels[begun - 1] if pages.page_labels else str(begun)) if begins else ""
-    shown = printable(text[start:end].replace("\0", ""))
-    return BlockPiece(shown, sentence, span[0], span[1], first, page)
+    page = ""
+    if begun and pages.starts[begun - 1] >= start:
+        page = page_cited(pages.page_labels[begun - 1] if pages.page_labels else str(begun))
+    return BlockPiece(printable(text[start:end].replace("\0", "")), page=page)
