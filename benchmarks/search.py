@@ -232,38 +232,24 @@ def table(measured: dict[str, Any]) -> str:
 
 
 def short(measured: dict[str, Any]) -> str:
-    """The README's table: BM25, a language model's two settings, a larger one, and trained models."""
-    name, larger = LABELS[SMALL], LABELS[LARGER]
+    """The README's table: BM25, and hybrid search by two settings of a model, a larger one and a trained encoder."""
     rows = [
-        ("keyword search (BM25) alone", f"{SMALL} {FAST}", KEYWORD),
-        (f"{STATIC}, trained, a vector a token", STATIC, VECTOR),
-        (f"{name} `fast`, no layer", f"{SMALL} {FAST}", VECTOR),
-        (f"{name} `fast`, hybrid", f"{SMALL} {FAST}", HYBRID),
-        (name, SMALL, VECTOR),
-        (f"**{name}, hybrid: an Eddy index as it comes**", SMALL, HYBRID),
-        (f"the same with `rerank=True`: {name} re-ranks the first 10", SMALL, RERANKED),
-        (f"{larger}, hybrid", LARGER, HYBRID),
-        (f"{TRAINED}, trained", TRAINED, VECTOR),
-        (f"{TRAINED}, hybrid, in an Eddy index", TRAINED, HYBRID),
+        ("keyword search (BM25) alone", SMALL, KEYWORD),
+        ("SmolLM2 135M, `fast`", f"{SMALL} {FAST}", HYBRID),
+        ("**SmolLM2 135M, the default**", SMALL, HYBRID),
+        (LABELS[LARGER], LARGER, HYBRID),
+        ("all-MiniLM-L6-v2, a trained encoder", TRAINED, HYBRID),
     ]
-    heads = {"manuals": "manuals", "paraphrases": "of them paraphrases", "cisi": "CISI", "squality": "SQuALITY"}
-    lines = [
-        f"| search by | {' | '.join(heads.values())} | weights | reading |",
-        f"|---|{'---:|' * (len(heads) + 2)}",
-    ]
+    heads = {"manuals": "manuals", "paraphrases": "of them paraphrases", "cisi": "abstracts"}
+    lines = [f"| an index searched by | {' | '.join(heads.values())} | reading |", f"|---|{'---:|' * (len(heads) + 1)}"]
     for label, model, ranking in rows:
         sets = measured.get(model, {})
         scores = [sets.get(part, {}).get("scores", {}) for part in heads]
-        cells = [_cell(part[ranking]) if ranking in part else "–" for part in scores]
-        cost = sets["manuals"]["cost"] if ranking in (VECTOR, HYBRID) and "manuals" in sets else None
-        cells += [f"{cost['bytes'] / 1e6:.0f} MB", f"{cost['reading']:.0f} s"] if cost else ["–", "–"]
+        cells = [f"{part[ranking][0]:.3f}" if ranking in part else "–" for part in scores]
+        cost = sets["manuals"]["cost"] if ranking != KEYWORD and "manuals" in sets else None
+        cells.append(f"{cost['reading']:.0f} s" if cost else "–")
         lines.append(f"| {label} | {' | '.join(cells)} |")
     return "\n".join(lines)
-
-
-def _cell(interval: Sequence[float]) -> str:
-    value, low, high = interval
-    return f"{value:.3f} ± {(high - low) / 2:.3f}"
 
 
 def _difference(interval: Sequence[float] | None) -> str:

@@ -111,7 +111,7 @@ def pytest_runtestloop() -> None:
 
 
 OPENED_OFTEN = (
-    *("test_collapse", "test_command_line", "test_inputs", "test_own_methods", "test_promises"),
+    *("test_collapse", "test_command_line", "test_documents", "test_inputs", "test_own_methods", "test_promises"),
     *("test_recommended", "test_recorded_vectors"),
 )
 """Of the engine's own tests, which else load it each time."""
