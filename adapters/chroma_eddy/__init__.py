@@ -21,10 +21,10 @@ with importing("chroma"):
         Status,
         StorageError,
         Unreachable,
-        WordMatch,
         WriteReport,
         check_document,
     )
+    from eddy_embed.errors import FingerprintMismatch
     from eddy_embed.integrations.documents import FINGERPRINT
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "WRITER",
     "Document",
     "EddyEmbeddingFunction",
+    "FingerprintMismatch",
     "ForeignCollection",
     "Highlight",
     "Hit",
@@ -49,7 +50,6 @@ __all__ = [
     "StoredDocument",
     "TermAnalyzer",
     "Unreachable",
-    "WordMatch",
     "WriteReport",
     "WriterLock",
     "check_document",
