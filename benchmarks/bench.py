@@ -5,8 +5,8 @@
 
 Parts: `peers` (other libraries' time over Eddy's, on real models), `quality` (everyone's vectors on pairs of sentences:
 needs EDDY_EVAL_DATA), `memory`. Each finished part is added to `--journal`, and the same command resumes after it.
-`--write` adds the journal's rows to `benchmarks/results/speed-MACHINE.json` and makes the tables of docs/performance.md
-from all of these files. Close everything else: other load widens the spread of the ratios.
+`--write` adds the journal's rows to `benchmarks/results/speed-MACHINE.json` and makes the tables of `results/README.md`
+and docs/performance.md from all of these files. Close everything else: other load widens the spread of the ratios.
 """
 
 from __future__ import annotations

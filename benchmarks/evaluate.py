@@ -2,8 +2,8 @@
 
     python benchmarks/evaluate.py smollm2 --data $EDDY_EVAL_DATA --task stsb_dev --method htp --method prompteol
 
-`--data` is a folder with `sts/`, `retrieval/` and `classification/`, as docs/results.md describes it. `--output` keeps
-every outcome in a .jsonl file as soon as it is there, those of single queries and pairs too, so mind the data's
+`--data` is a folder with `sts/`, `retrieval/` and `classification/`, as docs/measuring.md describes it. `--output`
+keeps every outcome in a .jsonl file as soon as it is there, those of single queries and pairs too, so mind the data's
 licence; the same command goes on where it stopped.
 """
 

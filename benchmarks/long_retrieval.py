@@ -13,7 +13,7 @@ that holds half of it; the best counts.
 
 Outcomes are kept in a journal: interrupted, the same command goes on. All of it goes to
 `benchmarks/results/NAME-long.json`, where rows of earlier runs with the same settings stay, and all models' to the
-table of `docs/long-documents.md`. `--limit 3` tries three documents of each task, and writes nothing but the journal.
+table of `results/README.md`. `--limit 3` tries three documents of each task, and writes nothing but the journal.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> None:
     """Measure, compare, write."""
     options = _arguments()
     if options.pages:
-        put(ROOT / "docs" / "long-documents.md", "long-retrieval", _table(_read()))
+        put(RESULTS / "README.md", "long-retrieval", _table(_read()))
         return
     tasks = {task.name: task for task in find_tasks(options.data, options.task) if isinstance(task, Retrieval)}
     libraries = {}
@@ -114,8 +114,8 @@ def main() -> None:
     if options.limit is not None:
         return
     target.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
-    put(ROOT / "docs" / "long-documents.md", "long-retrieval", _table(_read()))
-    say(f"written: {target}, docs/long-documents.md")
+    put(RESULTS / "README.md", "long-retrieval", _table(_read()))
+    say(f"written: {target}, results/README.md")
 
 
 def methods_of(model: str, task: str) -> tuple[str, ...]:

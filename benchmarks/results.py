@@ -2,11 +2,11 @@
 
     python benchmarks/results.py --model smollm2 --data $EDDY_EVAL_DATA
 
-measures what is missing and writes `results/smollm2.json` and the tables of `docs/results.md`. Every outcome is kept in
-`runs/smollm2.jsonl` as soon as it is there, by the model's fingerprint, the method's settings and the task's data;
-interrupted, the same command goes on. `--task` and `--method` (how its text begins) do a part of the work; rows that
-`results/smollm2.json` has besides stay, where model, settings and data are still the same.
-`--name` names a model that is a file or a folder. Without `--model`, the page is written from `results/` alone.
+measures what is missing and writes `results/smollm2.json` and the tables of `results/README.md` and `docs/results.md`.
+Every outcome is kept in `runs/smollm2.jsonl` as soon as it is there, by the model's fingerprint, the method's settings
+and the task's data; interrupted, the same command goes on. `--task` and `--method` (how its text begins) do a part of
+the work; rows that `results/smollm2.json` has besides stay, where model, settings and data are still the same. `--name`
+names a model that is a file or a folder. Without `--model`, the page is written from `results/` alone.
 """
 
 from __future__ import annotations
@@ -145,8 +145,9 @@ def main(given: list[str] | None = None) -> None:
         if options.data is None:
             command.error("name the folder of the tasks with --data, or set EDDY_EVAL_DATA")
         measure(options)
-    put(options.root / "docs" / "results.md", "results", page(options.results))
-    say("written: docs/results.md")
+    put(options.root / "benchmarks" / "results" / "README.md", "results", page(options.results))
+    put(options.root / "docs" / "results.md", "claims", claimed(options.results))
+    say("written: benchmarks/results/README.md, docs/results.md")
 
 
 def measure(options: Any) -> None:
@@ -267,17 +268,16 @@ def claims(outcomes: list[TaskResult], model: str) -> list[Row]:
 
 
 def page(folder: Path) -> str:
-    """The tables of the page: one for each model, and what became of the papers' claims."""
-    files = _read(folder)
+    """A table for each model."""
     parts = []
-    for told in (each for each in files if each["model"] != BUNDLED):
+    for told in (each for each in _read(folder) if each["model"] != BUNDLED):
         own = SHOWN if not told["encoder"] else ("bm25", "overlap", *ENCODER)
         parts += [
-            f"## {told['model']}",
+            f"### {told['model']}",
             _wrapped(_about(told)),
             _table(told, [own_text(text, told["model"]) for text in own]),
         ]
-    return "\n\n".join([*parts, "## What the papers say", *_claimed(files)])
+    return "\n\n".join(parts)
 
 
 def _runs_few_layers(system: System) -> bool:
@@ -343,26 +343,19 @@ def _work(held: dict[tuple[str, str], Row], system: str, tasks: list[str]) -> st
     return f"{total[0] / total[1]:.2f}×" if total else ""
 
 
-def _claimed(files: list[dict[str, Any]]) -> list[str]:
-    """The papers' claims, model by model: holds, tie or fails, by the tasks on which both sides were measured."""
-    named = [told for told in files if not told["encoder"]]
-    models = " | ".join(told["model"] for told in named)
-    lines = [f"| claim | tasks | compared | {models} |", f"|---|---|---|{'---|' * len(named)}"]
-    word = {"+": "holds", "=": "tie", "-": "fails"}
+def claimed(folder: Path) -> str:
+    """The papers' claims on each real model: on how many tasks they hold, tie and fail."""
+    named = [told for told in _read(folder) if not told["encoder"] and told["model"] != BUNDLED]
+    lines = [f"| claim | tasks | {' | '.join(told['model'] for told in named)} |", f"|---|---|{'---|' * len(named)}"]
+    words = {"+": "holds", "=": "tie", "-": "fails"}
     for claim in CLAIMS:
         cells = []
         for told in named:
             rows = [row for row in told["claims"] if (row["said"], row["kind"]) == (claim.said, claim.kind)]
-            cells.append("; ".join(f"{word[_sign(row['difference'])]} {_interval(row)}" for row in rows))
-        if any(cells):
-            compared = f"`{claim.better}` - `{claim.worse}`"
-            lines.append(f"| {claim.said} | {claim.kind.lower()} | {compared} | {' | '.join(cells)} |")
-    return ["\n".join(lines)]
-
-
-def _interval(row: Row) -> str:
-    value, low, high = row["difference"]
-    return f"{value:+.3f} [{low:+.3f}, {high:+.3f}] ({row['task']})"
+            signs = Counter(_sign(row["difference"]) for row in rows)
+            cells.append(", ".join(f"{word} {signs[sign]}" for sign, word in words.items() if signs[sign]))
+        lines.append(f"| {claim.said} | {claim.kind.lower()} | {' | '.join(cells)} |")
+    return "\n".join(lines)
 
 
 def _wrapped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""One loaded eddy-tiny for all tests of packages that use the engine."""
+"""One loaded eddy-tiny, and one SmolLM2, for all tests of packages that use the engine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from eddy_embed.model.loading.pretrained import load
 from eddy_embed.model.packed import weights_digest
 from eddy_embed.text.tokenizer import Tokenizer
 
-NAME = "eddy-tiny"
+NAMES = ("eddy-tiny", "smollm2")
 _backbones: dict[Any, Backbone] = {}
 _read: dict[Any, tuple[Any, Any]] = {}
 """Model and tokenizer for each exit layer, with or without its head, and way to open them."""
@@ -32,7 +32,7 @@ _tokenizers: dict[int, Tokenizer] = {}
 
 @contextmanager
 def shared() -> Iterator[None]:
-    """Make embedders and rerankers that name the bundled model share its weights and views: they only read them."""
+    """Make embedders and rerankers that name these models share its weights and views: they only read them."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "load", _load)
         patch.setattr(build, "host_for", _host_for)
@@ -44,10 +44,11 @@ def shared() -> Iterator[None]:
 
 def _load(name: Any, **asked: Any) -> tuple[Any, Any, Backbone]:
     exit_of, show, *others = (asked[key] for key in ("exit_of", "show_progress", "tokenizer", "model_kwargs"))
-    if name != NAME or show or any(others):
+    if name not in NAMES or show or any(others):
         return load(name, **asked)
-    stat = Path(locate(NAME), "model.safetensors").stat()
-    files = (locate(NAME), stat.st_mtime_ns, stat.st_size)
+    path = Path(locate(name))
+    stat = (path / "model.safetensors" if path.is_dir() else path).stat()
+    files = (path, stat.st_mtime_ns, stat.st_size)
     settings = [asked["device"], asked["dtype"], sorted(asked["options"].items())]
     variables = [os.environ.get(variable) for variable in ("EDDY_DTYPE", "EDDY_PREPACK")]
     fresh = None

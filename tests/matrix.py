@@ -1,16 +1,14 @@
-"""The table of families and methods: `python -m tests.matrix` computes it and writes it into docs/models.md.
+"""The table of families and methods, which docs/models.md tells in three rows.
 
-A cell has one of three values. It passes: the vectors equal those of the reference, in float64 to 1e-9 and in float32
-to 1e-5. It is refused: with the reason that the embedder gives. Or it does not apply. Anything else is an error.
+A cell has one of two values. It passes: the vectors equal those of the reference, in float64 to 1e-9 and in float32 to
+1e-5. Or it is refused, with the reason that the embedder gives. Anything else is an error.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 from tests import families
@@ -19,8 +17,6 @@ from tests.comparison import TEXTS, embedder, expected, gap
 from eddy_embed import Embedder
 from eddy_embed.errors import UnsupportedModel
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "models.md"
-BEGIN, END = "<!-- table: python -m tests.matrix -->", "<!-- end of table -->"
 TEXT = TEXTS[3]
 """Two sentences, some quotes, more tokens than the sliding windows of the tiny models."""
 COLUMNS = {
@@ -36,8 +32,16 @@ COLUMNS = {
     "layeravg, standardise": "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise",
 }
 """Registered methods -> the one of `tests.comparison.METHODS` that stands for them."""
+PUT_INTO_ATTENTION = {"kv, reroute": "re-routed entries", "reba": "a watch"}
+FOR_EARLY_TOKENS = {
+    **dict.fromkeys(("prompteol, cot, knowledge", "metaeol", "echo"), "a prompt"),
+    "tp": "a prompt and placeholders",
+    "htp": "placeholders",
+    "kv, reroute": "a prompt and re-routed entries",
+    "reba": "a repeated text and a watch",
+}
+"""What families refuse a method for."""
 ROWS = [*families.FAMILIES, *families.MORE_FAMILIES, *families.OWN_ATTENTION, *families.ENCODERS]
-PASSES = "✓"
 
 
 @dataclass(frozen=True)
@@ -78,42 +82,16 @@ def compared(family: str, column: str) -> Cell:
     return cell
 
 
-def printed(cells: dict[tuple[str, str], Cell]) -> str:
-    """The table in Markdown, and below it the reasons, numbered."""
-    reasons = list(dict.fromkeys(cell.reason for cell in cells.values() if cell.reason))
-    lines = [f"| | {' | '.join(COLUMNS)} |", "|---" * (len(COLUMNS) + 1) + "|"]
-    for family in ROWS:
-        found = [cells[family, column] for column in COLUMNS]
-        values = [f"refused ({reasons.index(c.reason) + 1})" if c.reason else PASSES for c in found]
-        lines.append(f"| {family} | {' | '.join(values)} |")
-    numbered = [f"{number}. {reason}" for number, reason in enumerate(reasons, start=1)]
-    return "\n".join([*lines, *(["", *numbered] if numbered else [])])
-
-
-def read(page: str) -> dict[tuple[str, str], Cell]:
-    """The table that a page holds."""
-    table = page.partition(BEGIN)[2].partition(END)[0]
-    reasons = dict(re.findall(r"^(\d+)\. (.+)$", table, flags=re.MULTILINE))
-    rows = [[part.strip() for part in line.strip("| ").split("|")] for line in table.splitlines() if "|" in line]
-    cells = {}
-    for family, *values in rows[2:]:
-        for column, value in zip(COLUMNS, values, strict=True):
-            number = re.fullmatch(r"refused \((\d+)\)", value)
-            if value != PASSES and number is None:
-                raise ValueError(f"{family}, {column}: {value!r} is no value of this table")
-            cells[family, column] = Cell(reasons[number[1]] if number else "")
-    return cells
-
-
-def main() -> None:
-    """Compute every cell and write the table."""
-    cells = {}
-    for family in ROWS:
-        cells.update({(family, column): compared(family, column) for column in COLUMNS})
-        sys.stderr.write(f"{family}\n")
-    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n{printed(cells)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()
+def promised(family: str, column: str) -> Cell:
+    """What docs/models.md says of a family and a method."""
+    if family in families.OWN_ATTENTION and column in PUT_INTO_ATTENTION:
+        return Cell(
+            f"computes its attention itself, past transformers' registry, so {PUT_INTO_ATTENTION[column]} cannot be "
+            "put into it; use a method that leaves attention as it is, such as plain, prompteol or htp"
+        )
+    if family in families.ENCODERS and column in FOR_EARLY_TOKENS:
+        return Cell(
+            f"reads in both directions, which leaves no reason for {FOR_EARLY_TOKENS[column]}; use plain, alone or "
+            "with tempscale, last2avg, readout or post-processing"
+        )
+    return Cell()

@@ -20,10 +20,10 @@ with importing("chroma"):
         Status,
         StorageError,
         Unreachable,
-        WordMatch,
         WriteReport,
         check_document,
     )
+    from eddy_embed.errors import FingerprintMismatch
     from eddy_embed.integrations.documents import FINGERPRINT
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "WRITER",
     "Document",
     "EddyEmbeddingFunction",
+    "FingerprintMismatch",
     "ForeignCollection",
     "Highlight",
     "Hit",
@@ -47,7 +48,6 @@ __all__ = [
     "StoredDocument",
     "TermAnalyzer",
     "Unreachable",
-    "WordMatch",
     "WriteReport",
     "WriterLock",
     "check_document",

@@ -1,4 +1,4 @@
-"""Add the journal to the results of its machines, and make the tables of docs/performance.md from all results."""
+"""Add the journal to the results of its machines, and make the pages' tables of speed and memory from all results."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from output import put, say
+from output import RESULTS, put, say
 
 MIB = 2**20
 
@@ -32,7 +32,7 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path) -> None:
         say(f"written: {target}")
     files = sorted(results.glob("speed-*.json"))
     kept = [row for path in files for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
-    put(page, "peers", "\n\n".join(peers(kept)))
+    put(RESULTS / "README.md", "peers", "\n\n".join(peers(kept)))
     put(page, "memory", "\n\n".join("\n".join(memory(row)) for row in kept if row["part"] == "memory"))
     say(f"written: {page}")
 

@@ -41,7 +41,9 @@ from eddy_embed.utils.settings import digest
 
 
 class Embedder:
-    """Turns a causal language model into an embedding model.
+    """Turns a causal language model into an embedding model: `Embedder("smollm2").encode_query("When does it sail?")`.
+
+    `embedder.encode_document(texts) @ embedder.encode_query(question)` are cosines; `encode_long` gives parts.
 
     Thread-safe. The vector of a text does not depend on other texts: within 1e-5 in float32, 2e-2 in bfloat16.
 

@@ -51,9 +51,9 @@ def table(heading: str) -> dict[str, str]:
     lines = PAGE.read_text().split(f"\n| {heading} |", 1)[1].splitlines()[2:]
     rows: dict[str, str] = {}
     for line in lines:
-        if not (row := re.fullmatch(r"\| `(\w+)` \| (.+) \|", line)):
+        if not (row := re.fullmatch(r"\| (`\w+`(?:, `\w+`)*) \| (.+) \|", line)):
             break
-        rows[row[1]] = row[2]
+        rows |= dict.fromkeys(re.findall(r"\w+", row[1]), row[2])
     return rows
 
 

@@ -91,7 +91,7 @@ def explain(
 
 
 def _show_recommended(model: str) -> None:
-    """Print the method recommended for each use on a model, with the scores that it was chosen by."""
+    """Print the method recommended for each use on a model, with scores that it was chosen by."""
     from eddy_embed.methods import entry_for
     from eddy_embed.model.loading.pretrained import read_backbone
 
@@ -101,8 +101,6 @@ def _show_recommended(model: str) -> None:
         baseline = f"{chosen.baseline}+{chosen.post}" if chosen.post else chosen.baseline
         for measured, (score, baseline_score) in chosen.scores.items():
             typer.echo(f"  {measured}: {chosen.fitted} {score:.3f}, {baseline} {baseline_score:.3f}")
-        if not chosen.scores:
-            typer.echo("  no scores recorded")
         if chosen.post:
             typer.echo(f"  join +{chosen.post} where a library is large enough to fit it")
 
