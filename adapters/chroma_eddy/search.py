@@ -7,7 +7,8 @@ import warnings
 from collections import Counter, abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from functools import partial
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -58,6 +59,8 @@ vectors of token embeddings and of layers; docs/search.md has what they let pass
 """
 _LEAST, _ROUNDING = 1e-3, 1e-6
 """Least deviation of unrelated cosines, and of the library's, that is told from rounding to single precision."""
+_BROAD = 10
+"""Passages that are asked whether they meet a condition, for each that is wanted."""
 RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
 _TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
 _SPREAD = 5  # best passages of a document, by BM25 among the candidates, that raise each other's
@@ -253,10 +256,7 @@ class _Answer:
         return score_of(share, (cosine - mean) / max(deviation, _LEAST))
 
     def _conditions(self, kind: str) -> tuple[list[Restriction], list[Filter]]:
-        """Return what excludes rows that are being written or removed, and the caller's conditions.
-
-        The keyword index knows documents and versions; other conditions are ids of the rows that meet them.
-        """
+        """Return what leaves other documents and versions out of keyword search, and all conditions for Chroma."""
         query, restrictions = self._query, list[Restriction]()
         filters: list[Filter] = [{DIGEST: {"$ne": ""}}] if kind == DOCUMENTS else []
         if kind == MAIN and (hidden := sorted(self._index.hidden_versions())):
@@ -265,15 +265,19 @@ class _Answer:
         if query.documents is not None:
             restrictions.append(Restriction("document", list(query.documents)))
             filters.append({DOCUMENT: {"$in": list(query.documents)}})
-        if self._keywords and (query.where or query.where_document or query.ids is not None):
-            with translated_errors(self._storage.place):
-                got = self._storage.collection().get(where=query.where or None, include=[], **self._more_conditions())
-            restrictions.append(Restriction("id", got["ids"]))
         return restrictions, [*filters, query.where] if query.where else filters
 
-    def _more_conditions(self) -> dict[str, Any]:
-        ids = None if self._query.ids is None else list(self._query.ids)
-        return {"ids": ids, "where_document": self._query.where_document}
+    def _meeting(self, ids: Sequence[str] | None) -> list[str]:
+        """Return which of some rows, None: of all, meet the conditions on metadata, texts and ids."""
+        query = self._query
+        if query.ids is not None:
+            ids = query.ids if ids is None else [*{*query.ids}.intersection(ids)]
+        if ids is not None and not ids:
+            return []
+        options = {"ids": None if ids is None else list(ids), "where_document": query.where_document}
+        with translated_errors(self._storage.place):
+            got = self._storage.collection().get(where=query.where or None, include=[], **options)
+        return list(got["ids"])
 
     def _nearest(self, kind: str, filters: Sequence[Filter]) -> list[str]:
         """Return the ids of the nearest rows."""
@@ -281,9 +285,10 @@ class _Answer:
             got = self._storage.collection(kind).query(
                 query_embeddings=np.asarray(self._vector, np.float32)[None],
                 n_results=int(self._query.candidates),
+                ids=None if self._query.ids is None else list(self._query.ids),
                 where=conjunction(filters),
+                where_document=self._query.where_document,
                 include=[],
-                **self._more_conditions(),
             )
         return got["ids"][0]
 
@@ -300,7 +305,7 @@ class _Answer:
         """
         query, keywords = self._query, self._keywords
         assert keywords is not None
-        scored = keywords.index.best(keywords.terms, query.candidates, restrictions)
+        scored = self._best_by_keywords(keywords, restrictions)
         others = [id_ for id_ in nearest if id_ not in scored]
         scored |= keywords.index.scores(keywords.terms, others)
         scored |= self._without_keywords([id_ for id_ in others if id_ not in scored])
@@ -325,6 +330,20 @@ class _Answer:
             fused, score, deviation = (float(column[number[hit.id]]) for column in (joined, bm25, deviations))
             hits.append(replace(keywords.matched(hit), fused=fused, bm25=score, deviation=deviation))
         return hits
+
+    def _best_by_keywords(self, keywords: QuestionTerms, restrictions: Sequence[Restriction]) -> dict[str, Scored]:
+        """Return the passages of the highest BM25 that meet the conditions, most of which Chroma alone can tell.
+
+        Broad conditions are asked of the best passages only, narrow ones of all rows: few meet these.
+        """
+        query, best = self._query, partial(keywords.index.best, keywords.terms)
+        if not (query.where or query.where_document or query.ids is not None):
+            return best(query.candidates, restrictions)
+        scored = best(_BROAD * query.candidates, restrictions)
+        meeting = set(self._meeting(list(scored)))
+        if len(meeting) < query.candidates and len(scored) == _BROAD * query.candidates:
+            return best(query.candidates, [*restrictions, Restriction("id", self._meeting(None))])
+        return dict(islice(((id_, score) for id_, score in scored.items() if id_ in meeting), query.candidates))
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
         """Return a BM25 of 0 for framework's rows whose keywords are yet to be written; refuse other rows."""
