@@ -131,7 +131,7 @@ BUDGET = {
     "demos": 7715,
     "tests": 31_202,
     "docs": 3537,
-    "README.md": 114,
+    "README.md": 120,
     "benchmarks": 4204,
 }
 """Most lines of a folder. The numbers only fall; a rise needs a commit of its own that says who asked for it."""
