@@ -301,6 +301,7 @@ def busy_server(library: Path, folder: Path, remove: list[str], log: Path) -> No
     with pytest.MonkeyPatch.context() as patch:
         recommend(patch, Recommendation("plain:exit=-1"))
         with serving(library, method=None) as site:
+            wait(lambda: site.state.reader.ready)
             note("serves ")
             for row in site.documents():
                 if row["name"] in remove and site.client.delete(f"/api/documents/{row['id']}").status_code == 200:
@@ -337,11 +338,11 @@ def test_twenty_kills_lose_and_double_nothing(tmp_path: Path) -> None:
         for name in remove:  # it may be gone without having said so
             wanted.pop(name, None)
     with serving(library, method=None) as site:
-        wait(lambda: site.state.reader.ready and not site.state.follower._changed_roots)
-        site.settled()
+        files = [*library.glob("files/*-*")]
+        wait(lambda: site.state.reader.ready and len(site.names()) == len(files))
         wait(lambda: site.state.reader.settings.next is None)
     with opened(library) as index:
         stored = [(str(each.metadata["name"]), each.text) for each in index.documents()]
         assert not index.incomplete() and not index.check(full=True)
-    assert len(wanted) > 20 and gone and len(stored) == len(dict(stored)) == len([*library.glob("files/*-*")])
+    assert len(wanted) > 20 and gone and len(stored) == len(dict(stored)) == len(files)
     assert wanted.items() <= dict(stored).items() and not gone & dict(stored).keys()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.demo.conftest import BREAD, CLOCK, TIDES, opened, recommend
-from tests.demo.site import PATIENCE, long_text, serving, wait
-from tests.processes import context, run_code
+from tests.demo.site import serving, wait
+from tests.processes import run_code
 
 from eddy_demo.library import library as libraries
 from eddy_demo.library.settings import default_method, read_settings
@@ -46,33 +44,6 @@ def test_without_a_model_it_says_why(tmp_path: Path) -> None:
         answer = site.client.get("/api/ask?q=Anything")
         assert (answer.status_code, answer.json()["error"]) == (400, told)
         assert site.client.get("/api/health").json() == {"alive": True, "ready": False}
-
-
-# --- The next server
-
-
-@pytest.mark.slow
-def test_a_killed_server_loses_nothing(tmp_path: Path) -> None:
-    """Killed while it embeds: the next one finishes."""
-    folder, text = tmp_path / "library", long_text(250)
-    ours, theirs = context().Pipe()
-    child = context().Process(target=held, args=(folder, text, theirs), daemon=True)
-    child.start()
-    assert ours.poll(PATIENCE) and ours.recv() == "embedding"
-    child.kill()
-    child.join()
-    with Uploads(folder).serve(), serving(folder) as site:
-        assert [job["state"] for job in site.settled()] == ["done"]
-    with opened(folder) as index:
-        assert [document.text for document in index.documents()] == [text]
-
-
-def held(folder: Path, text: str, told: Connection) -> None:
-    """A server that is in the midst of a document until it is killed."""
-    with Uploads(folder).serve(), serving(folder, paused=True) as site:
-        site.upload("long.txt", text)
-        told.send(site.halfway()["jobs"][0]["state"])
-        threading.Event().wait()
 
 
 # --- Other processes

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import BREAD, DOCUMENTS, fail_on, opened
+from tests.demo.conftest import BREAD, DOCUMENTS, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
 from tests.demo.word_files import docx_of
 
@@ -260,15 +260,6 @@ def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.Monkey
         site.until(lambda p: "the device has no memory left" in p["busy"])
     wait(lambda: not keys(site, "storks.txt"))
     site.until(lambda p: not p["busy"])
-
-
-def test_one_text_that_cannot_be_embedded_fails_no_other(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    fail_on("Tin", "NaN", monkeypatch)
-    jobs = together(site, **{name: f"{name} is a metal." for name in ("Lead", "Tin", "Zinc")})
-    states = {name: (jobs[f"{name}.txt"]["state"], jobs[f"{name}.txt"]["message"]) for name in ("Lead", "Tin", "Zinc")}
-    failed = ("failed", "it cannot be embedded: NaN")
-    assert states == {"Lead": ("done", ""), "Tin": failed, "Zinc": ("done", "")}
-    assert site.client.post(f"/api/jobs/{jobs['Tin.txt']['id']}/cancel").status_code == 200
 
 
 def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

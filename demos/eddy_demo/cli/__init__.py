@@ -224,10 +224,10 @@ def demo(
 
     It answers without the model's layers, within seconds; --best reads with them.
     """
-    _check_paths(paths or [])
+    readable = _check_paths(paths or [])
     from eddy_demo.cli import work
 
-    work.demo(paths or [], question, library, k, Choices(model, method, fast=fast), device, rebuild)
+    work.demo(readable, question, library, k, Choices(model, method, fast=fast), device, rebuild)
 
 
 @app.command()

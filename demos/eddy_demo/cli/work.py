@@ -27,7 +27,7 @@ from eddy_demo.ask import FoundPassage, check_question
 from eddy_demo.ask import ask as ask_index
 from eddy_demo.cli import console
 from eddy_demo.cli.console import err, out, pluralize, program_name
-from eddy_demo.display_text import duration, printable
+from eddy_demo.display_text import printable
 from eddy_demo.errors import DamagedLibrary, DemoError, LibraryMismatch, NoLibrary
 from eddy_demo.evaluate import read_questions, score_library
 from eddy_demo.library import library as libraries
@@ -70,8 +70,6 @@ if TYPE_CHECKING:
 
 _NOTICEABLE_TOKENS = 5_000
 """Tokens from which the user is told beforehand that they are read again."""
-_LONG_SECONDS = 1800.0
-"""Time from which the user is told what to do about it."""
 _POLL = 1.0
 """Seconds between two looks at another process, or for changes."""
 
@@ -312,34 +310,15 @@ def rebuild(
     has_changed: Callable[[], bool] = lambda: False,
 ) -> None:
     """Embed all documents again; the caller must hold the lock of the library."""
-    embedder, told = load(settings), False
+    embedder = load(settings)
     with console.rebuild_bar(err, what) as show:
 
         def report(now: RebuildProgress) -> None:
-            nonlocal told
             show(now)
             if has_changed():
                 raise _Changed
-            if not told and now.left is not None:
-                told = True
-                if now.left > _LONG_SECONDS:
-                    err.print(Text(_long(now, settings), "yellow"))
 
         rebuild_library(library, settings, embedder, report)
-
-
-def _long(now: RebuildProgress, settings: LibrarySettings) -> str:
-    """Return what else there is to do than to wait."""
-    tokens, time_left = round(now.tokens * (1 - now.done)), duration(now.left or 0.0)
-    smaller = (
-        f" A smaller model reads faster: eddy models get {PREFERRED_MODEL}, then {program_name()} library rebuild "
-        f"--model {PREFERRED_MODEL}."
-    )
-    return (
-        f"Reading {tokens:,} tokens takes about {time_left} on this machine ({now.speed or 0.0:,.0f} tokens a second). "
-        "Until then the library answers as before, also after Ctrl-C."
-        + ("" if settings.model in (BUNDLED_MODEL, PREFERRED_MODEL) else smaller)
-    )
 
 
 def rebuild_with(library: Path, choices: Choices, device: str | None) -> None:
