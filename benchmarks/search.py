@@ -35,8 +35,8 @@ from evaluation.tasks import Retrieval, find_tasks
 from output import RESULTS, ROOT, put, say
 
 from chroma_eddy import Document, Hit, Index, open_index
-from eddy_demo.library.settings import DEFAULT_PASSAGE_SIZE
 from eddy_demo.library.library import to_index_document
+from eddy_demo.library.settings import DEFAULT_PASSAGE_SIZE
 from eddy_embed import Embedder
 from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.integrations.documents import DOCUMENT
