@@ -104,8 +104,8 @@ class Root:
     def note(self, read: ReadResult, memory: _Memory) -> None:
         """Note what was skipped below this path, and which files need not be read again by this process."""
         files = {path for path in read.versions if self.holds(path)}
-        kept = {path: each for path, each in self.skipped.items() if path in read.unchanged | read.deferred}
-        skipped = defaultdict(list, {path: each for path in files if (each := memory.skipped(path))} | kept)
+        kept = {path: before for path, before in self.skipped.items() if path in read.unchanged | read.deferred}
+        skipped = defaultdict(list, {path: known for path in files if (known := memory.skipped(path))} | kept)
         for each in read.skipped:
             if self.holds(each.origin) or not each.origin:
                 skipped[each.origin].append(replace(each, name=each.name if each.is_row else shown_name(each.name)))
