@@ -129,7 +129,7 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "adapters/readers_eddy": 4698,
     "demos": 7439,
-    "tests": 29_243,
+    "tests": 29_193,
     "docs": 3424,
     "README.md": 114,
     "benchmarks": 4204,

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -233,7 +234,8 @@ class Collection:
             hidden = sorted(self.hidden_versions())
             visible = conjunction([where, {DIGEST: {"$nin": hidden}} if hidden else None])
             with translated_errors(self.storage.place):
-                pages = [dict(self.storage.collection().get(ids=part, where=visible, **options)) for part in parts]
+                get = partial(self.storage.collection().get, where=visible, **options)
+                pages: list[dict[str, Any]] = [dict(get(ids=part)) for part in parts]
             if len(pages) == 1:
                 return pages[0]
             wanted = [name for name, column in nothing.items() if column is not None]

@@ -274,21 +274,22 @@ class _Answer:
             ids = query.ids if ids is None else [*{*query.ids}.intersection(ids)]
         if ids is not None and not ids:
             return []
-        options = {"ids": None if ids is None else list(ids), "where_document": query.where_document}
+        options: dict[str, Any] = {"ids": None if ids is None else list(ids), "where_document": query.where_document}
         with translated_errors(self._storage.place):
             got = self._storage.collection().get(where=query.where or None, include=[], **options)
         return list(got["ids"])
 
     def _nearest(self, kind: str, filters: Sequence[Filter]) -> list[str]:
         """Return the ids of the nearest rows."""
+        query = self._query
+        conditions: dict[str, Any] = {"where": conjunction(filters), "where_document": query.where_document}
         with translated_errors(self._storage.place):
             got = self._storage.collection(kind).query(
                 query_embeddings=np.asarray(self._vector, np.float32)[None],
-                n_results=int(self._query.candidates),
-                ids=None if self._query.ids is None else list(self._query.ids),
-                where=conjunction(filters),
-                where_document=self._query.where_document,
+                n_results=int(query.candidates),
+                ids=None if query.ids is None else list(query.ids),
                 include=[],
+                **conditions,
             )
         return got["ids"][0]
 
