@@ -18,7 +18,7 @@ from readers_eddy.content import Content
 from readers_eddy.errors import NothingToRead, Unreadable
 from readers_eddy.formats import DOCUMENT_SUFFIXES, READABLE_SUFFIXES, check_unicode, suffix_of
 from readers_eddy.limits import ReadingLimits
-from readers_eddy.process import LocalReader, Reader, ReaderProcess
+from readers_eddy.process import LocalReader, ReaderProcess
 
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
@@ -26,8 +26,7 @@ _KINDS = {
     stat.S_IFCHR: "a device",
     stat.S_IFBLK: "a device",
 }
-_SHOWN_ROWS = 20
-_SHOWN_TYPES = 8
+_SHOWN_ROWS, _SHOWN_TYPES = 20, 8
 
 
 @dataclass(frozen=True)
@@ -105,36 +104,24 @@ PathLike = str | os.PathLike[str]
 Paths = PathLike | Iterable[PathLike]
 
 
-def read_documents(
-    paths: Paths,
-    *,
-    limits: ReadingLimits | None = None,
-    exclude: PathLike | None = None,
-    isolated: bool = True,
-) -> ReadResult:
+def read_documents(paths: Paths, *, limits: ReadingLimits | None = None, isolated: bool = True) -> ReadResult:
     """Read files and folders; what cannot be read is among the result's `skipped`, and the others are read.
 
     Args:
         paths: Files and folders. Hidden files and folders are left out, links to folders are not followed.
         limits: Of reading one file.
-        exclude: A folder that is left out.
         isolated: Whether a child process reads, with limited time and memory, which a hostile file may end.
 
     Raises:
         NothingToRead: A path is missing, a given file is of another type, or there is no document at all.
     """
     result = ReadResult()
-    result.documents.extend(iter_documents(paths, result, limits=limits, exclude=exclude, isolated=isolated))
+    result.documents.extend(iter_documents(paths, result, limits=limits, isolated=isolated))
     return result
 
 
 def iter_documents(
-    paths: Paths,
-    result: ReadResult,
-    *,
-    limits: ReadingLimits | None = None,
-    exclude: PathLike | None = None,
-    isolated: bool = True,
+    paths: Paths, result: ReadResult, *, limits: ReadingLimits | None = None, isolated: bool = True
 ) -> Iterator[SourceDocument]:
     """Yield what `read_documents` reads, one document after another; `result` gets all but the documents.
 
@@ -144,7 +131,7 @@ def iter_documents(
     wanted = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
     limits, n_read = limits or ReadingLimits(), 0
     with ReaderProcess(limits) if isolated else LocalReader(limits) as reader:
-        for document in _read_paths(reader, wanted, {}, result, exclude):
+        for document in _read_paths(reader, wanted, {}, result):
             n_read += 1
             yield document
     if not n_read:
@@ -245,11 +232,11 @@ def nothing_read(paths: list[Path], result: ReadResult) -> str:
 
 
 def _read_paths(
-    reader: Reader,
+    reader: ReaderProcess | LocalReader,
     paths: list[Path],
     known: Mapping[str, FileVersion],
     result: ReadResult,
-    exclude: PathLike | None,
+    exclude: PathLike | None = None,
     begin: Callable[[str, ReadResult], bool] = lambda *_: True,
 ) -> Iterator[SourceDocument]:
     for path in paths:
@@ -296,7 +283,7 @@ def _walk(folder: Path, result: ReadResult, exclude: str | None) -> Iterator[Pat
 
 
 def _read_file(
-    reader: Reader,
+    reader: ReaderProcess | LocalReader,
     path: Path,
     name: str,
     known: Mapping[str, FileVersion],

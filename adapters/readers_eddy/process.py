@@ -150,6 +150,3 @@ def _tuple(value: Any) -> Any:
 def _row(values: dict[str, Any]) -> Row:
     content = values["content"]
     return Row(values["line"], values["id"], content and _content(content), values["reason"])
-
-
-Reader = ReaderProcess | LocalReader

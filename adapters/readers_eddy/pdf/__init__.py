@@ -189,9 +189,8 @@ def _notes(
 
 
 def _remedy() -> str:
-    return (
-        "in which no text is recognized" if can_recognize() else 'which `pip install "eddy-embed[ocr]"` lets Eddy read'
-    )
+    install = 'which `pip install "eddy-embed[ocr]"` lets Eddy read'
+    return "in which no text is recognized" if can_recognize() else install
 
 
 def _pages(numbers: Iterable[int]) -> str:
