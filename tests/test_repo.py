@@ -132,7 +132,7 @@ BUDGET = {
     "tests": 29_163,
     "docs": 3393,
     "README.md": 114,
-    "benchmarks": 4204,
+    "benchmarks": 4386,
 }
 """Most lines of a folder. The numbers only fall; a rise needs a commit of its own that says who asked for it."""
 
