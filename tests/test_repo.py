@@ -121,7 +121,7 @@ def lines(folder: str) -> int:
 
 BUDGET = {
     "plugin": 15_414,
-    "adapters/chroma_eddy": 4600,
+    "adapters/chroma_eddy": 4622,
     "adapters/llama_index": 1390,
     "adapters/langchain_eddy": 974,
     "adapters/openai_eddy": 700,
