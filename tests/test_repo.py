@@ -121,7 +121,7 @@ def lines(folder: str) -> int:
 
 BUDGET = {
     "plugin": 15_414,
-    "adapters/chroma_eddy": 4622,
+    "adapters/chroma_eddy": 4626,
     "adapters/llama_index": 1390,
     "adapters/langchain_eddy": 974,
     "adapters/openai_eddy": 700,
@@ -130,7 +130,7 @@ BUDGET = {
     "adapters/readers_eddy": 4696,
     "demos": 7517,
     "tests": 29_163,
-    "docs": 3393,
+    "docs": 3382,
     "README.md": 114,
     "benchmarks": 4386,
 }

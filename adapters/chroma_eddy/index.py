@@ -35,7 +35,7 @@ from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
 from chroma_eddy.storage import Storage
 from chroma_eddy.types import Document, Hit, IndexInUse, LostVectors, Status, WriteReport, check_document
 from eddy_embed.encoding.document import LongDocument, Passage, Span
-from eddy_embed.encoding.validation import check_count, check_kind, check_one, refuse_unknown
+from eddy_embed.encoding.validation import check_count, check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import END, HEADINGS, START, grouped_by_size, warn_of_blank
 
@@ -311,9 +311,11 @@ class Index(Collection):
         self,
         embedder: Embedder,
         *,
+        passage_size: int | None = None,
+        late: bool | None = None,
+        sentence_vectors: bool | None = None,
         restart: bool = False,
         progress: Progress | None = None,
-        **sizes: Any,
     ) -> WriteReport:
         """Embed all documents again with another embedder, from their stored texts.
 
@@ -322,10 +324,11 @@ class Index(Collection):
 
         Args:
             embedder: The new embedder.
+            passage_size: As for `open_index`; None: as before.
+            late: As for `open_index`; None: where no layer runs.
+            sentence_vectors: As for `open_index`; None: as before.
             restart: Discard an unfinished reindexing and start again.
             progress: As for `upsert`.
-            **sizes: `passage_size`, `late` and `sentence_vectors` as for `open_index`; left out: as before, but `late`
-                where no layer runs.
 
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
@@ -334,7 +337,8 @@ class Index(Collection):
         from eddy_embed import Embedder  # import torch
 
         check_kind("embedder", embedder, Embedder, "an Embedder")
-        sizes = {**self.settings.sizes, "late": embedder.reads_late, **_chosen(**sizes)}
+        chosen = _chosen(passage_size, late, sentence_vectors)
+        sizes = {**self.settings.sizes, "late": embedder.reads_late, **chosen}
         with self.writing():
             if self.holds_framework_rows:
                 raise InvalidParameter(
@@ -420,7 +424,7 @@ def open_index(
     check_kind("embedder", embedder, Embedder | None, "an Embedder, or None")
     check_kind("timeout", timeout, int | float, "a number of seconds")
     check_index_name(name)
-    sizes = _chosen(passage_size=passage_size, late=late, sentence_vectors=sentence_vectors)
+    sizes = _chosen(passage_size, late, sentence_vectors)
     connection = connect(place, create=embedder is not None, timeout=timeout)
     try:
         return Index(Storage(connection, name, texts_only=texts_only), embedder, sizes)
@@ -442,11 +446,11 @@ def reindex(place: Place, name: str, embedder: Embedder, *, timeout: float = 0.0
         connection.close()
 
 
-def _chosen(**sizes: Any) -> dict[str, Any]:
-    refuse_unknown("the index", sizes, ("passage_size", "late", "sentence_vectors"))
-    check_count("passage_size", sizes.get("passage_size"))
-    for name in ("late", "sentence_vectors"):
-        check_kind(name, sizes.get(name), bool | None, "True or False")
+def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool | None) -> dict[str, Any]:
+    check_count("passage_size", passage_size)
+    check_kind("late", late, bool | None, "True or False")
+    check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
+    sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
     return {size: value for size, value in sizes.items() if value is not None}
 
 
