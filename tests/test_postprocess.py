@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -150,8 +151,9 @@ def test_vectors_that_do_not_differ_teach_nothing() -> None:
 
 
 @pytest.mark.parametrize("post", ["standardise", slow("centre"), slow("whiten:power=0.5")])
-def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeypatch) -> None:
+def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     model, tokenizer = families.build("llama")
 
     def fresh(**options: Any) -> Embedder:
@@ -163,6 +165,7 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
     fingerprint = e.fingerprint
     assert not e.is_fitted and not list(tmp_path.rglob("*.npz")), "the fingerprint needs no calibration"
     asked = e.encode_query(TEXTS)
+    assert "Calibrating, once" in capsys.readouterr().err, "on a terminal"
     (file,) = tmp_path.rglob("*.npz")
     assert e.fingerprint == fingerprint and not e.is_fitted and e.counts.texts == len(TEXTS)
     fitted = fresh().fit(text.passages, text.questions)
@@ -174,6 +177,7 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
 
     written = file.stat().st_mtime_ns
     assert np.array_equal(fresh().encode_query(TEXTS), asked) and file.stat().st_mtime_ns == written, "read again"
+    assert not capsys.readouterr().err
     file.write_bytes(b"PK")
     assert np.abs(fresh().encode_query(TEXTS) - asked).max() < 1e-5, "a damaged file is made anew"
     assert len(Fitted.load(file).mean) == len(e.post.mean)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import sys
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -21,14 +22,7 @@ from eddy_embed.encoding.document import LongDocument, Part, PassageUnit
 from eddy_embed.encoding.encoder import Counts, Encoder
 from eddy_embed.encoding.explain import Explanation, explain
 from eddy_embed.encoding.planner import Overflow
-from eddy_embed.encoding.validation import (
-    PARTS,
-    PASSAGE_SIZE,
-    check_parts,
-    checked_spans,
-    checked_texts,
-    chunks,
-)
+from eddy_embed.encoding.validation import PARTS, PASSAGE_SIZE, check_parts, checked_spans, checked_texts, chunks
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter
 from eddy_embed.methods.method import Method
 from eddy_embed.parts.layout import TextRole
@@ -106,7 +100,7 @@ class Embedder:
             trust_remote_code: Whether a model may bring its own code.
             local_files_only: Never ask the hub.
             model_kwargs: Further keyword arguments of the model's `from_pretrained`.
-            show_progress: Show a bar on long work.
+            show_progress: Show a bar on long work; a calibration has one on every terminal.
             check: Embed 32 short sentences, and warn with `MethodCollapse` if that shows a collapse of the method.
 
         Raises:
@@ -503,7 +497,7 @@ class Embedder:
         """The pipeline, its post-processing calibrated on general text if it was not fitted otherwise."""
         finish = self._pipeline.finish
         if finish.post is not None and finish.post.learns and finish.fitted is None:
-            with self._bar(None) as bar:
+            with Progress(self.show_progress or sys.stderr.isatty(), stage="calibrate") as bar:
                 fitted = calibrated(self._pipeline, finish.post, self.made_by, self.dtype, bar)
             self._pipeline.finish = replace(finish, fitted=fitted)
         return self._pipeline

@@ -55,6 +55,7 @@ def calibrated(pipeline: Encoder, post: Post, made_by: dict[str, Any], dtype: st
     for place in (SHIPPED / shipped_name(post, made_by), file):
         with suppress(InvalidParameter):  # there is none yet, or it is damaged and made anew
             return Fitted.load(place)
+    logger.info("calibrating %s on %d general texts, once", post, len(text.passages) + len(text.questions))
     fitted = fitted_on(pipeline, post, text.passages, text.questions, bar)
     fitted = replace(fitted, made_by=made_by, general=text.name)
     with suppress(OSError):  # where the cache may only be read, each process fits anew

@@ -7,6 +7,7 @@ import contextvars
 import functools
 import json
 import os
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -22,6 +23,7 @@ from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.settings import ENGINE_SETTINGS, PROCESS_SETTINGS, EmbedderSettings
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.atomic_files import atomic_write
+from eddy_embed.utils.progress import Progress
 from eddy_embed.utils.settings import contrast
 
 if TYPE_CHECKING:
@@ -384,4 +386,5 @@ def unrelated_cosines(embedder: Embedder) -> tuple[float, float]:
     """Return mean and deviation of the cosines of general questions with passages about other things; then cached."""
     from eddy_embed.encoding.calibration import unrelated
 
-    return unrelated(embedder._calibrated, embedder.settings, embedder.dtype, None)
+    with Progress(sys.stderr.isatty(), stage="calibrate") as bar:
+        return unrelated(embedder._calibrated, embedder.settings, embedder.dtype, bar)

@@ -19,7 +19,7 @@ def new_bar() -> Bar:
     return Bar(*columns, console=Console(stderr=True))
 
 
-_LABELS = {"embed": "Embedding", "rerank": "Reranking"}
+_LABELS = {"calibrate": "Calibrating, once", "embed": "Embedding", "rerank": "Reranking"}
 
 
 class Progress:
