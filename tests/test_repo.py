@@ -120,7 +120,7 @@ def lines(folder: str) -> int:
 
 
 BUDGET = {
-    "plugin": 15_414,
+    "plugin": 15_412,
     "adapters/chroma_eddy": 4626,
     "adapters/llama_index": 1390,
     "adapters/langchain_eddy": 974,
@@ -129,7 +129,7 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "adapters/readers_eddy": 4696,
     "demos": 7517,
-    "tests": 29_163,
+    "tests": 29_168,
     "docs": 3382,
     "README.md": 114,
     "benchmarks": 4386,
