@@ -351,7 +351,7 @@ def next_settings(stored: LibrarySettings, choices: Choices) -> LibrarySettings:
     sized = replace(stored, model=name, passage_size=size, next=None, fingerprint="")
     if choices.method is not None or (choices.model, choices.fast, stored.plan) == (None, None, "chosen"):
         return replace(sized, method=method_in_full(name, choices.method or stored.method), plan="chosen")
-    stays_fast = stored.plan == "fast" and not stored.deepens
+    stays_fast = stored.plan == "fast" and (stored.next is None or stored.next.plan == "fast")
     plan: Literal["best", "fast"] = "fast" if choices.fast or (choices.fast is None and stays_fast) else "best"
     return replace(sized, method=default_method(name, plan), plan=plan)
 
