@@ -257,14 +257,12 @@ def load_embedder(settings: LibrarySettings, device: str | None) -> Embedder:
     if settings.model == BUNDLED_MODEL or Path(settings.model).is_dir():
         # Nothing is downloaded, and the bars for reading files would stay on the terminal.
         os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
-    with err.status(f"Loading {settings.model} with {settings.method} …") as status:
+    with err.status(f"Loading {settings.model} with {settings.method} …"):
         from eddy_embed import Embedder  # imports torch
 
         embedder = Embedder(settings.model, method=settings.method, device=device)
-        if embedder.method.post is not None:
-            status.update(f"Calibrating {settings.method} for {settings.model} …")
-            _ = embedder.post  # which takes some seconds the first time
-        return embedder
+    _ = embedder.post  # which shows a bar of its own where it is calibrated
+    return embedder
 
 
 # --- Reading more closely, and making anew

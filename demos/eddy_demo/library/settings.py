@@ -54,10 +54,8 @@ class LibrarySettings:
     @property
     def deepens(self) -> bool:
         """Whether the library is to be read more closely: the method with the model's layers is to take its place."""
-        following = self.next
-        return (
-            self.plan == "fast" and following is not None and (following.model, following.plan) == (self.model, "best")
-        )
+        goal = self.next
+        return self.plan == "fast" and goal is not None and (goal.model, goal.plan) == (self.model, "best")
 
 
 PLAN_OPTIONS = {True: "--fast", False: "--best"}

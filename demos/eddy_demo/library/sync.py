@@ -35,6 +35,7 @@ from readers_eddy.documents import (
     file_version,
     read_changed,
 )
+from readers_eddy.formats import DOCUMENT_SUFFIXES, suffix_of
 from readers_eddy.limits import ReadingLimits
 
 BATCH_FILES = 64
@@ -110,7 +111,7 @@ class Root:
             if self.holds(each.origin) or not each.origin:
                 skipped[each.origin].append(replace(each, name=each.name if each.is_row else shown_name(each.name)))
         self.skipped, self.other_types = dict(sorted(skipped.items())), read.other_types
-        settled = {path for path in files if path.endswith((".jsonl", ".jsonl.gz")) or path in self.skipped}
+        settled = {path for path in files if _has_rows(path) or path in self.skipped}
         self.files, self.settled = len(files), {path: read.versions[path] for path in settled}
 
 
@@ -302,6 +303,11 @@ def _is_gone(path: str) -> bool:
     return False
 
 
+def _has_rows(path: str) -> bool:
+    """Whether each row of a file is a document."""
+    return suffix_of(path) not in DOCUMENT_SUFFIXES
+
+
 def _row_file(path: str) -> str:
     """Return the file of a row; "" of what is no row."""
     return path.rpartition("#")[0]
@@ -343,9 +349,7 @@ class _Memory:
 
     def _save(self) -> None:
         before = dict(self._folders)
-        self._folders |= {
-            _origin(self._library, r.real_path): r.identity for r in self._roots if r.identity is not None
-        }
+        self._folders |= {_origin(self._library, r.real_path): r.identity for r in self._roots if r.identity}
         if self._folders != before:
             self._write()
 
@@ -366,7 +370,7 @@ class _Memory:
                 del self._files[key]
         problems = {skipped.origin: skipped for skipped in read.skipped}
         for path in read.versions.keys() - read.unchanged - failures:
-            if path.endswith((".jsonl", ".jsonl.gz")):
+            if _has_rows(path):
                 continue
             _, size, time, _ = read.versions[path]
             problem = problems.get(path, SkippedFile("", ""))
