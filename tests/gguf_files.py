@@ -17,7 +17,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from gguf import GGMLQuantizationType, GGUFEndian, GGUFReader, GGUFValueType, GGUFWriter
+from gguf import (
+    MODEL_ARCH_NAMES,
+    GGMLQuantizationType,
+    GGUFEndian,
+    GGUFReader,
+    GGUFValueType,
+    GGUFWriter,
+    get_tensor_name_map,
+)
 from gguf.gguf_writer import GGUFValue
 from gguf.quants import dequantize, quantize
 from tests.families import LAYERS, PROSE, SLIDING, _shape
@@ -406,63 +414,26 @@ VARIANTS: dict[str, Recipe] = {
 
 # --- names
 
-_NAMES = {
-    "model.embed_tokens": "token_embd",
-    "model.norm": "output_norm",
-    "lm_head": "output",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate": "ffn_gate_inp",
-    "mlp.router": "ffn_gate_inp",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
-_GEMMAS_NAMES = _NAMES | {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-
-
-_OTHER_NAMES = {
-    **dict.fromkeys(("gemma2", "gemma3", "olmo2"), _GEMMAS_NAMES),
-    "gemma4": _GEMMAS_NAMES
-    | {
-        "router.proj": "ffn_gate_inp",
-        "router": "ffn_gate_inp",
-        **{f"{place}_feedforward_layernorm_{n}": f"{place}_ffw_norm_{n}" for place, n in (("post", 1), ("post", 2))},
-        "pre_feedforward_layernorm_2": "pre_ffw_norm_2",
-    },
-    "gpt-oss": _NAMES | {"post_attention_layernorm": "post_attention_norm"},
-    "glm4": _NAMES | {"post_self_attn_layernorm": "post_attention_norm", "post_mlp_layernorm": "post_ffw_norm"},
-}
-_PARAMETERS = {
+_UNMAPPED = {
     "self_attn.sinks": "attn_sinks.weight",
     "router.per_expert_scale": "ffn_down_exps.scale",
+    "router.scale": "ffn_gate_inp.scale",
     "layer_scalar": "layer_output_scale.weight",
 }
-"""Those that are no weight or bias of a module."""
+"""Parameters that are no weight or bias of a module."""
 _PAIRED = ("llama", "granite", "smollm3", "mistral3")
 """Architectures whose queries and keys llama.cpp sorts for angles that turn neighbours."""
 
 
 def name_of(parameter: str, architecture: str) -> str:
     """GGUF's name of a parameter of transformers."""
-    for own, name in _PARAMETERS.items():
-        parameter = parameter.replace(own, name)
-    module, _, kind = parameter.rpartition(".")
-    layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", module)
-    names = _OTHER_NAMES.get(architecture, _NAMES)
-    return f"blk.{layer[1]}.{names.get(layer[2], layer[2])}.{kind}" if layer else f"{names[module]}.{kind}"
+    layer = re.fullmatch(r"model\.layers\.(\d+)\.(.*)", parameter)
+    if layer and layer[2] in _UNMAPPED:
+        return f"blk.{layer[1]}.{_UNMAPPED[layer[2]]}"
+    number = next(number for number, name in MODEL_ARCH_NAMES.items() if name == architecture)
+    name = get_tensor_name_map(number, LAYERS).get_name(parameter, (".weight", ".bias"))
+    assert name is not None, parameter
+    return name
 
 
 # --- quantised blocks

@@ -14,13 +14,7 @@ from eddy_demo import handbook
 from eddy_demo.ask import ask
 from eddy_demo.cli.work import load_embedder
 from eddy_demo.library.library import open_library
-from eddy_demo.library.settings import (
-    BUNDLED_MODEL,
-    PREFERRED_MODEL,
-    default_method,
-    default_model,
-    read_settings,
-)
+from eddy_demo.library.settings import BUNDLED_MODEL, PREFERRED_MODEL, default_model, method_in_full, read_settings
 from eddy_embed.model.loading.catalog import CATALOG
 
 Run = Callable[..., Any]
@@ -53,7 +47,7 @@ def test_the_demo_finds_and_marks_the_three_answers(
     told = run("demo", "--library", library, f"--{which}")
     assert told.code == 0, told.err
     settings = read_settings(library)
-    assert (settings.model, settings.method) == (PREFERRED_MODEL, default_method(PREFERRED_MODEL, which))
+    assert (settings.model, settings.method) == (PREFERRED_MODEL, method_in_full(PREFERRED_MODEL, which))
     flat = " ".join(told.out.split())
     with open_library(library, load_embedder(settings, None)) as index:
         for question, (document, words) in zip(handbook.QUESTIONS, ANSWERS, strict=True):

@@ -13,7 +13,7 @@ from tests.demo.site import serving, wait
 from tests.processes import run_code
 
 from eddy_demo.library import library as libraries
-from eddy_demo.library.settings import default_method, read_settings
+from eddy_demo.library.settings import method_in_full, read_settings
 from eddy_demo.web.server import addresses, bind
 from eddy_demo.web.uploads import Uploads
 from eddy_embed import Embedder
@@ -135,9 +135,9 @@ def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pyt
             site.until(lambda p: "could not be made anew: refused" in p["busy"])
         assert read_settings(library).next is None, "the next server would begin again"
         assert site.client.post("/api/rebuild?model=eddy-tiny").status_code == 200
-        wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == default_method("eddy-tiny"))
+        wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == method_in_full("eddy-tiny"))
         wait(lambda: read_settings(library).next is None)
-        assert read_settings(library) == replace(before, method=default_method("eddy-tiny"), plan="best")
+        assert read_settings(library) == replace(before, method=method_in_full("eddy-tiny"), plan="best")
         assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
         assert "hit" in dict(site.ask(question))
 

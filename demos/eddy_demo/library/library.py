@@ -33,7 +33,6 @@ from eddy_demo.library.settings import (
     Choices,
     LibrarySettings,
     check_available,
-    default_method,
     default_model,
     forget_settings,
     holds_library,
@@ -99,13 +98,13 @@ def choose_settings(folder: Path, choices: Choices, anew: bool = False) -> Libra
         return stored
     if stored.plan == "fast":
         return stored if stored.deepens and not choices.fast else _recommended(stored, True if choices.fast else None)
-    _check(folder, stored, "method", default_method(stored.model, "fast" if choices.fast else "best"), choices.fast)
+    _check(folder, stored, "method", method_in_full(stored.model, "fast" if choices.fast else "best"), choices.fast)
     return stored
 
 
 def _recommended(settings: LibrarySettings, fast: bool | None) -> LibrarySettings:
     """Return settings with the recommended method: without layers, with them (False), or first without (None)."""
-    quick, best = default_method(settings.model, "fast"), default_method(settings.model)
+    quick, best = method_in_full(settings.model, "fast"), method_in_full(settings.model)
     closer = replace(settings, method=best, plan="best", next=None, fingerprint="")
     if fast is False or (fast is None and quick == best):
         return closer
@@ -353,7 +352,7 @@ def next_settings(stored: LibrarySettings, choices: Choices) -> LibrarySettings:
         return replace(sized, method=method_in_full(name, choices.method or stored.method), plan="chosen")
     stays_fast = stored.plan == "fast" and (stored.next is None or stored.next.plan == "fast")
     plan: Literal["best", "fast"] = "fast" if choices.fast or (choices.fast is None and stays_fast) else "best"
-    return replace(sized, method=default_method(name, plan), plan=plan)
+    return replace(sized, method=method_in_full(name, plan), plan=plan)
 
 
 def read_state(folder: Path) -> RebuildState:

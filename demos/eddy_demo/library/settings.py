@@ -149,12 +149,7 @@ def default_model() -> str:
     return PREFERRED_MODEL if any(CATALOG[PREFERRED_MODEL].places()) else BUNDLED_MODEL
 
 
-def default_method(model: str, which: Literal["best", "fast"] = "best") -> str:
-    """Return what is recommended for retrieval with a model: with its layers where they find more, or without."""
-    return method_in_full(model, which)
-
-
-def method_in_full(model: str, method: str) -> str:
+def method_in_full(model: str, method: str = "best") -> str:
     """Return a method's text form, with what is recommended for the model in place of a name that stands for it."""
     from eddy_embed import methods  # imports torch
     from eddy_embed.model.loading.pretrained import read_backbone

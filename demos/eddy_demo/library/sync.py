@@ -227,19 +227,22 @@ def _progress(
     documents: Sequence[Document], paths: Mapping[str, str], report: Report, check: Callable[[], None]
 ) -> Progress:
     """Return what makes reports of the files of documents that are embedded one after another."""
-    ends, at = list(accumulate(len(document.text) for document in documents)), 0
+    ends = list(accumulate(len(document.text) for document in documents))
+    done = begun = 0  # numbers of documents that are written, and that are embedded whole
 
     def progress(characters: float, written: int) -> None:
-        nonlocal at
+        nonlocal done, begun
         check()
-        while at < len(ends):
-            size = len(documents[at].text)
-            share = min(max((characters - ends[at] + size) / max(size, 1), 0.0), 1.0)
-            state = "done" if at < written else "embedding"
-            report(FileReport(paths[documents[at].id], state, "", share, documents[at].id))
-            if at >= written:
+        for document in documents[done:written]:
+            report(FileReport(paths[document.id], "done", "", 1.0, document.id))
+        done, begun = max(done, written), max(begun, written)
+        while begun < len(ends):
+            document = documents[begun]
+            share = 1 - (ends[begun] - characters) / max(len(document.text), 1)
+            report(FileReport(paths[document.id], "embedding", "", min(max(share, 0.0), 1.0), document.id))
+            if share < 1:
                 break
-            at += 1
+            begun += 1
 
     return progress
 
