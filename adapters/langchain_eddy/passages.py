@@ -65,11 +65,11 @@ def join_pages(pages: Sequence[Document]) -> list[Document]:
     joined_documents: list[Document] = []
     metadatas = [_labelled(page.metadata) for page in pages]
     for file, numbers in pages_by_file(metadatas):
-        own = [pages[number] for number in numbers]
+        parts = [pages[number] for number in numbers]
         if not file:
-            joined_documents += own
+            joined_documents += parts
             continue
-        text, metadata = joined_pages([page.page_content for page in own], [metadatas[number] for number in numbers])
+        text, metadata = joined_pages([page.page_content for page in parts], [metadatas[number] for number in numbers])
         joined_documents.append(Document(text, id=file, metadata=metadata))
     return joined_documents
 

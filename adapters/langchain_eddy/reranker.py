@@ -58,7 +58,7 @@ class EddyReranker(RerankerOwner, BaseDocumentCompressor):
         """Return the best documents for a question, best first, as copies with their scores."""
         if not documents:
             return []
-        best, scores = self._judged(query, [document.page_content for document in documents])
+        best, scores = self._ranked(query, [document.page_content for document in documents])
         return [_scored(documents[at], float(scores[at])) for at in best]
 
 

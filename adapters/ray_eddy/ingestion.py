@@ -75,7 +75,7 @@ def ingest(
 
         def encode(deliveries: Sequence[_Delivery]) -> list[LongDocument]:
             # One without vectors is new all the same if somebody else has changed the index meanwhile.
-            return [each.result or embedder.encode_long(each.text, **index.encoding) for each in deliveries]
+            return [item.result or embedder.encode_long(item.text, **index.encoding) for item in deliveries]
 
         refused = list[tuple[str, str]]()
         report = index.upsert(_deliveries(embedded, embedder.fingerprint, refused), progress, encode=encode)
@@ -101,13 +101,13 @@ class _EmbedNew(EddyEmbed):
         """Turn documents into pickled deliveries, one a row: Ray may cut a block between any two rows."""
         documents = [_to_document(row) for row in batch.to_pylist()]
         pairs = zip(documents, isolate_failures(self._embed, documents, EddyError), strict=True)
-        rows = [pickle.dumps(_Delivery(**vars(each), result=own, made_by=self._made_by)) for each, own in pairs]
+        rows = [pickle.dumps(_Delivery(**vars(sent), result=result, made_by=self._made_by)) for sent, result in pairs]
         return pa.table({"delivery": pa.array(rows, pa.large_binary())})
 
     def _embed(self, documents: list[Document]) -> list[LongDocument | None]:
-        checked = [check_document(each, at) for at, each in enumerate(documents)]
-        new = [self._known.get(each.id) != each.text_digest for each in checked]
-        results = iter(self._encode([each.text for each, is_new in zip(checked, new, strict=True) if is_new]))
+        checked = [check_document(document, at) for at, document in enumerate(documents)]
+        new = [self._known.get(document.id) != document.text_digest for document in checked]
+        results = iter(self._encode([document.text for document, is_new in zip(checked, new, strict=True) if is_new]))
         return [next(results) if is_new else None for is_new in new]
 
 
@@ -115,19 +115,19 @@ def _deliveries(embedded: ray.data.Dataset, fingerprint: str, refused: list[tupl
     """Yield documents as the cluster delivers them; list those that are left out in `refused`."""
     seen = set()
     for table in embedded.iter_batches(batch_size=None, batch_format="pyarrow"):
-        for each in map(pickle.loads, table.column("delivery").to_pylist()):
-            if each.made_by != fingerprint:
+        for delivery in map(pickle.loads, table.column("delivery").to_pylist()):
+            if delivery.made_by != fingerprint:
                 raise FingerprintMismatch(
-                    f"an embedder of the cluster has the fingerprint {each.made_by}, the one here {fingerprint}: give "
-                    "their machines the same weights, and the same versions of this library and of spaCy"
+                    f"an embedder of the cluster has the fingerprint {delivery.made_by}, the one here {fingerprint}: "
+                    "give their machines the same weights, and the same versions of this library and of spaCy"
                 )
-            if isinstance(each.result, EddyError):
-                refused.append((str(each.id), reason(each.result)))
-            elif each.id in seen:
-                refused.append((each.id, "another document has the same id; give each its own"))
+            if isinstance(delivery.result, EddyError):
+                refused.append((str(delivery.id), reason(delivery.result)))
+            elif delivery.id in seen:
+                refused.append((delivery.id, "another document has the same id; give each its own"))
             else:
-                seen.add(each.id)
-                yield each
+                seen.add(delivery.id)
+                yield delivery
 
 
 def _to_document(row: dict[str, Any]) -> Document:

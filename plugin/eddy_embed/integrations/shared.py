@@ -363,7 +363,7 @@ class RerankerOwner(BaseModel):
         reranker: Reranker = self._reranker
         return reranker
 
-    def _judged(self, query: str, texts: Sequence[str]) -> tuple[list[int], Floats]:
+    def _ranked(self, query: str, texts: Sequence[str]) -> tuple[list[int], Floats]:
         """Return positions of the best, and all scores, 0 to 1, shape (texts,); unread and blank texts come last."""
         scores = scores_with_blank(self.reranker, query, texts, seconds=self.seconds, show_progress=False)
         order = np.lexsort((-scores, np.isneginf(scores)))  # NaN, of an unread text, sorts behind every number

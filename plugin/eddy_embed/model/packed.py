@@ -249,7 +249,7 @@ _ALL = (
     BlockFormat("IQ4_XS", 256, 136, _iq4_xs),
     BlockFormat("MXFP4", 32, 17, _mxfp4),
 )
-FORMATS = {each.name: each for each in _ALL}
+FORMATS = {block.name: block for block in _ALL}
 """The formats by GGUF's names."""
 
 

@@ -75,7 +75,7 @@ def describe(config: Any) -> Backbone:
 
 def check_sizes(where: str, config: Mapping[str, Any]) -> None:
     """Refuse sizes that no model can have, in a model's `config.json`."""
-    for part in (config, *(each for each in config.values() if isinstance(each, dict))):
+    for part in (config, *(value for value in config.values() if isinstance(value, dict))):
         for key, most in _MOST.items():
             if isinstance(value := part.get(key), int) and not 1 <= value <= most:
                 raise UnsupportedModel(

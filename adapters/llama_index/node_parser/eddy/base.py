@@ -265,15 +265,15 @@ def _join_files(pages: Sequence[Document]) -> list[Document]:
     """Join the pages of each file to a document whose metadata say where each page begins."""
     documents: list[Document] = []
     for file, numbers in pages_by_file([page.metadata for page in pages]):
-        own = [pages[number] for number in numbers]
+        parts = [pages[number] for number in numbers]
         if not file:
-            documents += own
+            documents += parts
             continue
         text, metadata = joined_pages(
-            [page.get_content(MetadataMode.NONE) for page in own], [page.metadata for page in own]
+            [page.get_content(MetadataMode.NONE) for page in parts], [page.metadata for page in parts]
         )
         hidden = {
-            name: [*dict.fromkeys(key for page in own for key in getattr(page, name)), PAGES]
+            name: [*dict.fromkeys(key for page in parts for key in getattr(page, name)), PAGES]
             for name in ("excluded_embed_metadata_keys", "excluded_llm_metadata_keys")
         }
         documents.append(Document(text=text, id_=file, metadata=metadata, **hidden))

@@ -96,13 +96,13 @@ class EddyRerank(RerankerOwner, BaseNodePostprocessor):
         }
         with self.callback_manager.event(CBEventType.RERANKING, payload=payload) as event:
             texts = [node.node.get_content(metadata_mode=MetadataMode.EMBED) for node in nodes]
-            best, scores = self._judged(query_bundle.query_str, texts)
-            kept = []
+            best, scores = self._ranked(query_bundle.query_str, texts)
+            reranked = []
             for at in best:
                 node = nodes[at]
                 if self.keep_retrieval_score:
                     node.node.metadata[RETRIEVAL_SCORE] = node.score
                 node.score = None if np.isnan(scores[at]) else float(scores[at])
-                kept.append(node)
-            event.on_end(payload={EventPayload.NODES: kept})
-        return kept
+                reranked.append(node)
+            event.on_end(payload={EventPayload.NODES: reranked})
+        return reranked

@@ -90,8 +90,8 @@ class CatalogModel:
 
 
 CATALOG = {
-    each.name: each
-    for each in (
+    model.name: model
+    for model in (
         CatalogModel(
             name="smollm2",
             hub_id="HuggingFaceTB/SmolLM2-135M-Instruct",

@@ -152,13 +152,11 @@ HUB = "name the same model's Hugging Face id or folder"
 """What to do instead."""
 _SETTINGS: dict[str, Any] = {
     **dict.fromkeys(("context_length", "embedding_length", "block_count", "feed_forward_length", "vocab_size"), int),
-    **dict.fromkeys(
-        (f"attention.{each}" for each in ("head_count", "head_count_kv", "key_length", "value_length")), int
-    ),
+    **dict.fromkeys((f"attention.{key}" for key in ("head_count", "head_count_kv", "key_length", "value_length")), int),
     **dict.fromkeys(("rope.dimension_count", "rope.scaling.original_context_length", "pooling_type"), int),
     **dict.fromkeys(("expert_count", "expert_used_count"), int),
     **dict.fromkeys(("attention.layer_norm_rms_epsilon", "rope.freq_base"), NUMBER),
-    **dict.fromkeys((f"rope.scaling.{each}" for each in ("factor", "attn_factor", *YARN)), NUMBER),
+    **dict.fromkeys((f"rope.scaling.{key}" for key in ("factor", "attn_factor", *YARN)), NUMBER),
     **dict.fromkeys(("attention.causal", "rope.scaling.finetuned"), bool),
     "rope.scaling.type": str,
 }
@@ -328,7 +326,7 @@ def _header(path: Path) -> tuple[dict[str, Any], tuple[Tensor, ...]]:
         except _UnknownType as error:
             raise UnsupportedModel(f"{path}: {error}; take the model as Q8_0, Q4_K_M or F16, or {HUB}") from None
         size = len(data)
-    wanted = max((each.start + each.size for each in tensors), default=0)
+    wanted = max((tensor.start + tensor.size for tensor in tensors), default=0)
     if size < wanted:
         raise ModelNotFound(f"{path} is cut off: {size:,} bytes of {wanted:,} are there; fetch the file again, whole")
     return metadata, tensors

@@ -71,7 +71,7 @@ def tokenizer_of(file: GgufFile) -> PreTrainedTokenizerFast:
 def _read(file: GgufFile) -> PreTrainedTokenizerFast:
     said = {key.removeprefix(_KEY): value for key, value in file.metadata.items() if key.startswith(_KEY)}
     kind, split = said.get("model"), said.get("pre", "default")
-    arrays = file.arrays(*(f"{_KEY}{each}" for each in ("tokens", "token_type", "scores", "merges")))
+    arrays = file.arrays(*(f"{_KEY}{name}" for name in ("tokens", "token_type", "scores", "merges")))
     listed = {key.removeprefix(_KEY): values for key, values in arrays.items()}
     tokens: list[str] = listed["tokens"]
     special = {name: said.get(f"{number}_token_id") for name, number in _SPECIAL.items()}
@@ -109,7 +109,7 @@ def _byte_level(tokens: list[str], listed: list[str], split: str) -> Tokenizer:
     numbers = {token: number for number, token in enumerate(tokens)}
     merges: Any = [tuple(merge.split(" ", 1)) for merge in listed]
     backend = Tokenizer(models.BPE(numbers, merges, ignore_merges=split in _WHOLE_WORDS))
-    splits = [pre_tokenizers.Split(Regex(each), behavior="isolated") for each in _BY_NAME[split]]
+    splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in _BY_NAME[split]]
     bytewise = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     backend.pre_tokenizer = pre_tokenizers.Sequence([*splits, bytewise])
     backend.decoder = decoders.ByteLevel()
