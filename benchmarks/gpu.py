@@ -1,6 +1,6 @@
 """Eddy on an NVIDIA card, in minutes and without a network.
 
-    python benchmarks/gpu.py                     # writes results/gpu-CARD.json and both pages' tables
+    python benchmarks/gpu.py                     # writes benchmarks/results/gpu-CARD.json and docs/performance.md
     python benchmarks/gpu.py --device cpu --shape small --tokens 512 --rounds 2      # tries the benchmark itself
 
 Models with the shapes of Qwen3-0.6B, Qwen3-4B and Mistral-7B and random weights, in bfloat16. Of each: tokens per
@@ -106,7 +106,6 @@ def main() -> None:
                 target.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     if target == named:
         put(ROOT / "docs" / "performance.md", "gpu", passes(about, rows))
-        put(RESULTS / "README.md", "gpu-methods", costs(rows))
     say(f"{time.perf_counter() - began:.0f} s")
 
 
@@ -283,21 +282,6 @@ def passes(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         cells += [f"{row['seconds']:.2f} s" for row in own if "reranked" in row]
         table.append([shape, *cells, *["not measured"] * (len(table[0]) - 1 - len(cells))])
     return f"{head}\n\n{_table(table)}"
-
-
-def costs(rows: list[dict[str, Any]]) -> str:
-    """Return the table of methods in results/README.md."""
-    table = [["over a pass of as many tokens", "goal"]]
-    methods = [row for row in rows if "method" in row]
-    columns = list(dict.fromkeys((row["shape"], row["length"]) for row in methods))
-    table[0] += [f"{shape}, {length:,}" for shape, length in columns]
-    for method, base, goal in METHODS:
-        ratios = {
-            (row["shape"], row["length"]): row["over_base"]["median"] for row in methods if row["method"] == method
-        }
-        named = f"`{method}`, of `{base}`"
-        table.append([named, str(goal or ""), *(f"{ratios[at]:.2f}" if at in ratios else "" for at in columns)])
-    return _table(table)
 
 
 def _table(rows: list[list[str]]) -> str:
