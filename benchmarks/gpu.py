@@ -1,6 +1,6 @@
 """Eddy on an NVIDIA card, in minutes and without a network.
 
-    python benchmarks/gpu.py                     # writes benchmarks/results/gpu-CARD.json and docs/performance.md
+    python benchmarks/gpu.py                     # writes results/gpu-CARD.json and results/README.md
     python benchmarks/gpu.py --device cpu --shape small --tokens 512 --rounds 2      # tries the benchmark itself
 
 Models with the shapes of Qwen3-0.6B, Qwen3-4B and Mistral-7B and random weights, in bfloat16. Of each: tokens per
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from output import RESULTS, ROOT, put, say
+from output import RESULTS, put, say
 from speed import texts
 from speed.timing import ratio, seconds, synchronise
 from torch import nn
@@ -105,7 +105,7 @@ def main() -> None:
             if target is not None:
                 target.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     if target == named:
-        put(ROOT / "docs" / "performance.md", "gpu", passes(about, rows))
+        put(RESULTS / "README.md", "gpu", passes(about, rows))
     say(f"{time.perf_counter() - began:.0f} s")
 
 
@@ -266,7 +266,7 @@ def peak_of(run: Callable[[], object], device: str) -> int | None:
 
 
 def passes(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """Return the table of docs/performance.md."""
+    """Return the table of `results/README.md`."""
     rate = about["flops"] / 1e12
     head = f"**{about['card']}**, torch {about['torch']}, bfloat16; large matrices: {rate:.0f} TFLOP/s."
     lengths, places = [f"{length:,} tokens" for length in LENGTHS], ["mixed", "one query", "50 passages re-ranked"]
