@@ -3,7 +3,7 @@
 # make test      set up, run the tests that everybody runs, in minutes
 # make test-all  those and the slow ones: every cell of families and methods, kills, clusters, large files (an hour or more)
 # make test-browser  those of pages, in a browser: they need Chromium (Debian: apt-get install chromium)
-# make bench     speed and memory as ratios, beside other libraries; writes docs/performance*.md (several hours)
+# make bench     speed and memory as ratios, beside other libraries; writes benchmarks/results (several hours)
 # make check     ruff, ruff format, mypy
 # make versions  quick tests under each Python, with the oldest and the newest packages
 # make clean     remove what the above made (asks nothing; your own libraries elsewhere stay)

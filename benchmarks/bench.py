@@ -6,7 +6,7 @@
 Parts: `peers` (other libraries' time over Eddy's, on real models), `quality` (everyone's vectors on pairs of sentences:
 needs EDDY_EVAL_DATA), `memory`. Each finished part is added to `--journal`, and the same command resumes after it.
 `--write` adds the journal's rows to `benchmarks/results/speed-MACHINE.json` and makes the tables of `results/README.md`
-and docs/performance.md from all of these files. Close everything else: other load widens the spread of the ratios.
+from all of these files. Close everything else: other load widens the spread of the ratios.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
             file.write(json.dumps(done[key]) + "\n")
         gc.collect()  # models and peers' processes, before the next ones are loaded
     if options.write:
-        report.write(list(done.values()), RESULTS, ROOT / "docs" / "performance.md")
+        report.write(list(done.values()), RESULTS)
 
 
 def parsed(given: list[str]) -> argparse.Namespace:

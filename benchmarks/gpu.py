@@ -1,6 +1,6 @@
 """Eddy on an NVIDIA card, in minutes and without a network.
 
-    python benchmarks/gpu.py                     # writes benchmarks/results/gpu-CARD.json and docs/performance.md
+    python benchmarks/gpu.py                     # writes results/gpu-CARD.json and results/README.md
     python benchmarks/gpu.py --device cpu --shape small --tokens 512 --rounds 2      # tries the benchmark itself
 
 Models with the shapes of Qwen3-0.6B, Qwen3-4B and Mistral-7B and random weights, in bfloat16. Of each: tokens per
@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from output import RESULTS, ROOT, put, say
+from output import RESULTS, put, say
 from speed import texts
 from speed.timing import ratio, seconds, synchronise
 from torch import nn
@@ -105,7 +105,7 @@ def main() -> None:
             if target is not None:
                 target.write_text(json.dumps({**about, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     if target == named:
-        put(ROOT / "docs" / "performance.md", "gpu", page(about, rows))
+        put(RESULTS / "README.md", "gpu", passes(about, rows))
     say(f"{time.perf_counter() - began:.0f} s")
 
 
@@ -265,12 +265,12 @@ def peak_of(run: Callable[[], object], device: str) -> int | None:
     return torch.cuda.max_memory_allocated() - held
 
 
-def page(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The section of docs/performance.md: a table of passes, one of methods."""
+def passes(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
+    """Return the table of `results/README.md`."""
     rate = about["flops"] / 1e12
     head = f"**{about['card']}**, torch {about['torch']}, bfloat16; large matrices: {rate:.0f} TFLOP/s."
     lengths, places = [f"{length:,} tokens" for length in LENGTHS], ["mixed", "one query", "50 passages re-ranked"]
-    passes = [["", *lengths, *places]]
+    table = [["", *lengths, *places]]
     for shape in dict.fromkeys(row["shape"] for row in rows):
         own = [row for row in rows if row["shape"] == shape]
         cells = [
@@ -280,18 +280,8 @@ def page(about: dict[str, Any], rows: list[dict[str, Any]]) -> str:
         ]
         cells += [f"{row['peer_over_eddy']['median']:.2f}" for row in own if "peer" in row]
         cells += [f"{row['seconds']:.2f} s" for row in own if "reranked" in row]
-        passes.append([shape, *cells, *["not measured"] * (len(passes[0]) - 1 - len(cells))])
-    costs = [["over a pass of as many tokens", "goal"]]
-    methods = [row for row in rows if "method" in row]
-    columns = list(dict.fromkeys((row["shape"], row["length"]) for row in methods))
-    costs[0] += [f"{shape}, {length:,}" for shape, length in columns]
-    for method, base, goal in METHODS:
-        ratios = {
-            (row["shape"], row["length"]): row["over_base"]["median"] for row in methods if row["method"] == method
-        }
-        named = f"`{method}`, of `{base}`"
-        costs.append([named, str(goal or ""), *(f"{ratios[at]:.2f}" if at in ratios else "" for at in columns)])
-    return "\n\n".join([head, _table(passes), _table(costs)])
+        table.append([shape, *cells, *["not measured"] * (len(table[0]) - 1 - len(cells))])
+    return f"{head}\n\n{_table(table)}"
 
 
 def _table(rows: list[list[str]]) -> str:

@@ -1,4 +1,4 @@
-"""Add the journal to the results of its machines, and make the pages' tables of speed and memory from all results."""
+"""Add the journal to the results of its machines, and make the table of speed from all results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 
 from output import RESULTS, put, say
 
-MIB = 2**20
 
-
-def write(rows: list[dict[str, Any]], results: Path, page: Path) -> None:
-    """Add rows to each machine's results, and write the page's tables between their markers.
+def write(rows: list[dict[str, Any]], results: Path) -> None:
+    """Add rows to each machine's results, and write the tables of `results/README.md`.
 
     Raises:
         SystemExit: The journal holds runs of a trial.
@@ -33,8 +31,6 @@ def write(rows: list[dict[str, Any]], results: Path, page: Path) -> None:
     files = sorted(results.glob("speed-*.json"))
     kept = [row for path in files for row in json.loads(path.read_text(encoding="utf-8"))["rows"]]
     put(RESULTS / "README.md", "peers", "\n\n".join(peers(kept)))
-    put(page, "memory", "\n\n".join("\n".join(memory(row)) for row in kept if row["part"] == "memory"))
-    say(f"written: {page}")
 
 
 def _about(row: dict[str, Any]) -> str:
@@ -92,18 +88,3 @@ def _batch(found: list[dict[str, Any]], which: str) -> list[str]:
     """Return the times of each sort of texts at the default or at the best batch size."""
     times = {each["texts"]: _spread(each["time"]) for each in found if which in each["which"]}
     return [times.get(sort, "–") for sort in SORTS]
-
-
-def memory(row: dict[str, Any]) -> list[str]:
-    """Return the peaks of methods that repeat the text, on a machine; the file of results has the others."""
-    reba = row["found"]["reba"]
-    echo = reba["peaks"]["echo"]["peak"]
-    peaks = [
-        [reba["tokens"], name, round(each["over"] / MIB, 1), f"{each['peak'] / echo:.2f}"]
-        for name, each in reba["peaks"].items()
-    ]
-    return [
-        f"**{row['shape']}, {row['layers']} layers, {row['dtype']}**, {_about(row)}",
-        "",
-        *_table(("tokens", "method", "MiB above the loaded model", "total peak ÷ echo's"), peaks),
-    ]

@@ -46,7 +46,7 @@ from eddy_embed.utils.progress import Progress
 
 PER_THREAD, ON_PROCESSOR, ON_ACCELERATOR = 1024, 8192, 16_384
 """Default of most tokens in a pass. The states of more tokens leave a processor's caches, and fewer do not keep its
-threads busy: measured in docs/performance.md."""
+threads busy."""
 _MADE_BY = (
     *("architecture", "config", "weights", "tokenizer", "start", "text_instruction", "query_instruction"),
     *("head", "query_attached", "text_attached"),  # of embedding models alone

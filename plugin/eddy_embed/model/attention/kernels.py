@@ -110,7 +110,7 @@ def with_entries(
 
 
 LONG = 256
-"""Tokens from which on this takes less time than torch's kernel (docs/performance.md)."""
+"""Tokens from which on this takes less time than torch's kernel."""
 QUERIES = 128
 """Queries in a block."""
 STEP = 32
