@@ -206,9 +206,6 @@ def _storable_settings(arguments: Mapping[str, Any]) -> EmbedderSettings:
 register_embedding_function(EddyEmbeddingFunction)  # type: ignore[no-untyped-call]
 
 
-# --- Collections of this function -------------------------------------------------------------------------------------
-
-
 def open_collection(
     client: ClientAPI,
     name: str,

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from chromadb.api.models.Collection import Collection
 from chromadb.api.types import validate_where, validate_where_document
 
-from chroma_eddy.types import PREFIX, RESERVED, Document, ForeignCollection
+from chroma_eddy.types import DIGEST, FIELDS, PREFIX, RESERVED, VECTOR, WRITTEN, Document, ForeignCollection
 from eddy_embed.encoding.document import LongDocument, heading_path
 from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import InvalidParameter
@@ -32,12 +32,6 @@ NEXT, OLD = "-next", "-old"
 """Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
 FORMAT = 4  # version of what is written; an index of another one is refused
 PAGE_SIZE = 1000  # rows in a page
-VECTOR = "eddy_vector"  # metadata of a row: the number of its vector in the file
-DIGEST = "eddy_digest"
-"""Metadata of every row, beside its document: the version of the document; "" for a framework's row."""
-FIELDS = "eddy_row"
-"""Metadata of documents and passages that nobody searches by, as JSON: each entry of its own takes a hundred bytes."""
-WRITTEN = (DIGEST, FIELDS, VECTOR)  # metadata that the index writes into a framework's rows, beside their document's id
 _FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of a framework's rows from which LlamaIndex makes its nodes again."""
 _SIZES = ("passage_size", "late", "sentence_vectors")
@@ -127,10 +121,10 @@ class IndexSettings:
 
     def differences(self, other: IndexSettings) -> str:
         """Return a line for each field in which the settings of a caller differ, with both values; "" if none does."""
-        fields = ({"fingerprint": of.fingerprint, **of.sizes, **of.embedder} for of in (self, other))
-        differing = [(name, *(_shortened(value) for value in values)) for name, *values in differences(*fields)]
+        both = ({"fingerprint": of.fingerprint, **of.sizes, **of.embedder} for of in (self, other))
+        differing = [(name, *map(_as_json, values)) for name, *values in differences(*both)]
         width = max((len(name) for name, _, _ in differing), default=0)
-        return "\n".join(f"  {name:{width}}  {stored}, here {here}" for name, stored, here in differing)
+        return "\n".join(f"  {name:{width}}  {stored:.80}, here {here:.80}" for name, stored, here in differing)
 
 
 def json_settings(embedder: Embedder) -> dict[str, Any]:
@@ -139,12 +133,8 @@ def json_settings(embedder: Embedder) -> dict[str, Any]:
     return settings
 
 
-def _shortened(value: Any, most: int = 80) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return text if len(text) <= most else f"{text[:most]} …"
-
-
-# --- Batches ----------------------------------------------------------------------------------------------------------
+_COLUMNS = ("ids", "metadatas", "texts")
+_NO_VECTORS = np.zeros((0, 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -154,12 +144,12 @@ class RowBatch:
     ids: list[str]
     metadatas: list[dict[str, Any]]
     texts: list[str] = field(default_factory=list)
-    vectors: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    vectors: Floats = field(default_factory=lambda: _NO_VECTORS)
 
     @classmethod
     def parse(cls, got: Any) -> RowBatch:
         """Parse what Chroma's `get` returned."""
-        vectors = np.zeros((0, 0)) if got["embeddings"] is None else got["embeddings"]
+        vectors = _NO_VECTORS if got["embeddings"] is None else got["embeddings"]
         metadatas = [dict(row or {}) for row in got["metadatas"] or []]
         return cls(got["ids"], metadatas, list(got["documents"] or []), np.asarray(vectors, np.float32))
 
@@ -172,14 +162,10 @@ class RowBatch:
     @classmethod
     def concatenate(cls, pages: Iterable[RowBatch]) -> RowBatch:
         """Join the rows of all pages."""
-        batch = cls([], [])
-        vectors = []
-        for page in pages:
-            batch.ids.extend(page.ids)
-            batch.metadatas.extend(page.metadatas)
-            batch.texts.extend(page.texts)
-            vectors += [page.vectors] * bool(len(page.vectors))
-        return cls(batch.ids, batch.metadatas, batch.texts, np.concatenate(vectors)) if vectors else batch
+        pages = list(pages)
+        ids, metadatas, texts = ([*chain(*(getattr(page, name) for page in pages))] for name in _COLUMNS)
+        vectors = [page.vectors for page in pages if len(page.vectors)] or [_NO_VECTORS]
+        return cls(ids, metadatas, texts, np.concatenate(vectors))
 
 
 def slices(count: int, limit: int) -> Iterator[slice]:
@@ -209,9 +195,6 @@ def are_alike(one: Floats, other: Floats) -> bool:
     return bool(np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING))
 
 
-# --- Conditions -------------------------------------------------------------------------------------------------------
-
-
 def conjunction(filters: Iterable[Filter | None]) -> Filter | None:
     """Return the condition that all of some conditions are met, of which None and {} are none; None without any."""
     conditions = [condition for condition in filters if condition]
@@ -234,9 +217,6 @@ def check_conditions(where: Any, where_document: Any = None) -> None:
             raise InvalidParameter(
                 f"{name}={condition!r:.200} is no condition of Chroma's: {error}; write one such as {example}"
             ) from None
-
-
-# --- Documents and passages -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -312,39 +292,13 @@ def fields(row: Mapping[str, Any]) -> dict[str, Any]:
     return stored
 
 
-def document_metadata(document: Document, embedded: LongDocument) -> dict[str, Any]:
-    """Return the metadata of a document's row."""
-    passages = embedded.passages
-    counts = (len(passages), passages[-1].last_sentence + 1)
-    sizes = (embedded.n_tokens, embedded.n_windows, embedded.n_truncated, len(document.text))
-    stored = {
-        "text": document.text_digest,
-        **dict(zip(_COUNTS, (*counts, *sizes), strict=True)),
-        "after": document.text[passages[-1].end :],
-        **({"left_out": document.left_out} if document.left_out else {}),
-    }
-    return _with_pages(stored, document)
-
-
-def relabelled_metadata(row: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    """Return the metadata of a document's row for another version, of the same text with other metadata or pages."""
-    return _with_pages({key: value for key, value in fields(row).items() if key != "page_labels"}, document)
-
-
-def _with_pages(stored: dict[str, Any], document: Document) -> dict[str, Any]:
-    stored["page_starts"] = " ".join(map(str, document.page_starts))
-    if document.page_labels:
-        stored["page_labels"] = document.page_labels
-    return {**document.metadata, DOCUMENT: document.id, DIGEST: document.digest, FIELDS: _as_json(stored)}
-
-
-def passage_rows(
+def new_rows(
     document: Document, embedded: LongDocument, settings: IndexSettings, sentence_vectors: Sequence[int] = ()
-) -> RowBatch:
-    """Return a document's rows in the main collection; `sentence_vectors`: numbers of sentences' vectors, if stored."""
+) -> tuple[RowBatch, RowBatch]:
+    """Return a document's passages and its own row; `sentence_vectors`: numbers of sentences' vectors, if stored."""
     text, passages = document.text, embedded.passages
     spans = embedded.sentence_spans or split_sentences(text, settings)
-    rows, before = [], 0
+    places, before = [], 0
     for index, passage in enumerate(passages):
         inside = spans[passage.first_sentence : passage.last_sentence + 1]
         stored = {
@@ -357,31 +311,42 @@ def passage_rows(
             **({"sections": [[at, heading_path(of)] for at, of in passage.sections]} if passage.sections else {}),
         }
         headings = {HEADINGS: heading_path(passage.headings)} if passage.headings else {}
-        place = {START: passage.start, END: passage.end, FIELDS: _as_json(stored), **headings}
-        rows.append(_passage_metadata(place, document))
+        places.append({START: passage.start, END: passage.end, FIELDS: _as_json(stored), **headings})
         before = passage.end
+    sizes = (embedded.n_tokens, embedded.n_windows, embedded.n_truncated, len(text))
+    counts = zip(_COUNTS, (len(passages), passages[-1].last_sentence + 1, *sizes), strict=True)
+    whole = {"text": document.text_digest, **dict(counts), "after": text[before:]}
+    whole |= {"left_out": document.left_out} if document.left_out else {}
     texts = [text[passage.start : passage.end] for passage in passages]
     vectors = np.stack([np.asarray(passage.vector, np.float32) for passage in passages])
-    return RowBatch(_passage_ids(rows, settings), rows, texts, vectors)
+    own = np.asarray(embedded.vector, np.float32)[None]
+    return _labelled(document, settings, RowBatch([], places, texts, vectors), whole, own)
 
 
-def relabelled(rows: RowBatch, document: Document, settings: IndexSettings) -> RowBatch:
-    """Return the passages of a version for another one, of the same text with other metadata or pages."""
+def relabelled(
+    row: RowBatch, passages: RowBatch, document: Document, settings: IndexSettings
+) -> tuple[RowBatch, RowBatch]:
+    """Return the rows of a version for another one, of the same text with other metadata or pages."""
     stays = (START, END, HEADINGS, FIELDS, VECTOR)
-    places = [{key: row[key] for key in stays if key in row} for row in rows.metadatas]
-    metadatas = [_passage_metadata(place, document) for place in places]
-    return RowBatch(_passage_ids(metadatas, settings), metadatas, rows.texts, rows.vectors)
+    places = [{key: old[key] for key in stays if key in old} for old in passages.metadatas]
+    whole = {key: value for key, value in fields(row.metadatas[0]).items() if key != "page_labels"}
+    return _labelled(document, settings, replace(passages, metadatas=places), whole, row.vectors)
 
 
-def _passage_metadata(row: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    pages = document.pages.numbers(row[START], row[END])
-    return {**row, **document.metadata, **pages, DOCUMENT: document.id, DIGEST: document.digest}
-
-
-def _passage_ids(rows: Sequence[Mapping[str, Any]], settings: IndexSettings) -> list[str]:
-    """Return hashes of document, version, span and what makes the vectors."""
-    made = (settings.fingerprint, settings.late)
-    return [passage_id(row[DOCUMENT], row[DIGEST], 0, row[START], row[END], *made) for row in rows]
+def _labelled(
+    document: Document, settings: IndexSettings, passages: RowBatch, whole: dict[str, Any], vector: Floats
+) -> tuple[RowBatch, RowBatch]:
+    """Return passages and their document's row with ids and the document's metadata; `whole`: what its row stores."""
+    mark = {DOCUMENT: document.id, DIGEST: document.digest}
+    ids, metadatas = [], []
+    for place in passages.metadatas:
+        span = (place[START], place[END])
+        ids.append(passage_id(document.id, mark[DIGEST], 0, *span, settings.fingerprint, settings.late))
+        metadatas.append({**place, **document.metadata, **document.pages.numbers(*span), **mark})
+    whole["page_starts"] = " ".join(map(str, document.page_starts))
+    whole |= {"page_labels": document.page_labels} if document.page_labels else {}
+    row = {**document.metadata, **mark, FIELDS: _as_json(whole)}
+    return replace(passages, ids=ids, metadatas=metadatas), RowBatch([document.id], [row], [], vector)
 
 
 def share_vectors(documents: RowBatch, passages: RowBatch) -> None:

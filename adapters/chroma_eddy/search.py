@@ -15,12 +15,10 @@ import numpy as np
 
 from chroma_eddy.collection import Collection
 from chroma_eddy.database import translated_errors
-from chroma_eddy.keywords import KeywordIndex, ParsedQuestion, Restriction, Scored
+from chroma_eddy.keywords import Key, KeywordIndex, ParsedQuestion, Scored
 from chroma_eddy.rows import (
-    DIGEST,
     DOCUMENTS,
     MAIN,
-    VECTOR,
     Filter,
     RowBatch,
     StoredDocument,
@@ -32,7 +30,7 @@ from chroma_eddy.rows import (
     under_headings,
     user_metadata,
 )
-from chroma_eddy.types import ForeignCollection, Highlight, Hit, WordMatch, damaged
+from chroma_eddy.types import DIGEST, VECTOR, ForeignCollection, Highlight, Hit, WordMatch, damaged
 from eddy_embed.encoding.validation import check_count, check_kind, check_seconds
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, passage_id
@@ -52,20 +50,15 @@ missing. Chosen with `ALPHA` on manuals, abstracts and stories, with vectors of 
 """
 SHARE_SCALE, DEVIATIONS, ALONE_AT = 8.0, 20.0, 3.6
 """Constants of `score_of`: the slope of its logistic; the deviations of a cosine that count as much as all of the
-question's information; and, of vectors alone, the deviations of an even chance.
-
-Rounded from fits on every second question to manuals and abstracts, and on questions that they do not answer, with
-vectors of token embeddings and of layers; docs/search.md has what they let pass of the other questions.
+question's information; and, of vectors alone, the deviations of an even chance. Rounded from fits on every second
+question to manuals and abstracts, and on others; docs/search.md has what they let pass of the rest.
 """
-_LEAST, _ROUNDING = 1e-3, 1e-6
-"""Least deviation of unrelated cosines, and of the library's, that is told from rounding to single precision."""
-_BROAD = 10
-"""Passages that are asked whether they meet a condition, for each that is wanted."""
+_LEAST, _ROUNDING = 1e-3, 1e-6  # least deviations, of unrelated cosines and the library's, that are told from rounding
+_BROAD = 10  # passages that are asked whether they meet a condition, for each that is wanted
 RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
 _TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
 _SPREAD = 5  # best passages of a document, by BM25 among the candidates, that raise each other's
-_CANDIDATES, _MMR_CANDIDATES = 100, 20
-"""Default of how many rows each of vectors and keywords contributes, and of how many MMR chooses from."""
+_CANDIDATES, _MMR_CANDIDATES = 100, 20  # default of `fetch_k`, in hybrid search and of MMR by vectors
 _PASSAGES_PER_SENTENCE = 4  # passages that are looked through for each sentence that is asked for
 Numbers = TypeVar("Numbers", float, Doubles)
 Spans = Sequence[tuple[int, int]]
@@ -132,15 +125,9 @@ class Query:
         return self
 
     @property
-    def weight(self) -> float:
-        """Weight of the vectors of a resolved query, from 0 to 1."""
-        assert self.alpha is not None
-        return self.alpha
-
-    @property
     def candidates(self) -> int:
         """Number of rows to fetch, the nearest and, in hybrid search, those with the highest BM25."""
-        return max(self.k, self.fetch_k or _CANDIDATES) if self.weight < 1 else self.chosen_from
+        return max(self.k, self.fetch_k or _CANDIDATES) if self.alpha != 1 else self.chosen_from
 
     @property
     def chosen_from(self) -> int:
@@ -193,7 +180,7 @@ def search(
             )
         if index.was_absent and not index.exists:
             return [[] for _ in vectors]
-        if query.unit == "document" and index.holds_framework_rows:
+        if query.unit == "document" and index._holds_framework_rows:
             raise InvalidParameter(
                 f"index {index.name!r} holds rows that a framework has cut, of which there are no whole documents: "
                 "search passages"
@@ -218,14 +205,14 @@ class _Answer:
 
     def __init__(self, index: Collection, vector: Doubles, question: str, query: Query) -> None:
         self._index, self._storage, self._vector, self._query = index, index.storage, vector, query
-        self._unrelated = index.unrelated
+        self._unrelated = index._unrelated
         self._keywords: QuestionTerms | None = None
-        if query.weight < 1:
+        if query.alpha != 1:
             parsed = ParsedQuestion.of(question)
             self._keywords = QuestionTerms(index.keywords.current(), parsed.text)
             on_text = conjunction([query.where_document, *parsed.conditions])
             self._query = replace(query, where_document=on_text)
-            sample = index.sample_vectors() @ vector / np.linalg.norm(vector)
+            sample = index._sample_vectors() @ vector / np.linalg.norm(vector)
             self._mean, self._deviation = (float(sample.mean()), float(sample.std())) if len(sample) else (0.0, 0.0)
 
     def hits(self) -> list[Hit]:
@@ -238,9 +225,13 @@ class _Answer:
             query = self._query = replace(query, ids=self._storage.get(kind, ids=query.ids).ids)
         if query.ids == [] or (query.documents is not None and not query.documents):
             return []  # no row can meet the conditions, which Chroma would not take
-        restrictions, filters = self._conditions(kind)
-        nearest = self._nearest(kind, filters) if query.weight > 0 else []
-        hits = self._fused(nearest, restrictions) if self._keywords else self._by_cosine(kind, nearest)
+        hidden = sorted(self._index._hidden_versions()) if kind == MAIN else [""]  # of no version: a damaged document
+        nearest = self._nearest(kind, hidden) if query.alpha != 0 else []
+        if self._keywords:
+            hits = self._fused(self._keywords, nearest, hidden)
+        else:
+            hits = self._checked(kind, self._fetch(kind, nearest), query.chosen_from)
+            hits.sort(key=lambda hit: -hit.cosine)
         hits = [replace(hit, score=self._score(hit.coverage, hit.cosine)) for hit in hits]
         if query.mmr and hits:
             rows = RowBatch([hit.id for hit in hits], [dict(hit.row) for hit in hits])
@@ -255,18 +246,6 @@ class _Answer:
         mean, deviation = self._unrelated
         return score_of(share, (cosine - mean) / max(deviation, _LEAST))
 
-    def _conditions(self, kind: str) -> tuple[list[Restriction], list[Filter]]:
-        """Return what leaves other documents and versions out of keyword search, and all conditions for Chroma."""
-        query, restrictions = self._query, list[Restriction]()
-        filters: list[Filter] = [{DIGEST: {"$ne": ""}}] if kind == DOCUMENTS else []
-        if kind == MAIN and (hidden := sorted(self._index.hidden_versions())):
-            restrictions.append(Restriction("digest", hidden, excluded=True))
-            filters.append({DIGEST: {"$nin": hidden}})
-        if query.documents is not None:
-            restrictions.append(Restriction("document", list(query.documents)))
-            filters.append({DOCUMENT: {"$in": list(query.documents)}})
-        return restrictions, [*filters, query.where] if query.where else filters
-
     def _meeting(self, ids: Sequence[str] | None) -> list[str]:
         """Return which of some rows, None: of all, meet the conditions on metadata, texts and ids."""
         query = self._query
@@ -279,10 +258,12 @@ class _Answer:
             got = self._storage.collection().get(where=query.where or None, include=[], **options)
         return list(got["ids"])
 
-    def _nearest(self, kind: str, filters: Sequence[Filter]) -> list[str]:
-        """Return the ids of the nearest rows."""
+    def _nearest(self, kind: str, hidden: Sequence[str]) -> list[str]:
+        """Return the ids of the nearest rows that are of no hidden version."""
         query = self._query
-        conditions: dict[str, Any] = {"where": conjunction(filters), "where_document": query.where_document}
+        among = None if query.documents is None else {DOCUMENT: {"$in": list(query.documents)}}
+        where = conjunction([{DIGEST: {"$nin": list(hidden)}} if hidden else None, among, query.where])
+        conditions: dict[str, Any] = {"where": where, "where_document": query.where_document}
         with translated_errors(self._storage.place):
             got = self._storage.collection(kind).query(
                 query_embeddings=np.asarray(self._vector, np.float32)[None],
@@ -295,18 +276,13 @@ class _Answer:
 
     # --- Candidates become hits
 
-    def _by_cosine(self, kind: str, ids: Sequence[str]) -> list[Hit]:
-        hits = self._checked(kind, self._fetch(kind, ids), self._query.chosen_from)
-        return sorted(hits, key=lambda hit: -hit.cosine)
-
-    def _fused(self, nearest: Sequence[str], restrictions: Sequence[Restriction]) -> list[Hit]:
+    def _fused(self, keywords: QuestionTerms, nearest: Sequence[str], hidden: Sequence[str]) -> list[Hit]:
         """Return the best of the nearest passages and of those with the highest BM25, by both scores.
 
         ForeignCollection if a passage is among the vectors or among the keywords alone: somebody is writing it.
         """
-        query, keywords = self._query, self._keywords
-        assert keywords is not None
-        scored = self._best_by_keywords(keywords, restrictions)
+        query = self._query
+        scored = self._best_by_keywords(keywords, hidden)
         others = [id_ for id_ in nearest if id_ not in scored]
         scored |= keywords.index.scores(keywords.terms, others)
         scored |= self._without_keywords([id_ for id_ in others if id_ not in scored])
@@ -324,7 +300,7 @@ class _Answer:
         fetched = self._fetch(MAIN, [ids[at] for at in first], droppable)
         number = {id_: at for at, id_ in enumerate(ids)}
         for id_, text in zip(fetched.ids, fetched.texts, strict=True):
-            joined[number[id_]] += (1 - query.weight) * TYPED_SCALE * keywords.share_typed(text) ** TYPED_POWER
+            joined[number[id_]] += (1 - (query.alpha or 0.0)) * TYPED_SCALE * keywords.share_typed(text) ** TYPED_POWER
         order = sorted(range(len(fetched.ids)), key=lambda at: -joined[number[fetched.ids[at]]])
         hits = []
         for hit in self._checked(MAIN, fetched.take(order), query.chosen_from):
@@ -332,18 +308,21 @@ class _Answer:
             hits.append(replace(keywords.matched(hit), fused=fused, bm25=score, deviation=deviation))
         return hits
 
-    def _best_by_keywords(self, keywords: QuestionTerms, restrictions: Sequence[Restriction]) -> dict[str, Scored]:
+    def _best_by_keywords(self, keywords: QuestionTerms, hidden: Sequence[str]) -> dict[str, Scored]:
         """Return the passages of the highest BM25 that meet the conditions, most of which Chroma alone can tell.
 
         Broad conditions are asked of the best passages only, narrow ones of all rows: few meet these.
         """
-        query, best = self._query, partial(keywords.index.best, keywords.terms)
+        query, among = self._query, dict[Key, Sequence[str]]()
+        if query.documents is not None:
+            among["document"] = list(query.documents)
+        best = partial(keywords.index.best, keywords.terms, hidden=hidden)
         if not (query.where or query.where_document or query.ids is not None):
-            return best(query.candidates, restrictions)
-        scored = best(_BROAD * query.candidates, restrictions)
+            return best(query.candidates, among)
+        scored = best(_BROAD * query.candidates, among)
         meeting = set(self._meeting(list(scored)))
         if len(meeting) < query.candidates and len(scored) == _BROAD * query.candidates:
-            return best(query.candidates, [*restrictions, Restriction("id", self._meeting(None))])
+            return best(query.candidates, {**among, "id": self._meeting(None)})
         return dict(islice(((id_, score) for id_, score in scored.items() if id_ in meeting), query.candidates))
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
@@ -367,7 +346,7 @@ class _Answer:
     def _joined(self, deviations: Numbers, bm25: Numbers) -> Numbers:
         """Fuse deviations of the cosine, and BM25 over the length of the question's weights."""
         assert self._keywords is not None
-        weight = self._query.weight
+        weight = self._query.alpha or 0.0
         return weight * deviations + (1 - weight) * KEYWORD_SCALE * bm25 / self._keywords.length
 
     def _fetch(self, kind: str, ids: Sequence[str], droppable: Iterable[str] = ()) -> RowBatch:
@@ -394,7 +373,7 @@ class _Answer:
             part = rows.take(range(start, min(start + most, len(rows.ids))))
             if kind == DOCUMENTS:
                 documents = StoredDocument.by_id(part)
-                part = replace(part, texts=[document.text for document, _ in index.read_documents(part)])
+                part = replace(part, texts=[document.text for document, _ in index._documents_of(part)])
             else:
                 documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
             near = cosines(self._vector, self._storage.vectors_of(kind, part)).tolist()
@@ -559,9 +538,6 @@ def _hit(id_: str, row: dict[str, Any], text: str, cosine: float, document: Stor
     )
 
 
-# --- Vectors of sentences ---------------------------------------------------------------------------------------------
-
-
 def read_sentences(
     index: Collection, rows: Sequence[Mapping[str, Any]], texts: Sequence[str]
 ) -> list[tuple[Spans, Floats]]:
@@ -604,9 +580,6 @@ def _word_or_whole(embedder: Embedder, text: str, span: tuple[int, int]) -> Floa
         return embedder.encode_words(text, [span])
     except InvalidParameter:
         return embedder.encode_document([text], show_progress=False)
-
-
-# --- Re-ranking -------------------------------------------------------------------------------------------------------
 
 
 def reranker_of(index: Collection, requested: Any) -> Reranker | None:

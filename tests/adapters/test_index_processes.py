@@ -204,7 +204,7 @@ def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(second
 def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tmp_path, embedder, monkeypatch):
     """Another process exchanges the versions after a reader has seen which to leave out, and deletes the old rows."""
     began, exchange, deleted, end = Event(), Event(), Event(), Event()
-    upsert, mark_written, hidden, reload = Storage.upsert, Storage.mark_written, Index.hidden_versions, Index.reload
+    upsert, mark_written, hidden, reload = Storage.upsert, Storage.mark_written, Index._hidden_versions, Index._reload
 
     def held_upsert(self: Storage, kind: str, rows: RowBatch) -> object:
         if kind == DOCUMENTS:
@@ -217,8 +217,8 @@ def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tm
         assert end.wait(60)
         mark_written(self, **values)
 
-    def seen(self: Index) -> set[str]:
-        found = hidden(self)
+    def seen(self: Index, *known: object) -> set[str]:
+        found = hidden(self, *known)
         exchange.set()
         assert deleted.wait(60)
         return found
@@ -237,8 +237,8 @@ def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tm
         writer = Thread(target=other.upsert, args=(documents(2, version=2),))
         writer.start()
         assert began.wait(60)
-        monkeypatch.setattr(Index, "hidden_versions", seen)
-        monkeypatch.setattr(Index, "reload", reloaded)
+        monkeypatch.setattr(Index, "_hidden_versions", seen)
+        monkeypatch.setattr(Index, "_reload", reloaded)
         try:
             hits = index.query(ASKED, 100)
         finally:

@@ -14,8 +14,9 @@ from filelock import FileLock
 from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, apart, assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import LOCK, Index, WriterLock, open_index
+from chroma_eddy import Index, WriterLock, open_index
 from chroma_eddy import index as chroma_index
+from chroma_eddy.database import LOCK
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch

@@ -196,7 +196,7 @@ def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder
     """Ctrl-C comes between two calls of Chroma's; a failure inside one leaves nobody knows what."""
     for error, times in ((KeyboardInterrupt, 0), (OSError, 1)):
         with opened(place, embedder) as index:
-            with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index.transaction({}):
+            with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index._transaction({}):
                 index.storage.collection(DOCUMENTS).update(["papers/1"], metadatas=[{"number": 1}])
                 raise error
         with apart():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import chromadb
@@ -107,7 +108,8 @@ async def test_what_is_taken_out_is_exactly_what_was_named(store, model):
         return {node.metadata["number"] for node in store.get_nodes() if node.node_id.startswith("node/")}
 
     store.add(embedded(model, [*nodes(), TextNode(id_="alone", text="A node without a document.")]))
-    store.index.upsert(documents(2))
+    two = [*documents(1), replace(documents(2)[1], text=" ".join(8 * SENTENCES), page_starts=())]
+    store.index.upsert(two)
     store.delete("book/0")
     assert numbers() == {*range(4, 11)}
     store.delete("papers/0")
@@ -260,17 +262,13 @@ def test_filters_inside_each_other_and_documents_by_name(full):
 
 def test_what_cannot_be_asked_is_refused_by_name(full):
     for operator, value, said in (
-        ("text_match", "a", "where_document"),
-        ("text_match_insensitive", "a", "as they are spelt"),
-        ("is_empty", None, "absent"),
-        (">", "a", "must be a number"),
-        ("==", None, "must be a string or a number"),
-        ("in", "a", "must be a list"),
-        (">", 3, "under 'not'"),
+        *((operator, "a", "where_document") for operator in ("text_match", "text_match_insensitive", "any")),
+        *(("is_empty", None, "that a row has"), (">", 3, "3 under not"), (">", "a", "int or a float")),
+        *(("==", None, "got None"), ("==", ["a"], "Invalid where clause"), ("in", "a", "cannot be asked")),
     ):
         condition = "not" if "not" in said else "and"
         one = MetadataFilter(key="shelf", operator=operator, value=value)
-        with pytest.raises(InvalidParameter, match=f"'shelf' {operator} .*{said}"):
+        with pytest.raises(InvalidParameter, match=said):
             full.get_nodes(filters=MetadataFilters(filters=[one], condition=condition))
     for query, kwargs, said in (
         ({"mode": "semantic_hybrid"}, {}, "it has default, mmr"),
@@ -313,7 +311,7 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
         ({"embedding": None}, "no embedding"),
         ({"metadata": {**own, "a": {"b": 1}}}, "'a' is"),
         ({"metadata": {**own, "$x": 1}}, r"may not have the name '\$x'"),
-        ({"embedding": [float("nan")] * 3, "metadata": own}, r"shape \(1, 3\)"),
+        ({"embedding": [float("nan")] * 3, "metadata": own}, r"\[3\] wide"),
     ):
         with pytest.raises(InvalidParameter, match=said):
             store.add([good.model_copy(update=change)])

@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from chroma_eddy import LOCK, Document, Index, NoIndex, StoredDocument, WriteReport, WriterLock, open_index, reindex
+from chroma_eddy import Document, Index, NoIndex, StoredDocument, WriteReport, WriterLock, open_index, reindex
+from chroma_eddy.database import LOCK
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.settings import (
     DATABASE_FOLDER,
