@@ -19,23 +19,16 @@ from chroma_eddy.database import translated_errors
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.keywords import Key, Keywords
 from chroma_eddy.rows import (
-    DIGEST,
-    DOCUMENTS,
-    MAIN,
-    PAGE_SIZE,
     IndexSettings,
     RowBatch,
     StoredDocument,
     check_conditions,
     conjunction,
-    in_order,
     join_text,
-    json_settings,
-    slices,
     user_metadata,
 )
-from chroma_eddy.storage import Storage, vector_numbers
-from chroma_eddy.types import Document, ForeignCollection, NoIndex, StorageError, check_metadata, damaged
+from chroma_eddy.storage import DOCUMENTS, MAIN, PAGE_SIZE, Storage, slices, vector_numbers
+from chroma_eddy.types import DIGEST, Document, ForeignCollection, NoIndex, StorageError, check_metadata, damaged
 from eddy_embed.encoding.validation import raise_on_surrogates
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
@@ -60,13 +53,7 @@ class Collection:
     """Rows of a Chroma collection: ids, texts, vectors of one embedder, metadata, and keywords.
 
     A row is a passage of a document that an `Index` has cut, of one version of it, or was cut by a framework, and then
-    belongs to no version. One process at a time may write and any number may read.
-
-    Attributes:
-        name: Name of the main collection.
-        settings: What makes the vectors.
-        storage: Chroma's collections.
-        keywords: Keyword search.
+    belongs to no version. `settings` say what makes the vectors.
     """
 
     settings: IndexSettings
@@ -242,12 +229,12 @@ class Collection:
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
         """Return what is stored of documents beside their texts, by id; None: of all."""
-        return StoredDocument.by_id(self._document_rows(ids)) if self.exists else {}
+        return StoredDocument.by_id(self.storage.get(DOCUMENTS, ids=ids, metadatas=True)) if self.exists else {}
 
-    def _document_rows(self, ids: Sequence[str] | None, *, complete: bool = False) -> RowBatch:
-        """Read documents' rows; `complete`: only of those that queries find."""
+    def _document_rows(self, ids: Sequence[str] | None) -> RowBatch:
+        """Read the rows of documents that queries find."""
         rows = self.storage.get(DOCUMENTS, ids=ids, metadatas=True)
-        return rows.take([at for at, row in enumerate(rows.metadatas) if row[DIGEST]]) if complete else rows
+        return rows.take([at for at, row in enumerate(rows.metadatas) if row[DIGEST]])
 
     def _documents_of(self, rows: RowBatch) -> Iterator[tuple[Document, RowBatch]]:
         """Yield documents, by their rows, with their passages in order; ForeignCollection if one is damaged."""
@@ -259,7 +246,7 @@ class Collection:
         for at, metadata in enumerate(found.metadatas):
             by_digest[metadata[DIGEST]].append(at)
         for stored, metadata in zip(StoredDocument.by_id(rows).values(), rows.metadatas, strict=True):
-            passages = in_order(found.take(by_digest[stored.digest]))
+            passages = found.take(by_digest[stored.digest]).in_order()
             document = stored.document(join_text(passages, metadata))
             if len(passages.ids) != stored.passages or document.digest != stored.digest:
                 raise damaged(stored.id, f"passages in {self.name}, or the text or metadata that it was written with")
@@ -275,12 +262,7 @@ class Collection:
         return self._sample[1]
 
     def _reload(self) -> None:
-        """Read the stored settings and compare them with the embedder; if they differ, nothing changes.
-
-        Raises:
-            FingerprintMismatch: They differ.
-            NoIndex: The index does not exist, and there is no embedder.
-        """
+        """Read the stored settings; FingerprintMismatch if the embedder's differ, NoIndex if there is neither."""
         storage, embedder = self.storage, self._requested
         storage.connection.check_open()
         storage.clear_cache()
@@ -293,16 +275,16 @@ class Collection:
         if embedder is not None and not embedder.is_fitted and vectors is not None and vectors.fit.exists():
             fitted = Fitted.load(vectors.fit)
             embedder = embedder.with_post(fitted) if fitted.post == embedder.method.post else embedder
+        requested, opened = stored, dict[str, Any]()
         if embedder is not None:
-            sizes = {"late": embedder.reads_late} if stored is None else stored.sizes
-            requested = IndexSettings(json_settings(embedder), **{**sizes, **self._sizes})
-        elif stored is not None:
-            requested = replace(stored, **self._sizes)
-        else:
+            opened = {"model_name": embedder.model_name, "method": str(embedder.method)}
+            requested = IndexSettings.of(embedder)
+            requested = requested if stored is None else replace(requested, **stored.sizes)
+        if requested is None:
             raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
+        requested = replace(requested, **self._sizes)
         if main is not None and stored is not None and (differing := stored.differences(requested)):
             made = (main.configuration_json.get("embedding_function") or {}).get("config") or {}
-            opened = {} if embedder is None else {"model_name": embedder.model_name, "method": str(embedder.method)}
             same = stored.fingerprint == requested.fingerprint
             raise FingerprintMismatch(
                 f"Index {self.name!r} was {'made with other sizes' if same else contrast(made, opened)}.\n{differing}\n"
@@ -411,16 +393,9 @@ class Collection:
     ) -> None:
         """Write rows that a framework has cut and embedded; those of known ids are replaced.
 
-        A second call changes nothing; after an interruption, call this again. The index knows nothing else of their
-        documents, and cannot embed them again.
-
-        Args:
-            ids: Id of each row.
-            texts: Text of each row.
-            vectors: Vectors of the index's embedder, shape (rows, dimension).
-            metadatas: Metadata of each row for filters; None values are left out.
-            documents: Id of the document that each row belongs to and is removed with.
-            fingerprint: The embedder's fingerprint when it made the vectors.
+        A second call changes nothing; after an interruption, call this again. `vectors`, of shape (rows, dimension),
+        are those of the index's embedder when it had this `fingerprint`; `documents` are the ids of those that the rows
+        belong to, of which the index knows nothing else. None values in `metadatas` are left out.
 
         Raises:
             FingerprintMismatch: The index's vectors come from another embedder by now.
@@ -486,7 +461,7 @@ def check_rows(index: Collection) -> dict[str, str]:
     if not index.exists:
         return {}
     index.keywords.rebuild()
-    documents = index._document_rows(None, complete=True)
+    documents = index._document_rows(None)
     stored = StoredDocument.by_id(documents)
     counts, strays, problems = _scanned(index, stored, dict(zip(documents.ids, documents.metadatas, strict=True)))
     # A server has no writer's lock: what another writer has changed during the scan is no damage.
@@ -533,7 +508,7 @@ def _scanned(
 
 def _difference(stored: StoredDocument, row: Mapping[str, Any], passages: RowBatch) -> str:
     """Return what of a document its passages have otherwise; "" for nothing."""
-    if stored.document(join_text(in_order(passages), row)).text_digest != stored.text_digest:
+    if stored.document(join_text(passages.in_order(), row)).text_digest != stored.text_digest:
         return "another text"
     same = all(user_metadata(metadata) == user_metadata(row) for metadata in passages.metadatas)
     return "" if same else "other metadata"

@@ -15,24 +15,10 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.collection import OF_FRAMEWORKS, Collection, check_rows, check_vectors
 from chroma_eddy.database import Place, connect
-from chroma_eddy.rows import (
-    DIGEST,
-    DOCUMENTS,
-    MAIN,
-    NEXT,
-    VECTOR,
-    RowBatch,
-    StoredDocument,
-    check_index_name,
-    fields,
-    new_rows,
-    relabelled,
-    sentence_spans,
-    share_vectors,
-)
+from chroma_eddy.rows import RowBatch, StoredDocument, fields, new_rows, relabelled, sentence_spans, share_vectors
 from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
-from chroma_eddy.storage import Storage
-from chroma_eddy.types import Document, Hit, IndexInUse, LostVectors, Status, WriteReport, check_document
+from chroma_eddy.storage import DOCUMENTS, MAIN, NEXT, Storage, check_index_name
+from chroma_eddy.types import DIGEST, VECTOR, Document, Hit, LostVectors, Status, WriteReport, check_document
 from eddy_embed.encoding.document import LongDocument, Passage, Span
 from eddy_embed.encoding.validation import check_count, check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
@@ -149,15 +135,14 @@ class Index(Collection):
         check_one(question)
         options = {name: value for name, value in locals().items() if name not in ("self", "question")}
         query = Query(**{**options, "rerank": reranker_of(self, rerank)})
-        for _ in range(2):  # another process may make the index anew meanwhile
-            embedder = self.embedder
-            vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
-            try:
-                return search(self, vector, [question], query, embedder.fingerprint)[0]
-            except FingerprintMismatch:
-                if self.embedder.fingerprint == embedder.fingerprint:
-                    raise
-        raise IndexInUse(f"index {self.name!r} is being made anew all the time: ask again")
+        embedder = self.embedder
+        vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
+        try:
+            return search(self, vector, [question], query, embedder.fingerprint)[0]
+        except FingerprintMismatch:
+            if self.embedder.fingerprint == embedder.fingerprint:
+                raise
+        return self.query(question, **options)  # the index was made anew meanwhile
 
     def search(
         self,
@@ -194,24 +179,26 @@ class Index(Collection):
 
     def documents(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
         """Read documents that queries find, as they were given, by ids; None: all."""
+
+        def read(ids: Sequence[str]) -> list[Document]:
+            documents = {document.id: document for document, _ in self._documents_of(self._document_rows(ids))}
+            return [documents[id_] for id_ in ids if id_ in documents]
+
         stored = (document for document in self.entries(ids).values() if document.digest)
         for group in grouped_by_size(stored, lambda document: document.passages, math.inf, _GROUP_ROWS):
-            yield from self.read(partial(self._read_documents, [document.id for document in group]))
-
-    def _read_documents(self, ids: Sequence[str]) -> list[Document]:
-        documents = {each.id: each for each, _ in self._documents_of(self._document_rows(ids, complete=True))}
-        return [documents[id_] for id_ in ids if id_ in documents]
+            yield from self.read(partial(read, [document.id for document in group]))
 
     def embedded(self, document: str) -> LongDocument | None:
         """Read a document by its id, with all vectors, but no sentence's number of tokens; None if it is not found."""
         return self.read(partial(self._embedded, document)) if self.exists else None
 
     def _embedded(self, id_: str) -> LongDocument | None:
-        rows = self._document_rows([id_], complete=True)
+        rows = self._document_rows([id_])
         if not rows.ids:
             return None
         ((document, batch),) = self._documents_of(rows)
-        spans = [sentence_spans(row) for row in batch.metadatas]
+        rows_of_passages = zip(batch.metadatas, batch.texts, strict=True)
+        spans = [sentence_spans(row, text, self.settings) for row, text in rows_of_passages]
         vectors, ends = self.storage.vectors_of(MAIN, batch), list(accumulate(map(len, spans)))
         passages = [
             Passage(

@@ -20,8 +20,9 @@ import tantivy
 from tantivy import Occur, Query
 
 from chroma_eddy.database import translated_errors
-from chroma_eddy.rows import DIGEST, MAIN, PAGE_SIZE, VECTOR, RowBatch, under_headings
-from chroma_eddy.storage import Storage
+from chroma_eddy.rows import RowBatch
+from chroma_eddy.storage import MAIN, PAGE_SIZE, Storage
+from chroma_eddy.types import DIGEST, VECTOR, under_headings
 from eddy_embed.integrations.documents import DOCUMENT, HEADINGS
 
 # --- Terms ------------------------------------------------------------------------------------------------------------

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from chromadb.api.models.Collection import Collection
 from chromadb.api.types import validate_where, validate_where_document
 
 from chroma_eddy.types import DIGEST, FIELDS, PREFIX, RESERVED, VECTOR, WRITTEN, Document, ForeignCollection
@@ -26,12 +25,7 @@ from eddy_embed.utils.settings import differences, digest
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
 
-MAIN, DOCUMENTS = "", "-documents"
-"""Suffixes of the names of an index's collections; the main one has the name of the index."""
-NEXT, OLD = "-next", "-old"
-"""Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
 FORMAT = 4  # version of what is written; an index of another one is refused
-PAGE_SIZE = 1000  # rows in a page
 _FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of a framework's rows from which LlamaIndex makes its nodes again."""
 _SIZES = ("passage_size", "late", "sentence_vectors")
@@ -54,24 +48,11 @@ def check_collection_name(name: Any) -> None:
         )
 
 
-def check_index_name(name: Any) -> None:
-    """Refuse a name that no collection can have, or that ends like a collection of another index."""
-    check_collection_name(name)
-    if suffix := next((suffix for suffix in (DOCUMENTS, NEXT, OLD) if name.endswith(suffix)), None):
-        raise InvalidParameter(
-            f"name={name!r:.80} ends with {suffix!r}, which is the name of a collection of another index"
-        )
-
-
 @dataclass(frozen=True)
 class IndexSettings:
     """What makes an index's vectors; opening the index with others is refused.
 
-    Attributes:
-        embedder: `Embedder.settings`, including its fitted post-processing, by its digest.
-        passage_size: Most tokens in a passage of several sentences.
-        late: Whether passages are pooled from the pass over their document (True) or embedded one by one.
-        sentence_vectors: Whether the vectors of sentences are stored, if the method runs layers.
+    `embedder` is `Embedder.settings`, with a digest of its fitted post-processing, and the rest as in `open_index`.
     """
 
     embedder: Mapping[str, Any]
@@ -95,6 +76,11 @@ class IndexSettings:
         settings = json.dumps(self.embedder, sort_keys=True)
         sizes = {f"eddy_{name}": value for name, value in self.sizes.items()}
         return {"eddy_format": FORMAT, FINGERPRINT: self.fingerprint, "eddy_settings": settings, **sizes}
+
+    @classmethod
+    def of(cls, embedder: Embedder) -> IndexSettings:
+        """Return the settings of a new index, as JSON gives them back: with lists in place of tuples."""
+        return cls(json.loads(json.dumps(embedder.settings)), late=embedder.reads_late)
 
     @classmethod
     def parse(cls, name: str, metadata: Mapping[str, Any]) -> IndexSettings:
@@ -127,12 +113,6 @@ class IndexSettings:
         return "\n".join(f"  {name:{width}}  {stored:.80}, here {here:.80}" for name, stored, here in differing)
 
 
-def json_settings(embedder: Embedder) -> dict[str, Any]:
-    """Return the embedder's settings as JSON gives them back: with lists in place of tuples."""
-    settings: dict[str, Any] = json.loads(json.dumps(embedder.settings))
-    return settings
-
-
 _COLUMNS = ("ids", "metadatas", "texts")
 _NO_VECTORS = np.zeros((0, 0), np.float32)
 
@@ -159,6 +139,11 @@ class RowBatch:
         texts = [self.texts[at] for at in numbers] if self.texts else []
         return RowBatch(ids, metadatas, texts, self.vectors[list(numbers)] if len(self.vectors) else self.vectors)
 
+    def in_order(self) -> RowBatch:
+        """Return the passages of one version as they follow each other in the document."""
+        places = [fields(metadata)["index"] for metadata in self.metadatas]
+        return self.take(sorted(range(len(places)), key=places.__getitem__))
+
     @classmethod
     def concatenate(cls, pages: Iterable[RowBatch]) -> RowBatch:
         """Join the rows of all pages."""
@@ -166,28 +151,6 @@ class RowBatch:
         ids, metadatas, texts = ([*chain(*(getattr(page, name) for page in pages))] for name in _COLUMNS)
         vectors = [page.vectors for page in pages if len(page.vectors)] or [_NO_VECTORS]
         return cls(ids, metadatas, texts, np.concatenate(vectors))
-
-
-def slices(count: int, limit: int) -> Iterator[slice]:
-    """Return slices of at most `limit` out of `count` rows."""
-    return (slice(start, start + limit) for start in range(0, count, limit))
-
-
-def pages(
-    collection: Collection, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
-) -> Iterator[RowBatch]:
-    """Yield pages of rows, by id or condition, or all, with `fields` of `metadatas`, `documents`, `embeddings`."""
-    include: Any = [name for name, wanted in fields.items() if wanted]
-    ids = None if ids is None else list(dict.fromkeys(ids))  # Chroma refuses repeated ones
-    for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
-        page: dict[str, Any] = {"limit": PAGE_SIZE, "offset": start}
-        if ids is not None:
-            page = {"ids": list(ids[start : start + PAGE_SIZE])}
-        got = collection.get(where=where, include=include, **page)
-        if got["ids"]:
-            yield RowBatch.parse(got)
-        if ids is None and len(got["ids"]) < PAGE_SIZE:
-            return
 
 
 def are_alike(one: Floats, other: Floats) -> bool:
@@ -281,11 +244,6 @@ def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in RESERVED}
 
 
-def under_headings(text: str, headings: str) -> str:
-    """Return a passage's text after the path of its headings, as it is embedded, searched and re-ranked."""
-    return f"{headings}\n{text}" if headings else text
-
-
 def fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `FIELDS` of a row says; a framework's row says nothing there."""
     stored: dict[str, Any] = json.loads(row.get(FIELDS, "{}"))
@@ -362,8 +320,10 @@ def share_vectors(documents: RowBatch, passages: RowBatch) -> None:
             documents.vectors[at] = passages.vectors[first]
 
 
-def sentence_spans(row: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Return the offsets of a passage's sentences, relative to its start."""
+def sentence_spans(row: Mapping[str, Any], text: str, settings: IndexSettings) -> list[tuple[int, int]]:
+    """Return the offsets of the sentences of a row's text: as stored, or, of a framework's row, by the segmenter."""
+    if not row[DIGEST]:
+        return split_sentences(text, settings)
     pairs = (span.split("-") for span in str(fields(row)["sentences"]).split())
     return [(int(start), int(end)) for start, end in pairs]
 
@@ -379,9 +339,3 @@ def join_text(passages: RowBatch, document: Mapping[str, Any]) -> str:
     before = (str(fields(row).get("before", "")) for row in passages.metadatas)
     parts = (gap + text for gap, text in zip(before, passages.texts, strict=True))
     return "".join(parts) + str(fields(document)["after"])
-
-
-def in_order(passages: RowBatch) -> RowBatch:
-    """Return the passages of one version as they follow each other in the document."""
-    places = [fields(metadata)["index"] for metadata in passages.metadatas]
-    return passages.take(sorted(range(len(places)), key=places.__getitem__))

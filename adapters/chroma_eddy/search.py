@@ -17,20 +17,16 @@ from chroma_eddy.collection import Collection
 from chroma_eddy.database import translated_errors
 from chroma_eddy.keywords import Key, KeywordIndex, ParsedQuestion, Scored
 from chroma_eddy.rows import (
-    DOCUMENTS,
-    MAIN,
-    Filter,
     RowBatch,
     StoredDocument,
     check_conditions,
     conjunction,
     fields,
     sentence_spans,
-    split_sentences,
-    under_headings,
     user_metadata,
 )
-from chroma_eddy.types import DIGEST, VECTOR, ForeignCollection, Highlight, Hit, WordMatch, damaged
+from chroma_eddy.storage import DOCUMENTS, MAIN
+from chroma_eddy.types import DIGEST, VECTOR, ForeignCollection, Highlight, Hit, WordMatch, damaged, under_headings
 from eddy_embed.encoding.validation import check_count, check_kind, check_seconds
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, passage_id
@@ -69,8 +65,8 @@ class Query:
     """Options of a query, as `Index.query` documents them, and `ids`, the only rows to look at; None: all."""
 
     k: int
-    where: Filter | None = None
-    where_document: Filter | None = None
+    where: dict[str, Any] | None = None
+    where_document: dict[str, Any] | None = None
     documents: Sequence[str] | None = None
     unit: Unit = "passage"
     alpha: float | None = None
@@ -153,15 +149,7 @@ def _never_rising(hits: Sequence[Hit]) -> list[Hit]:
 def search(
     index: Collection, vectors: Doubles, questions: Sequence[str] | None, query: Query, fingerprint: str | None
 ) -> list[list[Hit]]:
-    """Find each question's hits, best first.
-
-    The vectors have the shape (questions, dimension), and come from the embedder of this fingerprint; None: from the
-    index's own. Without the questions' texts, search is by vectors alone.
-
-    Raises:
-        FingerprintMismatch: Another embedder made the index's vectors.
-        InvalidParameter: The index cannot answer such a query, or a vector is none of its embedder's.
-    """
+    """Find each question's hits, best first, as `Index.search` says."""
     query.check()
     width = index.dimension or vectors.shape[-1]
     if vectors.shape[-1] != width or not np.isfinite(vectors).all() or not vectors.any(-1).all():
@@ -550,7 +538,7 @@ def read_sentences(
     to_read: list[tuple[str, Spans]] = []
     for row, text in zip(rows, texts, strict=True):
         of_row = fields(row)
-        spans = sentence_spans(row) if row[DIGEST] else split_sentences(text, index.settings)
+        spans = sentence_spans(row, text, index.settings)
         if "vectors" in of_row and stored is not None:
             numbers = range(of_row["vectors"], of_row["vectors"] + len(spans))
             sentences.append((spans, stored.sentences.read(numbers)))

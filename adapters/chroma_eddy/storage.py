@@ -15,6 +15,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +26,9 @@ from chromadb.errors import ChromaError, InternalError, NotFoundError
 from filelock import FileLock
 
 from chroma_eddy.database import KEYWORDS, VECTORS, Connection, erase_texts, translated_errors
-from chroma_eddy.rows import DOCUMENTS, FORMAT, MAIN, NEXT, OLD, IndexSettings, RowBatch, are_alike, pages, slices
+from chroma_eddy.rows import FORMAT, IndexSettings, RowBatch, are_alike, check_collection_name
 from chroma_eddy.types import VECTOR, ForeignCollection, IndexInUse, LostVectors, StorageError
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.documents import grouped_by_size
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.atomic_files import atomic_write, sync
@@ -34,15 +36,50 @@ from eddy_embed.utils.atomic_files import atomic_write, sync
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+MAIN, DOCUMENTS = "", "-documents"
+"""Suffixes of the names of an index's collections; the main one has the name of the index."""
+NEXT, OLD = "-next", "-old"
+"""Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
+PAGE_SIZE = 1000  # rows in a page
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400}}
+# Metadata of the main collection: whether rows were written through a server, and have no number in a file.
 _UNNUMBERED = "eddy_unnumbered"
-"""Metadata of the main collection: whether rows were written through a server, and have no number in a file."""
 _STRETCHES = 10  # number of places from which a sample of a large collection is read
-_BATCH_BYTES = 8 * 2**20
-"""Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
+_BATCH_BYTES = 8 * 2**20  # a server refuses requests of 40 MB, and encoding makes vectors a third larger
 _SWAP_TIMEOUT, _POLL = 10.0, 0.02  # seconds that a reader waits for another process's swap, and between two looks at it
 _AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library rebuild` for a library"
+
+
+def check_index_name(name: Any) -> None:
+    """Refuse a name that no collection can have, or that ends like a collection of another index."""
+    check_collection_name(name)
+    if suffix := next((suffix for suffix in (DOCUMENTS, NEXT, OLD) if name.endswith(suffix)), None):
+        raise InvalidParameter(
+            f"name={name!r:.80} ends with {suffix!r}, which is the name of a collection of another index"
+        )
+
+
+def slices(count: int, limit: int) -> Iterator[slice]:
+    """Return slices of at most `limit` out of `count` rows."""
+    return (slice(start, start + limit) for start in range(0, count, limit))
+
+
+def pages(
+    collection: Collection, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
+) -> Iterator[RowBatch]:
+    """Yield pages of rows, by id or condition, or all, with `fields` of `metadatas`, `documents`, `embeddings`."""
+    include: Any = [name for name, wanted in fields.items() if wanted]
+    ids = None if ids is None else list(dict.fromkeys(ids))  # Chroma refuses repeated ones
+    for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
+        page: dict[str, Any] = {"limit": PAGE_SIZE, "offset": start}
+        if ids is not None:
+            page = {"ids": list(ids[start : start + PAGE_SIZE])}
+        got = collection.get(where=where, include=include, **page)
+        if got["ids"]:
+            yield RowBatch.parse(got)
+        if ids is None and len(got["ids"]) < PAGE_SIZE:
+            return
 
 
 class VectorFile:
@@ -93,10 +130,8 @@ class StoredVectors:
         """`lock` is the row lock of the database's folder; `identity` the id of the index."""
         self.folder = database / VECTORS / identity
         self.rows = VectorFile(self.folder / "rows.f32", width, np.float32)
-        # Of methods that run layers.
-        self.sentences = VectorFile(self.folder / "sentences.f16", width, np.float16)
-        # The embedder's fitted post-processing, if it has any, and the record.
-        self.fit, self._record = self.folder / "fit.npz", self.folder / "hnsw.json"
+        self.sentences = VectorFile(self.folder / "sentences.f16", width, np.float16)  # of methods that run layers
+        self.fit, self._record = self.folder / "fit.npz", self.folder / "hnsw.json"  # fitted post-processing; record
         self._database, self._lock = database, lock
 
     def create(self) -> None:
@@ -115,9 +150,7 @@ class StoredVectors:
         with self._lock:
             if self._recorded() is None:
                 if self._lock.lock_counter == 1:
-                    raise StorageError(
-                        f"another process was killed while it wrote to {self._database}; do the same again"
-                    )
+                    raise StorageError(f"another process was killed while writing to {self._database}; do this again")
                 yield  # an outer call has taken the record away, and writes the next
                 return
             before = self._files(segments)
@@ -553,8 +586,6 @@ class Storage:
 
     def upsert(self, kind: str, rows: RowBatch) -> list[dict[str, Any]]:
         """Write rows within a `transaction`, in place of those of the same ids; return their metadata as stored.
-
-        A row whose metadata name a vector that is stored has that one.
 
         Where a vector is replaced in the HNSW graph, queries may no longer find others
         (https://github.com/chroma-core/chroma/issues/7758). So a row with the same text and vector gets its metadata

@@ -54,6 +54,11 @@ class Unreachable(StorageError):
     """The server that holds the database does not answer."""
 
 
+def under_headings(text: str, headings: str) -> str:
+    """Return a passage's text after the path of its headings, as it is embedded, searched and re-ranked."""
+    return f"{headings}\n{text}" if headings else text
+
+
 def damaged(document: str, what: str) -> ForeignCollection:
     """Return the error of a document, by its id, whose rows lack something."""
     return ForeignCollection(
@@ -247,13 +252,11 @@ class Status:
     """Contents and state of an index.
 
     Attributes:
-        name: Name of the index.
         fingerprint, settings: Of the embedder that made its vectors; the settings field by field.
         dimension: Dimension of the vectors; 0 for an index without any that was opened without an embedder.
         documents, sentences: Number of documents that queries find, and of their sentences.
         passages: Number of rows in the main collection.
-        incomplete: Ids of documents that are being written or removed, or were when it was interrupted, or are damaged;
-            the next upsert of them finishes it.
+        incomplete: Ids of documents that are being written or removed, or were at an interruption, or are damaged.
         rebuilt: Number of documents that an unfinished reindexing has done; None without one.
     """
 

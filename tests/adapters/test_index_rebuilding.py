@@ -116,16 +116,6 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
         assert_same(rows(index), wanted)
 
 
-def test_who_reads_finishes_an_exchange_that_left_the_index_without_a_name(folder, embedder, monkeypatch):
-    with open_index(folder, "notes", embedder) as reader:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), apart():
-            stop_at(patch, 2, Collection, "modify", where={"name"})
-            with open_index(folder, "notes", embedder) as writer:
-                writer.reindex(embedder, passage_size=12)
-        assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
-        assert reader.settings.passage_size == 12
-
-
 @pytest.mark.parametrize("step", [1, 2])
 def test_two_that_exchange_at_once_lose_nothing(step, embedder, new, wanted, monkeypatch):
     """Where no lock of a folder keeps one who opens apart from a writer, as on a server."""

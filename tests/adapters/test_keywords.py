@@ -36,7 +36,7 @@ TERMS = (
     ("ﾊﾟﾘ ﾊﾞｽ", "パ パリ リ バ バス ス"),
     ("C# C++17 F#. (A+) g++ .NET AT&T R&D #1", "c# c++ 17 f# a+ g++ .net net at&t at r&d 1"),
     ("Notepad++ .bashrc a+b x+1 ++i issue#12", "notepad++ notepad .bashrc bashrc a b x 1 i issu 12"),
-    ("e-mail wi‑fi O’Brien don't USA U.S.A.", "email e mail wifi wi fi obrien o brien don t usa usa"),
+    ("e-mail wi‑fi O’Brien don't USA U.S.A. WiFi", "email e mail wifi wi fi obrien o brien don t usa usa wifi"),
     ("COVID-19 COVID19 AB-1234", "covid19 covid 19 covid19 covid 19 ab1234 ab 1234"),
     ("state-of-the-art", "state of the art"),
     ("1,299.00 1.299,00 1299 3.5", "1299.00 1299 1 299 00 1299.00 1299 1 299 00 1299 3.5 3 5"),
@@ -364,20 +364,6 @@ def pages(tmp_path_factory, embedder: Embedder) -> Iterator[Index]:
     with open_index(tmp_path_factory.mktemp("pages"), "pages", embedder) as index:
         index.upsert(Document(id_, text) for id_, text in PAGES.items())
         yield index
-
-
-SPELLINGS = (
-    *(("猫", "cat"), ("배", "korean"), ("C#", "csharp"), ("C++", "cpp"), (".NET", "csharp"), ("C", "c")),
-    *(("wi-fi", "wifi"), ("email", "wifi"), ("covid-19", "covid"), ("OBrien", "covid"), ("1299.00", "covid")),
-    *(("PhD", "covid"), ("nodejs", "wifi"), ("USA", "covid"), ("1299", "covid"), ("كتب", "arabic"), ("🚢", "deep")),
-    ("أُكتب ٢٠٢٦ 2026", "arabic"),
-)
-
-
-def test_spellings_meet(pages: Index) -> None:
-    for asked, first in SPELLINGS:
-        hits = pages.query(asked, 10, alpha=0)
-        assert hits and hits[0].document == first and hits[0].matches, asked
 
 
 OPERATORS: tuple[tuple[str, set[str]], ...] = (
