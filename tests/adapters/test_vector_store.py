@@ -294,7 +294,7 @@ def test_nodes_that_cannot_be_stored_are_named(store, model):
     for change, kind, said in (
         ({"embedding": None}, InvalidParameter, "no embedding"),
         ({"metadata": {**own, "a": {"b": 1}}}, InvalidParameter, "'a' is"),
-        ({"embedding": [float("nan")] * 3, "metadata": own}, InvalidParameter, r"\[3\] wide"),
+        ({"embedding": [float("nan")] * 3, "metadata": own}, InvalidParameter, r"\[3, 320\] wide"),
         ({"id_": "x"}, InvalidParameter, "two rows have the id 'x'"),
         ({"id_": "a\ud800"}, InvalidText, "surrogate"),
     ):
