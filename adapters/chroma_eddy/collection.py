@@ -111,12 +111,6 @@ class Collection:
         return self.settings.sentence_vectors and self._runs_layers and self.storage.connection.folder is not None
 
     @property
-    def _unrelated(self) -> tuple[float, float]:
-        """Mean and standard deviation of the embedder's cosines of questions with passages about other things."""
-        metadata = self.storage.known_metadata
-        return float(metadata["eddy_unrelated_mean"]), float(metadata["eddy_unrelated_deviation"])
-
-    @property
     def searches_by(self) -> str:
         """How queries search by default: "hybrid", or "vectors" where there are too many rows without a folder."""
         return "vectors" if self.read(lambda: self.keywords.too_many) else "hybrid"

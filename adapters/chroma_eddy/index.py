@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from chroma_eddy.collection import OF_FRAMEWORKS, Collection, check_rows, check_vectors
 from chroma_eddy.database import Place, connect
-from chroma_eddy.rows import RowBatch, StoredDocument, fields, new_rows, relabelled, sentence_spans, share_vectors
+from chroma_eddy.rows import RowBatch, StoredDocument, fields, new_rows, relabelled, share_vectors
 from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
 from chroma_eddy.storage import DOCUMENTS, MAIN, NEXT, Storage, check_index_name
 from chroma_eddy.types import DIGEST, VECTOR, Document, Hit, LostVectors, Status, WriteReport, check_document
@@ -197,23 +197,15 @@ class Index(Collection):
         if not rows.ids:
             return None
         ((document, batch),) = self._documents_of(rows)
-        rows_of_passages = zip(batch.metadatas, batch.texts, strict=True)
-        spans = [sentence_spans(row, text, self.settings) for row, text in rows_of_passages]
-        vectors, ends = self.storage.vectors_of(MAIN, batch), list(accumulate(map(len, spans)))
-        passages = [
-            Passage(
-                *(row[START], row[END], fields(row)["n_tokens"], vector),
-                *(end - len(inside), end - 1),
-                (str(row[HEADINGS]),) if HEADINGS in row else (),
-            )
-            for row, vector, inside, end in zip(batch.metadatas, vectors, spans, ends, strict=True)
-        ]
-        of_sentences = [vectors for _, vectors in read_sentences(self, batch.metadatas, batch.texts)]
-        sentences = [
-            Span(passage.start + start, passage.start + end, 0, vector)
-            for passage, inside, matrix in zip(passages, spans, of_sentences, strict=True)
-            for (start, end), vector in zip(inside, matrix, strict=True)
-        ]
+        of_passages = read_sentences(self, batch.metadatas, batch.texts)
+        passages, sentences = list[Passage](), list[Span]()
+        columns = zip(batch.metadatas, self.storage.vectors_of(MAIN, batch), of_passages, strict=True)
+        for row, vector, (spans, vectors) in columns:
+            inside = (len(sentences), len(sentences) + len(spans) - 1)
+            headings = (str(row[HEADINGS]),) if HEADINGS in row else ()
+            passages.append(Passage(row[START], row[END], fields(row)["n_tokens"], vector, *inside, headings))
+            for (start, end), of_sentence in zip(spans, vectors, strict=True):
+                sentences.append(Span(row[START] + start, row[START] + end, 0, of_sentence))
         sizes = [fields(rows.metadatas[0])[name] for name in ("tokens", "windows", "truncated")]
         return LongDocument(document.text, self.storage.vectors_of(DOCUMENTS, rows)[0], passages, sentences, *sizes)
 
@@ -297,13 +289,13 @@ class Index(Collection):
         Raises:
             InvalidParameter: A document is named beside conditions, or by some of its passages alone.
         """
-        conditions = {"where": where or None, "where_document": where_document or None}
+        conditions = {"where": where, "where_document": where_document}
         given = [name for name, condition in conditions.items() if condition]
         with self.writing():
             whole = {*self.entries(ids)} if ids is not None or not given else set()
             if whole and given:
                 raise InvalidParameter(f"document {min(whole)!r:.80} goes by its id alone: leave {given[0]}= out")
-            got = self.get(ids, **conditions, include=["metadatas"])
+            got = self.get(ids, where, where_document, include=["metadatas"])
             rows = {id_: row or {} for id_, row in zip(got["ids"], got["metadatas"], strict=True)}
             passages = Counter(row[DOCUMENT] for row in rows.values() if row.get(DIGEST))
             for id_, entry in self.entries(sorted(passages.keys() - whole)).items():

@@ -193,7 +193,8 @@ class _Answer:
 
     def __init__(self, index: Collection, vector: Doubles, question: str, query: Query) -> None:
         self._index, self._storage, self._vector, self._query = index, index.storage, vector, query
-        self._unrelated = index._unrelated
+        known = index.storage.known_metadata  # with cosines of questions with passages about other things
+        self._unrelated = float(known["eddy_unrelated_mean"]), float(known["eddy_unrelated_deviation"])
         self._keywords: QuestionTerms | None = None
         if query.alpha != 1:
             parsed = ParsedQuestion.of(question)
@@ -409,23 +410,20 @@ class _Answer:
         marked = []
         sentences = read_sentences(self._index, [hit.row for hit in hits], [hit.text for hit in hits])
         for hit, (spans, vectors) in zip(hits, sentences, strict=True):
-            near, sections = cosines(self._vector, vectors).tolist(), dict(fields(hit.row).get("sections", ()))
-            marks, headings = list[Highlight](), hit.headings
-            for at, (span, cosine) in enumerate(zip(spans, near, strict=True)):
-                headings = sections.get(at, headings)
-                marks.append(self._mark(hit, *span, cosine, headings))
+            sections, headings, marks = dict(fields(hit.row).get("sections", ())), hit.headings, list[Highlight]()
+            near = zip(spans, cosines(self._vector, vectors).tolist(), strict=True)
+            for at, ((start, end), cosine) in enumerate(near):
+                first, last, headings = hit.start + start, hit.start + end, sections.get(at, headings)
+                pages: dict[str, Any] = {**hit.pages.numbers(first, last), **hit.pages.labels(first, last)}
+                fused, share = cosine, None
+                if self._keywords:
+                    terms = [match.term for match in hit.matches if first <= match.start < last]
+                    share = self._keywords.share(terms)
+                    fused = float(self._joined(self._deviations(cosine), self._keywords.information(terms)))
+                scores = (cosine, self._score(share, cosine), fused)
+                marks.append(Highlight(first, last, hit.text[start:end], *scores, headings, **pages))
             marked.append((hit, marks, vectors))
         return marked
-
-    def _mark(self, hit: Hit, start: int, end: int, cosine: float, headings: str) -> Highlight:
-        first, last = hit.start + start, hit.start + end
-        pages: dict[str, Any] = {**hit.pages.numbers(first, last), **hit.pages.labels(first, last)}
-        fused, share = cosine, None
-        if self._keywords:
-            terms = [match.term for match in hit.matches if first <= match.start < last]
-            share = self._keywords.share(terms)
-            fused = float(self._joined(self._deviations(cosine), self._keywords.information(terms)))
-        return Highlight(first, last, hit.text[start:end], cosine, self._score(share, cosine), fused, headings, **pages)
 
 
 def of_documents(scored: Iterable[Scored]) -> Doubles:
@@ -518,12 +516,8 @@ def _hit(id_: str, row: dict[str, Any], text: str, cosine: float, document: Stor
     pages: dict[str, Any] = {name: row[name] for name in ("page", "last_page") if name in row}
     if document is not None:
         pages |= {"pages": document.pages, **document.pages.labels(start, end)}
-    return Hit(
-        *(id_, row[DOCUMENT], text, start, end, cosine, 0.0, user_metadata(row), str(row.get(HEADINGS, ""))),
-        fused=cosine,
-        row=row,
-        **pages,
-    )
+    place = (start, end, text, cosine, 0.0, cosine, str(row.get(HEADINGS, "")))
+    return Hit(*place, id=id_, document=row[DOCUMENT], metadata=user_metadata(row), row=row, **pages)
 
 
 def read_sentences(

@@ -14,7 +14,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -596,8 +595,9 @@ class Storage:
             return int(rows.vectors.shape[1]) * 6 + 1000 + (len(rows.texts[number]) * 4 if rows.texts else 0)
 
         stored = []
-        for numbers in grouped_by_size(range(len(rows.ids)), row_bytes, self.max_batch_size, _BATCH_BYTES):
-            with translated_errors(self.place):
+        with translated_errors(self.place):
+            most = self.client.get_max_batch_size()
+            for numbers in grouped_by_size(range(len(rows.ids)), row_bytes, most, _BATCH_BYTES):
                 stored += self._upsert(self.collection(kind), rows.take(numbers), atomic=kind == DOCUMENTS)
         return stored
 
@@ -638,14 +638,8 @@ class Storage:
         with translated_errors(self.place):
             collection = self.collection(kind)
             ids = collection.get(where=where, include=[])["ids"] if ids is None else ids
-            for batch in slices(len(ids), self.max_batch_size):
+            for batch in slices(len(ids), self.client.get_max_batch_size()):
                 collection.delete(ids=list(ids[batch]))
-
-    @cached_property
-    def max_batch_size(self) -> int:
-        """Most rows that the database accepts in a batch."""
-        with translated_errors(self.place):
-            return self.client.get_max_batch_size()
 
     def erase(self) -> None:
         """Erase the texts of deleted rows from the database's file, which must be in a folder."""

@@ -161,12 +161,30 @@ def _is_storable(value: Any) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
+class WordMatch(NamedTuple):
+    """A word of the question in a hit's text, with the `term` that is compared, and its inverse document frequency."""
+
+    start: int
+    end: int
+    term: str
+    weight: float
+
+
 @dataclass(frozen=True)
 class Highlight:
-    """A sentence of a hit, with the attributes that a hit has.
+    """A sentence of a hit.
 
-    `score` and `fused` are of the sentence's own cosine and terms, without the words as they were typed; `headings` are
-    those above it, where a hit has those above the passage's first section.
+    Attributes:
+        start, end: Offsets of its first character in the document's text, and after its last.
+        text: Text of the sentence; of a hit, that of the passage, sentence or document.
+        cosine: Cosine of the question's vector and its own.
+        score: How likely the text is about the question, from 0 to 1: at 0.5 more likely so than not. Where the order
+            of hits follows more than this, the lowest score so far counts, except among hits that `mmr` chose.
+        fused: What hits are sorted by; compare it within one query only.
+        headings: Headings above it, the highest first, as in "Tides > Spring tides"; of a passage, above its first
+            section; "" without headings.
+        page, last_page: Pages on which it begins and ends, from 1; None for a document without pages.
+        page_label, last_page_label: What these are called, such as "iv"; "" where pages have no labels.
     """
 
     start: int
@@ -182,30 +200,13 @@ class Highlight:
     last_page_label: str = ""
 
 
-class WordMatch(NamedTuple):
-    """A word of the question in a hit's text, with the `term` that is compared, and its inverse document frequency."""
-
-    start: int
-    end: int
-    term: str
-    weight: float
-
-
-@dataclass(frozen=True)
-class Hit:
+@dataclass(frozen=True, kw_only=True)
+class Hit(Highlight):
     """A passage, sentence or document that a query found.
 
     Attributes:
         id, document: Ids of the row and of the document.
-        text: Text of the passage, sentence or document.
-        start, end: Offsets of its first character in the document's text, and after its last.
-        cosine: Cosine of the question's vector and the row's.
-        score: How likely the text is about the question, from 0 to 1: at 0.5 more likely so than not. Where the order
-            of hits follows more than this, the lowest score so far counts, except among hits that `mmr` chose.
         metadata, row: The document's metadata, as given; the row's, as stored.
-        headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
-        page, last_page: Pages on which it begins and ends, from 1; None for a document without pages.
-        page_label, last_page_label: What these are called, such as "iv"; "" where pages have no labels.
         sentences: Sentences of a passage, in order, if the query asked for them.
         bm25: Of a hybrid query, as the next three: BM25 of the passage; 0 if it shares no word with the question.
         deviation: Standard deviations of the cosine above the mean of the library's passages.
@@ -214,30 +215,18 @@ class Hit:
         matches: The question's words in the passage, in order.
         rerank_score: Of a re-ranked query: geometric mean of the probabilities of the question's tokens after the
             passage, from 0 to 1; None if the model did not read the passage.
-        fused: What hits are sorted by; compare it within one query only.
         pages: Pages of the document.
     """
 
     id: str
     document: str
-    text: str
-    start: int
-    end: int
-    cosine: float
-    score: float
     metadata: Mapping[str, Any]
-    headings: str = ""
-    page: int | None = None
-    last_page: int | None = None
-    page_label: str = ""
-    last_page_label: str = ""
     sentences: tuple[Highlight, ...] = ()
     bm25: float | None = None
     deviation: float | None = None
     coverage: float | None = None
     matches: tuple[WordMatch, ...] = ()
     rerank_score: float | None = None
-    fused: float = 0.0
     row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     pages: Pages = field(default=Pages((), ()), repr=False, compare=False)
 

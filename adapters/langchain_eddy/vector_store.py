@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import chromadb
 import numpy as np
+from chromadb.config import Settings
 from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStoreRetriever
@@ -97,8 +98,9 @@ class EddyChroma(Chroma):
         metadata, configured = dict(collection_metadata or {}), (collection_configuration or {}).get("hnsw") or {}
         if others := {metadata.pop("hnsw:space", None), configured.get("space")} - {None, "cosine"}:
             raise InvalidParameter(f"an index is in cosine space, not {others.pop()!r}; leave it out")
-        database, sizes = _database({"persist_directory": persist_directory, **place}), {"passage_size": passage_size}
-        self.index = open_index(database, collection_name, embedding_function.embedder, **sizes, timeout=timeout)
+        database = _database({"persist_directory": persist_directory, **place})
+        embedder = embedding_function.embedder
+        self.index = open_index(database, collection_name, embedder, passage_size=passage_size, timeout=timeout)
         self._embeddings, self.override_relevance_score_fn, self.alpha = embedding_function, relevance_score_fn, alpha
         if not create_collection_if_not_exists and not self.index.exists:
             raise NoIndex(f"no index {collection_name!r}: leave out create_collection_if_not_exists=False to begin one")
@@ -334,7 +336,7 @@ def _database(place: dict[str, Any]) -> str | ClientAPI:
         place.setdefault("port", 443 if "ssl" in place else 8000)
         if place.keys() <= {"host", "port", "ssl"}:
             return f"{'https' if 'ssl' in place else 'http'}://{place['host']}:{place['port']}"
-    place["settings"] = place.pop("client_settings", chromadb.Settings(anonymized_telemetry=False))
+    place["settings"] = place.pop("client_settings", Settings(anonymized_telemetry=False))
     if kind == "persist_directory":
         return chromadb.PersistentClient(place.pop(kind), **place)
     return chromadb.HttpClient(**place) if kind == "host" else chromadb.Client(**place)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import chromadb
 import numpy as np
+from chromadb.config import Settings
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.instrumentation.span import active_span_id
 from llama_index.core.schema import BaseNode, Document, ImageNode, IndexNode, MetadataMode, NodeRelationship, TextNode
@@ -312,7 +313,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         port = self.port or (443 if self.ssl else 8000)
         if self.headers is None:
             return f"{'https' if self.ssl else 'http'}://{self.host}:{port}"
-        settings = chromadb.Settings(anonymized_telemetry=False)
+        settings = Settings(anonymized_telemetry=False)
         return chromadb.HttpClient(str(self.host), port, ssl=self.ssl, headers=self.headers, settings=settings)
 
 
