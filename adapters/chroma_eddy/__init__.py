@@ -3,7 +3,7 @@
 from eddy_embed.utils.extras import importing
 
 with importing("chroma"):
-    from chroma_eddy.database import WRITER, WriterLock, copy_database, memory_client
+    from chroma_eddy.database import WriterLock, copy_database, memory_client
     from chroma_eddy.embedding_function import EddyEmbeddingFunction, open_collection
     from chroma_eddy.index import Index, open_index, reindex
     from chroma_eddy.keywords import TermAnalyzer
@@ -31,5 +31,5 @@ with importing("chroma"):
 __all__ = ["Document", "Highlight", "Hit", "Index", "IndexSettings", "Status", "StoredDocument", "WriteReport"]
 __all__ += ["EddyEmbeddingFunction", "memory_client", "open_collection", "open_index", "reindex"]
 __all__ += ["FingerprintMismatch", "ForeignCollection", "IndexInUse", "NoIndex", "StorageError", "Unreachable"]
-__all__ += ["ALPHA", "DIGEST", "FINGERPRINT", "RESERVED", "WRITER", "TermAnalyzer", "WriterLock"]
+__all__ += ["ALPHA", "DIGEST", "FINGERPRINT", "RESERVED", "TermAnalyzer", "WriterLock"]
 __all__ += ["check_document", "copy_database", "user_metadata"]

@@ -385,7 +385,7 @@ class Index(Collection):
             self._create()
             self.storage.update_metadata(**metadata)
 
-    def delete(self) -> None:
+    def drop(self) -> None:
         """Delete the index with all its rows; the next write begins a new one."""
         with self.writing():
             self.storage.drop_all()

@@ -309,7 +309,7 @@ class EddyChroma(Chroma):
 
     def delete_collection(self) -> None:
         """Delete the index with all its rows; the next write begins a new one."""
-        self.index.delete()
+        self.index.drop()
 
     reset_collection = delete_collection
 

@@ -16,7 +16,8 @@ from tests.adapters.indexes import apart, assert_same, documents, rows
 from tests.adapters.killing import METHOD, after, save_often, started
 from tests.processes import context
 
-from chroma_eddy import WRITER, Document, Index, open_index
+from chroma_eddy import Document, Index, open_index
+from chroma_eddy.database import WRITER
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 

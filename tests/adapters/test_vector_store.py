@@ -44,17 +44,9 @@ def nodes() -> list[TextNode]:
     for at, text in enumerate(SENTENCES):
         metadata = {"number": at, "shelf": "ab"[at % 2], "tags": ["x", "yz"[at % 2]], "weight": at / 2, "none": None}
         source = RelatedNodeInfo(node_id=f"book/{at // 4}", metadata={"author": "A. Clerk"})
-        found.append(
-            TextNode(
-                id_=f"node/{at}",
-                text=text,
-                metadata=metadata if at else {},
-                relationships={NodeRelationship.SOURCE: source},
-                start_char_idx=at * 100,
-                end_char_idx=at * 100 + len(text),
-                excluded_embed_metadata_keys=list(metadata),
-            )
-        )
+        place = {"start_char_idx": at * 100, "end_char_idx": at * 100 + len(text)}
+        about = {"metadata": metadata if at else {}, "excluded_embed_metadata_keys": [*metadata], **place}
+        found.append(TextNode(id_=f"node/{at}", text=text, relationships={NodeRelationship.SOURCE: source}, **about))
     return found
 
 

@@ -96,12 +96,15 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if settings.get("persist_dir") is not None:
             settings["persist_dir"] = str(settings["persist_dir"])
         model = resolve_embed_model(embed_model, "an index is written to and searched with")
-        refuse_unknown("EddyChromaVectorStore", settings, type(self).model_fields)
-        super().__init__(collection_name=collection_name, embed_model=model, **settings)
+        self._configure({**settings, "collection_name": collection_name, "embed_model": model})
         self._given_model = model
         self._index = open_index(self._place(), collection_name, model.embedder, timeout=self.timeout)
         if self._index.embedder is not model.embedder:  # it is fitted as the index was
             self.embed_model = EddyEmbedding.from_embedder(self._index.embedder)
+
+    def _configure(self, values: dict[str, Any]) -> None:
+        refuse_unknown("EddyChromaVectorStore", values, type(self).model_fields)
+        super().__init__(**values)
 
     @classmethod
     def from_params(
@@ -120,7 +123,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         self = cls.__new__(cls)
         folder, model = index.storage.lock.folder, EddyEmbedding.from_embedder(index.embedder)
         place = {"collection_name": index.name, "persist_dir": None if folder is None else str(folder)}
-        BasePydanticVectorStore.__init__(self, **place, embed_model=model, alpha=alpha)
+        self._configure({**place, "embed_model": model, "alpha": alpha})
         self._given_model, self._index = model, index
         return self
 
