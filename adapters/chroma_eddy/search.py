@@ -8,7 +8,7 @@ from collections import Counter, abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
@@ -17,6 +17,7 @@ from chroma_eddy.collection import Collection
 from chroma_eddy.database import translated_errors
 from chroma_eddy.keywords import Key, KeywordIndex, ParsedQuestion, Scored
 from chroma_eddy.rows import (
+    Filter,
     RowBatch,
     StoredDocument,
     check_conditions,
@@ -50,7 +51,8 @@ question's information; and, of vectors alone, the deviations of an even chance.
 question to manuals and abstracts, and on others; docs/search.md has what they let pass of the rest.
 """
 _LEAST, _ROUNDING = 1e-3, 1e-6  # least deviations, of unrelated cosines and the library's, that are told from rounding
-_BROAD = 10  # passages that are asked whether they meet a condition, for each that is wanted
+_BROAD = 10  # best rows that Chroma is asked about whether they meet a condition, for each that is wanted
+_MOST_ASKED = 1000  # wanted rows up to which that is so: Chroma takes 32,766 values
 RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
 _TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
 _SPREAD = 5  # best passages of a document, by BM25 among the candidates, that raise each other's
@@ -215,9 +217,15 @@ class _Answer:
         if query.ids == [] or (query.documents is not None and not query.documents):
             return []  # no row can meet the conditions, which Chroma would not take
         hidden = sorted(self._index._hidden_versions()) if kind == MAIN else [""]  # of no version: a damaged document
-        nearest = self._nearest(kind, hidden) if query.alpha != 0 else []
+        if query.ids is not None and (query.where or query.where_document):
+            meeting = set(self._meeting(kind))
+            query = replace(query, ids=[id_ for id_ in query.ids if id_ in meeting], where=None, where_document=None)
+            if not query.ids:
+                return []
+            self._query = query
+        nearest, scored = self._candidates(kind, hidden)
         if self._keywords:
-            hits = self._fused(self._keywords, nearest, hidden)
+            hits = self._fused(self._keywords, nearest, scored)
         else:
             hits = self._checked(kind, self._fetch(kind, nearest), query.chosen_from)
             hits.sort(key=lambda hit: -hit.cosine)
@@ -235,43 +243,72 @@ class _Answer:
         mean, deviation = self._unrelated
         return score_of(share, (cosine - mean) / max(deviation, _LEAST))
 
-    def _meeting(self, ids: Sequence[str] | None) -> list[str]:
-        """Return which of some rows, None: of all, meet the conditions on metadata, texts and ids."""
-        query = self._query
-        if query.ids is not None:
-            ids = query.ids if ids is None else [*{*query.ids}.intersection(ids)]
-        if ids is not None and not ids:
-            return []
-        options: dict[str, Any] = {"ids": None if ids is None else list(ids), "where_document": query.where_document}
-        with translated_errors(self._storage.place):
-            got = self._storage.collection().get(where=query.where or None, include=[], **options)
-        return list(got["ids"])
+    # --- Candidates
 
-    def _nearest(self, kind: str, hidden: Sequence[str]) -> list[str]:
-        """Return the ids of the nearest rows that are of no hidden version."""
+    def _candidates(self, kind: str, hidden: Sequence[str]) -> tuple[list[str], dict[str, Scored]]:
+        """Return the nearest rows and, in hybrid search, those with the highest BM25, that meet the conditions.
+
+        Chroma alone can tell what meets a condition on metadata or texts. It is asked about the best rows; about all
+        rows, which takes longer, only if too few of these meet the conditions.
+        """
+        query, keywords, wanted = self._query, self._keywords, self._query.candidates
+        if keywords is None:
+            return self._nearest(kind, hidden), {}
+        best = partial(keywords.index.best, keywords.terms, hidden=hidden)
+        among: dict[Key, Sequence[str]] = {"document": list(query.documents)} if query.documents is not None else {}
+        if query.ids is not None:
+            among["id"] = list(query.ids)
+        if query.where or query.where_document:
+            if wanted <= _MOST_ASKED and self._storage.vectors is not None:
+                near, scored = self._nearest(kind, hidden, _BROAD * wanted), best(_BROAD * wanted, among)
+                known = scored | keywords.index.scores([], [id_ for id_ in near if id_ not in scored])
+                numbers = sorted({score.vector for score in known.values()})
+                meeting = set(self._meeting(kind, {VECTOR: {"$in": numbers}})) if numbers else set[str]()
+                candidates = [[id_ for id_ in ids if id_ in meeting][:wanted] for ids in (near, scored)]
+                counts = zip(candidates, (near, scored), strict=True)
+                enough = all(len(chosen) == wanted or len(ids) < _BROAD * wanted for chosen, ids in counts)
+                if enough and known.keys() >= set(near):  # a framework's row may not be among the keywords yet
+                    return candidates[0], {id_: scored[id_] for id_ in candidates[1]}
+            among["id"] = self._meeting(kind)
+        return self._nearest(kind, hidden), best(wanted, among)
+
+    def _meeting(self, kind: str, among: Filter | None = None) -> list[str]:
+        """Return which rows, `among` those that meet another condition, meet the conditions on metadata and texts."""
+        # Not by `ids`, each of which Chroma compares with every row that meets the conditions.
+        where = conjunction([among, self._query.where])
+        with translated_errors(self._storage.place):
+            collection = self._storage.collection(kind)
+            return list(collection.get(where=where, where_document=self._query.where_document, include=[])["ids"])
+
+    def _nearest(self, kind: str, hidden: Sequence[str], broad: int = 0) -> list[str]:
+        """Return the nearest rows that are of no hidden version and meet the conditions, nearest first.
+
+        If `broad`, return that many, whatever the conditions on metadata and texts.
+        """
         query = self._query
+        if query.alpha == 0:
+            return []
         among = None if query.documents is None else {DOCUMENT: {"$in": list(query.documents)}}
-        where = conjunction([{DIGEST: {"$nin": list(hidden)}} if hidden else None, among, query.where])
-        conditions: dict[str, Any] = {"where": where, "where_document": query.where_document}
+        version = {DIGEST: {"$nin": list(hidden)}} if hidden else None
         with translated_errors(self._storage.place):
             got = self._storage.collection(kind).query(
                 query_embeddings=np.asarray(self._vector, np.float32)[None],
-                n_results=int(query.candidates),
+                n_results=int(broad or query.candidates),
                 ids=None if query.ids is None else list(query.ids),
                 include=[],
-                **conditions,
+                where=conjunction([version, among, None if broad else query.where]),
+                where_document=None if broad else query.where_document,
             )
         return got["ids"][0]
 
     # --- Candidates become hits
 
-    def _fused(self, keywords: QuestionTerms, nearest: Sequence[str], hidden: Sequence[str]) -> list[Hit]:
+    def _fused(self, keywords: QuestionTerms, nearest: Sequence[str], scored: dict[str, Scored]) -> list[Hit]:
         """Return the best of the nearest passages and of those with the highest BM25, by both scores.
 
         ForeignCollection if a passage is among the vectors or among the keywords alone: somebody is writing it.
         """
         query = self._query
-        scored = self._best_by_keywords(keywords, hidden)
         others = [id_ for id_ in nearest if id_ not in scored]
         scored |= keywords.index.scores(keywords.terms, others)
         scored |= self._without_keywords([id_ for id_ in others if id_ not in scored])
@@ -296,23 +333,6 @@ class _Answer:
             fused, score, deviation = (float(column[number[hit.id]]) for column in (joined, bm25, deviations))
             hits.append(replace(keywords.matched(hit), fused=fused, bm25=score, deviation=deviation))
         return hits
-
-    def _best_by_keywords(self, keywords: QuestionTerms, hidden: Sequence[str]) -> dict[str, Scored]:
-        """Return the passages of the highest BM25 that meet the conditions, most of which Chroma alone can tell.
-
-        Broad conditions are asked of the best passages only, narrow ones of all rows: few meet these.
-        """
-        query, among = self._query, dict[Key, Sequence[str]]()
-        if query.documents is not None:
-            among["document"] = list(query.documents)
-        best = partial(keywords.index.best, keywords.terms, hidden=hidden)
-        if not (query.where or query.where_document or query.ids is not None):
-            return best(query.candidates, among)
-        scored = best(_BROAD * query.candidates, among)
-        meeting = set(self._meeting(list(scored)))
-        if len(meeting) < query.candidates and len(scored) == _BROAD * query.candidates:
-            return best(query.candidates, {**among, "id": self._meeting(None)})
-        return dict(islice(((id_, score) for id_, score in scored.items() if id_ in meeting), query.candidates))
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
         """Return a BM25 of 0 for framework's rows whose keywords are yet to be written; refuse other rows."""

@@ -7,6 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import chromadb
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from tests.adapters.indexes import MAIN, SENTENCES, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import ALPHA, Document, Index, StorageError, TermAnalyzer, memory_client, open_index
+from chroma_eddy import ALPHA, Document, Index, StorageError, TermAnalyzer, memory_client, open_index, search
 from chroma_eddy.keywords import KeywordIndex
 from eddy_embed import Embedder
 from eddy_embed.integrations.shared import unrelated_cosines
@@ -234,6 +235,35 @@ def test_filters_hold_for_keywords_too(shelf: Index) -> None:
         found = {hit.id for hit in shelf.query("granite keel", 1000, **options)}
         assert found == {hit.id for hit in shelf.query("granite keel", 1000, alpha=1, **options)}
         assert {hit.id for hit in shelf.query("granite keel", 1000, alpha=0, **options)} <= found
+
+
+def test_conditions_give_the_same_hits_whether_the_best_rows_or_all_are_asked(
+    shelf: Index, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chroma gets no ids together with conditions, which it compares with each other one by one."""
+    get, broad = chromadb.Collection.get, list[bool]()
+
+    def seen(collection: chromadb.Collection, ids: Any = None, where: Any = None, *more: Any, **options: Any) -> Any:
+        assert ids is None or not (where or options.get("where_document"))
+        broad.append("eddy_vector" in repr(where))
+        return get(collection, ids, where, *more, **options)
+
+    monkeypatch.setattr(chromadb.Collection, "get", seen)
+    for options in (
+        {"where": {"shelf": "a"}},
+        {"where": {"shelf": "a"}, "where_document": {"$contains": "Granite"}},
+        {"where": {"shelf": "z"}},
+        {"where": {"page": {"$lte": 1}}, "documents": ["papers/0", "papers/1"], "alpha": 0},
+    ):
+        answers = []
+        for most, times in ((0, 10), (1000, 1), (1000, 10)):
+            monkeypatch.setattr(search, "_MOST_ASKED", most)
+            monkeypatch.setattr(search, "_BROAD", times)
+            broad.clear()
+            hits = shelf.query("granite keel", 3, fetch_k=3, **options)
+            answers.append([(hit.id, hit.fused) for hit in hits])
+            assert any(broad) == (most > 0)
+        assert answers[0] == answers[1] == answers[2]
 
 
 def test_diverse_hits_of_both(shelf: Index) -> None:
