@@ -3,13 +3,14 @@
 from eddy_embed.utils.extras import importing
 
 with importing("chroma"):
-    from chroma_eddy.database import LOCK, WRITER, WriterLock, copy_database, memory_client, translated_errors
+    from chroma_eddy.database import WriterLock, copy_database, memory_client
     from chroma_eddy.embedding_function import EddyEmbeddingFunction, open_collection
     from chroma_eddy.index import Index, open_index, reindex
     from chroma_eddy.keywords import TermAnalyzer
-    from chroma_eddy.rows import DIGEST, IndexSettings, StoredDocument, user_metadata
+    from chroma_eddy.rows import IndexSettings, StoredDocument, user_metadata
     from chroma_eddy.search import ALPHA
     from chroma_eddy.types import (
+        DIGEST,
         RESERVED,
         Document,
         ForeignCollection,
@@ -26,36 +27,9 @@ with importing("chroma"):
     from eddy_embed.errors import FingerprintMismatch
     from eddy_embed.integrations.documents import FINGERPRINT
 
-__all__ = [
-    "ALPHA",
-    "DIGEST",
-    "FINGERPRINT",
-    "LOCK",
-    "RESERVED",
-    "WRITER",
-    "Document",
-    "EddyEmbeddingFunction",
-    "FingerprintMismatch",
-    "ForeignCollection",
-    "Highlight",
-    "Hit",
-    "Index",
-    "IndexInUse",
-    "IndexSettings",
-    "NoIndex",
-    "Status",
-    "StorageError",
-    "StoredDocument",
-    "TermAnalyzer",
-    "Unreachable",
-    "WriteReport",
-    "WriterLock",
-    "check_document",
-    "copy_database",
-    "memory_client",
-    "open_collection",
-    "open_index",
-    "reindex",
-    "translated_errors",
-    "user_metadata",
-]
+# An index, the embedding function, what goes in and comes out, errors, and what other stores are made of.
+__all__ = ["Document", "Highlight", "Hit", "Index", "IndexSettings", "Status", "StoredDocument", "WriteReport"]
+__all__ += ["EddyEmbeddingFunction", "memory_client", "open_collection", "open_index", "reindex"]
+__all__ += ["FingerprintMismatch", "ForeignCollection", "IndexInUse", "NoIndex", "StorageError", "Unreachable"]
+__all__ += ["ALPHA", "DIGEST", "FINGERPRINT", "RESERVED", "TermAnalyzer", "WriterLock"]
+__all__ += ["check_document", "copy_database", "user_metadata"]

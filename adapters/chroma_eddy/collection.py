@@ -14,35 +14,27 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import chromadb
 import numpy as np
 from chromadb.errors import InternalError, NotFoundError
-from numpy.typing import ArrayLike
 
 from chroma_eddy.database import translated_errors
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
 from chroma_eddy.keywords import Key, Keywords
 from chroma_eddy.rows import (
-    DIGEST,
-    DOCUMENTS,
-    MAIN,
-    PAGE_SIZE,
-    WRITTEN,
     IndexSettings,
     RowBatch,
     StoredDocument,
     check_conditions,
     conjunction,
-    in_order,
     join_text,
-    json_settings,
-    slices,
+    user_metadata,
 )
-from chroma_eddy.storage import Storage
-from chroma_eddy.types import Document, ForeignCollection, NoIndex, StorageError, check_metadata, damaged
+from chroma_eddy.storage import DOCUMENTS, MAIN, PAGE_SIZE, Storage, slices, vector_numbers
+from chroma_eddy.types import DIGEST, Document, ForeignCollection, NoIndex, StorageError, check_metadata, damaged
 from eddy_embed.encoding.validation import raise_on_surrogates
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, FINGERPRINT
 from eddy_embed.integrations.shared import unrelated_cosines
 from eddy_embed.parts.postprocess import Fitted
-from eddy_embed.utils.arrays import Doubles, unit
+from eddy_embed.utils.arrays import Doubles, Floats, unit
 from eddy_embed.utils.settings import contrast
 
 if TYPE_CHECKING:
@@ -51,7 +43,7 @@ if TYPE_CHECKING:
 _SAMPLE = 1000  # most rows whose cosines say what a question's cosines are like
 _PENDING = "eddy_pending"
 """Metadata of the main collection: the versions whose rows are being written or removed, by their document's id."""
-_OF_FRAMEWORKS = ""  # in place of a document's id: frameworks' rows are being written or removed
+OF_FRAMEWORKS = ""  # in place of a document's id: frameworks' rows are being written or removed
 _KEYS = {"document": DOCUMENT, "digest": DIGEST}  # metadata of rows by which they are deleted with their keywords
 _GROUP_ROWS = 5_000  # frameworks' rows that are looked up and written at a time
 T = TypeVar("T")
@@ -61,13 +53,7 @@ class Collection:
     """Rows of a Chroma collection: ids, texts, vectors of one embedder, metadata, and keywords.
 
     A row is a passage of a document that an `Index` has cut, of one version of it, or was cut by a framework, and then
-    belongs to no version. One process at a time may write and any number may read.
-
-    Attributes:
-        name: Name of the main collection.
-        settings: What makes the vectors.
-        storage: Chroma's collections.
-        keywords: Keyword search.
+    belongs to no version. `settings` say what makes the vectors.
     """
 
     settings: IndexSettings
@@ -82,7 +68,7 @@ class Collection:
         self._sample: tuple[str, Doubles] | None = None
         self._identity: Any = None
         storage.wait_for_swap()
-        self.reload()
+        self._reload()
 
     @property
     def exists(self) -> bool:
@@ -111,24 +97,18 @@ class Collection:
     @property
     def encoding(self) -> dict[str, Any]:
         """Arguments of `encode_long` that give what the index stores of a document."""
-        parts = ["document", "passages", *["sentences"] * self.stores_sentences]
+        parts = ["document", "passages", *["sentences"] * self._stores_sentences]
         return {"passage_size": self.settings.passage_size, "late": self.settings.late, "parts": parts}
 
     @property
-    def runs_layers(self) -> bool:
+    def _runs_layers(self) -> bool:
         """Whether the embedder runs layers of its model."""
         return self._embedder is not None and self._embedder.method.exit_layer > 0
 
     @property
-    def stores_sentences(self) -> bool:
+    def _stores_sentences(self) -> bool:
         """Whether sentences' vectors are stored: where the method runs layers, so that a sentence takes a pass."""
-        return self.settings.sentence_vectors and self.runs_layers and self.storage.connection.folder is not None
-
-    @property
-    def unrelated(self) -> tuple[float, float]:
-        """Mean and standard deviation of the embedder's cosines of questions with passages about other things."""
-        metadata = self.storage.known_metadata
-        return float(metadata["eddy_unrelated_mean"]), float(metadata["eddy_unrelated_deviation"])
+        return self.settings.sentence_vectors and self._runs_layers and self.storage.connection.folder is not None
 
     @property
     def searches_by(self) -> str:
@@ -148,7 +128,7 @@ class Collection:
         return str(metadata.get(FINGERPRINT, "")), str(metadata.get("eddy_written", ""))
 
     @property
-    def holds_framework_rows(self) -> bool:
+    def _holds_framework_rows(self) -> bool:
         """Whether frameworks have written rows."""
         with translated_errors(self.storage.place):
             return self.exists and bool(self.storage.collection().get(where={DIGEST: ""}, limit=1, include=[])["ids"])
@@ -183,7 +163,7 @@ class Collection:
                 raise
         self.keywords.clear_memory()  # a row may be gone or new that it does not know
         while True:
-            self.reload()
+            self._reload()
             with translated_errors(self.storage.place), self.storage.connection.alone:
                 self.storage.connection.reopen()
                 main = self.storage.find()
@@ -191,24 +171,22 @@ class Collection:
                 if (None if main is None else main.id) == self._identity:
                     return action()
 
-    @property
-    def pending(self) -> dict[str, list[str]]:
-        """Versions whose rows are being written or removed, or were when a writer was killed, by document."""
-        return _pending(self.storage.known_metadata)
+    def _pending(self, metadata: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
+        """Return versions whose rows are being written or removed, or were at a kill, by document."""
+        known = self.storage.known_metadata if metadata is None else metadata
+        pending: dict[str, list[str]] = json.loads(known.get(_PENDING) or "{}")
+        return pending
 
-    def hidden_versions(self) -> set[str]:
+    def _hidden_versions(self, metadata: Mapping[str, Any] | None = None) -> set[str]:
         """Return versions whose rows queries leave out: they are being written or removed."""
-        return self._hidden(self.storage.known_metadata)
-
-    def _hidden(self, metadata: Mapping[str, Any]) -> set[str]:
-        pending = _pending(metadata)
+        pending = self._pending(metadata)
         digests = {digest for versions in pending.values() for digest in versions if digest}
         rows = self.storage.get(DOCUMENTS, metadatas=True, ids=sorted(pending)) if digests else RowBatch([], [])
         return digests - {row[DIGEST] for row in rows.metadatas}
 
     def _state(self, metadata: Mapping[str, Any]) -> tuple[Any, ...]:
         """Return a value that changes whenever a write could have affected a concurrent read."""
-        return metadata.get("eddy_written"), metadata.get(_PENDING), self._hidden(metadata)
+        return metadata.get("eddy_written"), metadata.get(_PENDING), self._hidden_versions(metadata)
 
     def get(
         self,
@@ -231,7 +209,7 @@ class Collection:
         parts = [None] if ids is None else [chosen[part] for part in slices(len(chosen), most)]
 
         def read() -> dict[str, Any]:
-            hidden = sorted(self.hidden_versions())
+            hidden = sorted(self._hidden_versions())
             visible = conjunction([where, {DIGEST: {"$nin": hidden}} if hidden else None])
             with translated_errors(self.storage.place):
                 get = partial(self.storage.collection().get, where=visible, **options)
@@ -245,14 +223,14 @@ class Collection:
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
         """Return what is stored of documents beside their texts, by id; None: of all."""
-        return StoredDocument.by_id(self.document_rows(ids)) if self.exists else {}
+        return StoredDocument.by_id(self.storage.get(DOCUMENTS, ids=ids, metadatas=True)) if self.exists else {}
 
-    def document_rows(self, ids: Sequence[str] | None, *, complete: bool = False) -> RowBatch:
-        """Read documents' rows; `complete`: only of those that queries find."""
+    def _document_rows(self, ids: Sequence[str] | None) -> RowBatch:
+        """Read the rows of documents that queries find."""
         rows = self.storage.get(DOCUMENTS, ids=ids, metadatas=True)
-        return rows.take([at for at, row in enumerate(rows.metadatas) if row[DIGEST]]) if complete else rows
+        return rows.take([at for at, row in enumerate(rows.metadatas) if row[DIGEST]])
 
-    def read_documents(self, rows: RowBatch) -> Iterator[tuple[Document, RowBatch]]:
+    def _documents_of(self, rows: RowBatch) -> Iterator[tuple[Document, RowBatch]]:
         """Yield documents, by their rows, with their passages in order; ForeignCollection if one is damaged."""
         digests, batches = [row[DIGEST] for row in rows.metadatas], list[RowBatch]()
         for batch in slices(len(digests), PAGE_SIZE):
@@ -262,13 +240,13 @@ class Collection:
         for at, metadata in enumerate(found.metadatas):
             by_digest[metadata[DIGEST]].append(at)
         for stored, metadata in zip(StoredDocument.by_id(rows).values(), rows.metadatas, strict=True):
-            passages = in_order(found.take(by_digest[stored.digest]))
+            passages = found.take(by_digest[stored.digest]).in_order()
             document = stored.document(join_text(passages, metadata))
             if len(passages.ids) != stored.passages or document.digest != stored.digest:
                 raise damaged(stored.id, f"passages in {self.name}, or the text or metadata that it was written with")
             yield document, passages
 
-    def sample_vectors(self) -> Doubles:
+    def _sample_vectors(self) -> Doubles:
         """Vectors of length 1 of a sample of rows, shape (sample, dimension); read again when rows changed."""
         written = str(self.storage.known_metadata.get("eddy_written"))
         if self._sample is None or self._sample[0] != written:
@@ -277,13 +255,8 @@ class Collection:
             self._sample = written, unit(vectors.astype(np.float64))
         return self._sample[1]
 
-    def reload(self) -> None:
-        """Read the stored settings and compare them with the embedder; if they differ, nothing changes.
-
-        Raises:
-            FingerprintMismatch: They differ.
-            NoIndex: The index does not exist, and there is no embedder.
-        """
+    def _reload(self) -> None:
+        """Read the stored settings; FingerprintMismatch if the embedder's differ, NoIndex if there is neither."""
         storage, embedder = self.storage, self._requested
         storage.connection.check_open()
         storage.clear_cache()
@@ -296,16 +269,16 @@ class Collection:
         if embedder is not None and not embedder.is_fitted and vectors is not None and vectors.fit.exists():
             fitted = Fitted.load(vectors.fit)
             embedder = embedder.with_post(fitted) if fitted.post == embedder.method.post else embedder
+        requested, opened = stored, dict[str, Any]()
         if embedder is not None:
-            sizes = {"late": embedder.reads_late} if stored is None else stored.sizes
-            requested = IndexSettings(json_settings(embedder), **{**sizes, **self._sizes})
-        elif stored is not None:
-            requested = replace(stored, **self._sizes)
-        else:
+            opened = {"model_name": embedder.model_name, "method": str(embedder.method)}
+            requested = IndexSettings.of(embedder)
+            requested = requested if stored is None else replace(requested, **stored.sizes)
+        if requested is None:
             raise NoIndex(f"there is no index {self.name!r}; give an embedder to make one")
+        requested = replace(requested, **self._sizes)
         if main is not None and stored is not None and (differing := stored.differences(requested)):
             made = (main.configuration_json.get("embedding_function") or {}).get("config") or {}
-            opened = {} if embedder is None else {"model_name": embedder.model_name, "method": str(embedder.method)}
             same = stored.fingerprint == requested.fingerprint
             raise FingerprintMismatch(
                 f"Index {self.name!r} was {'made with other sizes' if same else contrast(made, opened)}.\n{differing}\n"
@@ -322,18 +295,18 @@ class Collection:
         """Hold the writer's lock, which may be IndexInUse, and clean up after a writer that was killed."""
         with self.storage.lock:
             self.storage.refresh()
-            if self.pending:  # a writer was killed, and could not say what it had written
+            if self._pending():  # a writer was killed, and could not say what it had written
                 self.storage.connection.reopen()
             self.storage.rebuild_files()
             self.storage.finish_swap(clean=True)
-            self.reload()
-            self.recover()
+            self._reload()
+            self._recover()
             yield
 
-    def recover(self) -> None:
+    def _recover(self) -> None:
         """Complete or undo what a killed writer has left.
 
-        Between two durable writes of a `transaction` it left one of these states:
+        Between two durable writes of a `_transaction` it left one of these states:
 
         1. Versions are pending; none, some or all of their rows are written, with or without keywords, and no row of a
            document names them: rows and keywords are deleted.
@@ -345,19 +318,19 @@ class Collection:
         In each, Chroma's files of vectors may be torn: `Storage.rebuild_files` has made them anew from the vectors'
         file, which only grows; numbers in there that no row names are left.
         """
-        pending = self.pending
-        if self.keywords.missing or _OF_FRAMEWORKS in pending:
+        pending = self._pending()
+        if self.keywords.missing or OF_FRAMEWORKS in pending:
             self.keywords.rebuild()
         if pending:
             with self.storage.transaction():
-                self.delete_rows("digest", sorted(self.hidden_versions()))
+                self._delete_rows("digest", sorted(self._hidden_versions()))
             self.storage.mark_written(**{_PENDING: ""})
 
     @contextmanager
-    def transaction(self, versions: Mapping[str, Sequence[str]]) -> Iterator[None]:
+    def _transaction(self, versions: Mapping[str, Sequence[str]]) -> Iterator[None]:
         """Let rows of versions change, by their documents' ids: first they are marked as pending, at the end as done.
 
-        Queries find a version if its document's row names it; another is left out, and deleted by `recover`.
+        Queries find a version if its document's row names it; another is left out, and deleted by `_recover`.
         """
         pending = json.dumps({id_: list(digests) for id_, digests in versions.items()})
         with translated_errors(self.storage.place), self.storage.connection.alone:
@@ -375,21 +348,21 @@ class Collection:
                 raise
             self.keywords.mark_written(before, token)
 
-    def put_rows(self, rows: RowBatch) -> RowBatch:
-        """Write rows within a `transaction`, and then their keywords; return them as they are stored."""
+    def _put_rows(self, rows: RowBatch) -> RowBatch:
+        """Write rows within a `_transaction`, and then their keywords; return them as they are stored."""
         stored = replace(rows, metadatas=self.storage.upsert(MAIN, rows))
         self.keywords.put(stored)
         return stored
 
-    def delete_rows(self, key: Key, values: Sequence[str]) -> None:
-        """Delete rows within a `transaction`, by their ids, documents or versions, with their keywords."""
+    def _delete_rows(self, key: Key, values: Sequence[str]) -> None:
+        """Delete rows within a `_transaction`, by their ids, documents or versions, with their keywords."""
         for batch in slices(len(values), PAGE_SIZE):
             chosen = list(values[batch])
             which: dict[str, Any] = {"ids": chosen} if key == "id" else {"where": {_KEYS[key]: {"$in": chosen}}}
             self.storage.delete(MAIN, **which)
         self.keywords.delete(key, values)
 
-    def create(self) -> None:
+    def _create(self) -> None:
         """Create the collections if they do not exist, and keep the embedder's fitted post-processing beside them."""
         if self.exists:
             return
@@ -407,23 +380,16 @@ class Collection:
         self,
         ids: Sequence[str],
         texts: Sequence[str],
-        vectors: ArrayLike,
+        vectors: Sequence[Any] | Floats,
         metadatas: Sequence[Mapping[str, Any]],
         documents: Sequence[str],
         fingerprint: str,
     ) -> None:
         """Write rows that a framework has cut and embedded; those of known ids are replaced.
 
-        A second call changes nothing; after an interruption, call this again. The index knows nothing else of their
-        documents, and cannot embed them again.
-
-        Args:
-            ids: Id of each row.
-            texts: Text of each row.
-            vectors: Vectors of the index's embedder, shape (rows, dimension).
-            metadatas: Metadata of each row for filters; None values are left out.
-            documents: Id of the document that each row belongs to and is removed with.
-            fingerprint: The embedder's fingerprint when it made the vectors.
+        A second call changes nothing; after an interruption, call this again. `vectors`, of shape (rows, dimension),
+        are those of the index's embedder when it had this `fingerprint`; `documents` are the ids of those that the rows
+        belong to, of which the index knows nothing else. None values in `metadatas` are left out.
 
         Raises:
             FingerprintMismatch: The index's vectors come from another embedder by now.
@@ -434,11 +400,11 @@ class Collection:
             return
         if repeated := [id_ for id_, count in Counter(ids).items() if count > 1]:
             raise InvalidParameter(f"two rows have the id {repeated[0]!r:.80}; give each its own")
-        array = np.asarray(vectors, np.float32)
-        width = self.embedder.dimension
-        if array.shape != (len(ids), width) or not np.isfinite(array).all() or not array.any(-1).all():
+        widths, width = {len(vector) for vector in vectors}, self.embedder.dimension
+        array = np.asarray(vectors if widths == {width} else [], np.float32)
+        if len(array) != len(ids) or not np.isfinite(array).all() or not array.any(-1).all():
             raise InvalidParameter(
-                f"the vectors of {len(ids)} rows have the shape {array.shape}, or hold values that are no numbers, or "
+                f"the vectors of {len(ids)} rows are {sorted(widths)} wide, or hold values that are no numbers, or "
                 f"only zeros; the index's embedder makes vectors of {width} numbers"
             )
         rows = [_checked_row(*row) for row in zip(ids, texts, metadatas, documents, strict=True)]
@@ -450,29 +416,12 @@ class Collection:
                     f"Fingerprint of the index: {self.embedder.fingerprint}, of the rows: {fingerprint}; embed them "
                     "again, with index.embedder"
                 )
-            self.create()
+            self._create()
             for group in slices(len(ids), _GROUP_ROWS):
                 known = self.storage.get(MAIN, ids=ids[group], metadatas=True)
                 metadata = _replacing(known, dict(zip(ids[group], rows[group], strict=True)))
-                with self.transaction({_OF_FRAMEWORKS: []}):
-                    self.put_rows(RowBatch(list(ids[group]), metadata, list(texts[group]), array[group]))
-
-    def remove_rows(self, *, ids: Sequence[str] | None = None, where: dict[str, Any] | None = None) -> int:
-        """Remove frameworks' rows by id or by Chroma's condition on metadata, or all; return how many existed."""
-        check_conditions(where)
-        if not self.exists:
-            return 0
-        with self.writing():
-            present = self.storage.get(MAIN, ids=ids, where=conjunction([{DIGEST: ""}, where])).ids
-            if present:
-                with self.transaction({_OF_FRAMEWORKS: []}):
-                    self.delete_rows("id", present)
-        return len(present)
-
-
-def _pending(metadata: Mapping[str, Any]) -> dict[str, list[str]]:
-    pending: dict[str, list[str]] = json.loads(metadata.get(_PENDING) or "{}")
-    return pending
+                with self._transaction({OF_FRAMEWORKS: []}):
+                    self._put_rows(RowBatch(list(ids[group]), metadata, list(texts[group]), array[group]))
 
 
 def _checked_row(id_: str, text: str, metadata: Mapping[str, Any], document: str) -> dict[str, Any]:
@@ -480,7 +429,7 @@ def _checked_row(id_: str, text: str, metadata: Mapping[str, Any], document: str
     for what, part in (("id", id_), ("text", text), ("document", document)):
         raise_on_surrogates(part, f"the {what} of row {id_!r:.80}")
     stored = {key: value for key, value in metadata.items() if value is not None}
-    check_metadata(f"row {id_!r:.80}", stored, reserved=(*WRITTEN, DOCUMENT))
+    check_metadata(f"row {id_!r:.80}", stored, own=False)
     return {**stored, DOCUMENT: document, DIGEST: ""}
 
 
@@ -493,3 +442,110 @@ def _replacing(known: RowBatch, rows: dict[str, dict[str, Any]]) -> list[dict[st
             raise ForeignCollection(f"row {id_!r:.80} {what}, or give another id")
         rows[id_] = {**dict.fromkeys(row), **rows[id_]}
     return list(rows.values())
+
+
+# --- Checks, which embed nothing --------------------------------------------------------------------------------------
+
+_CHECKED = 100  # rows of each collection whose vectors `check` compares unless it is to compare all
+_TOLERANCE = 1e-3  # largest distance of a row from itself, and difference of its length from 1, by rounding
+
+
+def check_rows(index: Collection) -> dict[str, str]:
+    """Compare every row with the documents' rows and hide damaged documents, as `Index.check` says."""
+    if not index.exists:
+        return {}
+    index.keywords.rebuild()
+    documents = index._document_rows(None)
+    stored = StoredDocument.by_id(documents)
+    counts, strays, problems = _scanned(index, stored, dict(zip(documents.ids, documents.metadatas, strict=True)))
+    # A server has no writer's lock: what another writer has changed during the scan is no damage.
+    now = index.entries(sorted({*problems, *strays.values()}))
+    damaged = {id_: stored[id_].digest for id_ in problems if now.get(id_) == stored[id_]}
+    strays = {digest: id_ for digest, id_ in strays.items() if id_ not in now or now[id_].digest != digest}
+    of_none = f"rows of a version that {index.name + DOCUMENTS} does not name; deleted"
+    problems = {
+        **{id_: f"{counts[digest]} {of_none}" for digest, id_ in strays.items()},
+        **{id_: problems[id_] for id_ in damaged},
+    }
+    if problems:
+        with index._transaction({id_: [digest] for id_, digest in damaged.items()}):
+            for id_ in damaged:
+                index.storage.collection(DOCUMENTS).update([id_], metadatas=[{DIGEST: ""}])
+            index._delete_rows("digest", [*damaged.values(), *strays])
+    return problems
+
+
+def _scanned(
+    index: Collection, stored: Mapping[str, StoredDocument], rows: Mapping[str, Mapping[str, Any]]
+) -> tuple[Counter[str], dict[str, str], dict[str, str]]:
+    """Count the rows of versions; return also versions that no document names, and problems of documents."""
+    counts, passages = Counter[str](), defaultdict[str, list[RowBatch]](list)
+    problems, strays = dict[str, str](), dict[str, str]()
+    for page in index.storage.pages(MAIN, metadatas=True, documents=True):
+        for at, metadata in enumerate(page.metadatas):
+            digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
+            if not digest:  # a framework's row
+                continue
+            counts[digest] += 1
+            if id_ not in stored or stored[id_].digest != digest:
+                strays[digest] = id_
+                continue
+            passages[digest].append(page.take([at]))
+            if len(passages[digest]) == stored[id_].passages:
+                problem = _difference(stored[id_], rows[id_], RowBatch.concatenate(passages.pop(digest)))
+                problems |= {id_: f"{problem} in {index.name} than it was written with"} if problem else {}
+    for id_, document in stored.items():
+        if counts[document.digest] != document.passages:
+            problems[id_] = f"{counts[document.digest]} of {document.passages} rows in {index.name}"
+    return counts, strays, problems
+
+
+def _difference(stored: StoredDocument, row: Mapping[str, Any], passages: RowBatch) -> str:
+    """Return what of a document its passages have otherwise; "" for nothing."""
+    if stored.document(join_text(passages.in_order(), row)).text_digest != stored.text_digest:
+        return "another text"
+    same = all(user_metadata(metadata) == user_metadata(row) for metadata in passages.metadatas)
+    return "" if same else "other metadata"
+
+
+def check_vectors(index: Collection, *, full: bool = False) -> None:
+    """Search for rows by their own vectors; make what is damaged, Chroma's files or ours, anew from the other.
+
+    On a server there is no other to compare with. StorageError if both are damaged.
+    """
+    storage, vectors, lost, mended = index.storage, index.storage.vectors, False, False
+    if vectors is None:
+        return
+    for kind in (MAIN, DOCUMENTS):
+        for rows in storage.pages(kind, metadatas=True) if full else storage.sample(kind, _CHECKED):
+            numbers = np.array(vector_numbers(rows))
+            numbered = np.flatnonzero(numbers >= 0)
+            readable = numbered[numbers[numbered] < len(vectors.rows)]
+            stored = vectors.rows.read(numbers[readable].tolist())
+            lengths = np.linalg.norm(stored, axis=1)
+            sound = np.isfinite(lengths) & (lengths > 0)
+            if index.settings.embedder["normalize"]:
+                sound &= np.abs(lengths - 1) <= _TOLERANCE
+            if broken := sorted({*numbered.tolist()} - {*readable[sound].tolist()}):
+                with storage.transaction():
+                    vectors.copy_from_chroma(storage.collection(kind), 0, [rows.ids[at] for at in broken])
+                mended = True
+            lost = lost or not _are_found(storage.collection(kind), stored[sound])
+    if mended:
+        index.keywords.rebuild()  # they name the vectors by their numbers, too
+        storage.mark_written()
+    if lost:
+        storage.rebuild_files(force=True)
+    if (lost or mended) and not full:  # a sample that is damaged says nothing of the others
+        check_vectors(index, full=True)
+
+
+def _are_found(collection: chromadb.Collection, vectors: Floats) -> bool:
+    """Return whether a search for each of some vectors, shape (vectors, dimension), finds one like it."""
+    if not len(vectors):
+        return True
+    try:
+        got = collection.query(query_embeddings=vectors, n_results=1, include=["distances"])
+    except InternalError:  # rows that are in no file of vectors
+        return False
+    return all(near and near[0] <= _TOLERANCE for near in got["distances"] or [])

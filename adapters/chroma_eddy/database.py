@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -35,12 +34,9 @@ from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.atomic_files import sync
 
 DATABASE = "chroma.sqlite3"  # Chroma's database in its folder
-LOCK, WRITER = "eddy.lock", "eddy.writer"
-"""Lock file of the writing process, which the operating system releases when that ends, and the file that names it."""
-ROW_LOCK = "eddy.rows"
-"""Lock file, held while a process changes rows, or reads a collection's vectors for the first time."""
-VECTORS, KEYWORDS = "eddy.vectors", "eddy.words"
-"""Folders with the vectors and the keywords of each index, in a folder of its id."""
+LOCK, WRITER = "eddy.lock", "eddy.writer"  # lock file of the writing process, and the file that names that
+ROW_LOCK = "eddy.rows"  # lock file of who changes rows, or reads a collection's vectors for the first time
+VECTORS, KEYWORDS = "eddy.vectors", "eddy.words"  # folders with those of each index, in a folder of its id
 
 
 # --- Failures ---------------------------------------------------------------------------------------------------------
@@ -60,39 +56,32 @@ def translated_errors(place: Path | str | None) -> Iterator[None]:
     except NotFoundError:
         raise
     except BaseException as error:
-        message = str(error).lower()
-        if isinstance(error, InvalidArgumentError) and ("regex" in message or "where clause" in message):
-            raise InvalidParameter(f"Chroma does not take the condition: {_shortened(error)}") from error
-        cause = _cause(place, error)
-        if cause is None:
+        said, network = " ".join(str(error).split())[:300], type(error).__module__.partition(".")[0]
+        if isinstance(error, InvalidArgumentError) and ("regex" in said.lower() or "where clause" in said.lower()):
+            raise InvalidParameter(f"Chroma does not take the condition: {said}") from error
+        if network in ("httpx", "httpcore") or "connect to a Chroma server" in said:
+            raise Unreachable(
+                f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
+                f"({type(error).__name__}: {said}); start it, and do the same again: documents that are stored whole "
+                "are not embedded again"
+            ) from error
+        # A panic in Chroma's compiled part derives from BaseException and has no importable class.
+        from_database = isinstance(error, ChromaError | sqlite3.Error) or type(error).__name__ == "PanicException"
+        is_of_disk = isinstance(error, OSError) and not isinstance(error, TimeoutError)
+        if isinstance(error, Timeout):
+            said = f"another process has been changing rows of {place} for a minute: stop it, and do the same again"
+        elif isinstance(place, Path) and (from_database or is_of_disk):
+            report = f"reports: {said}; see that the disk has room and works" if from_database else ""
+            said = _cause_on_disk(place, error, report)
+        elif from_database:
+            said = f"the database reports: {said}; see that its disk has room and works"
+        else:
             raise
-        raise (Unreachable if _is_unreachable(error) else StorageError)(cause) from error
+        raise StorageError(said) from error
 
 
-def _is_unreachable(error: BaseException) -> bool:
-    network = type(error).__module__.partition(".")[0] in ("httpx", "httpcore")
-    return network or "connect to a Chroma server" in str(error)
-
-
-def _cause(place: Path | str | None, error: BaseException) -> str | None:
-    """Return the message of a translated error; None: the error is not the database's."""
-    if _is_unreachable(error):
-        return (
-            f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
-            f"({type(error).__name__}: {_shortened(error)}); start it, and do the same again: documents that are "
-            "stored whole are not embedded again"
-        )
-    if isinstance(error, Timeout):
-        return f"another process has been changing rows of {place} for a minute: stop it, and do the same again"
-    # A panic in Chroma's compiled part derives from BaseException and has no importable class.
-    from_database = isinstance(error, ChromaError | sqlite3.Error) or type(error).__name__ == "PanicException"
-    from_disk = isinstance(error, OSError) and not isinstance(error, TimeoutError)
-    if isinstance(place, Path) and (from_database or from_disk):
-        return _cause_on_disk(place, error, from_database)
-    return f"the database reports: {_shortened(error)}; see that its disk has room and works" if from_database else None
-
-
-def _cause_on_disk(folder: Path, error: BaseException, from_database: bool) -> str:
+def _cause_on_disk(folder: Path, error: BaseException, report: str) -> str:
+    """Return what is the matter with a folder; `report` is the database's, "" for an error of the file system."""
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     free = shutil.disk_usage(existing).free
     if free < ALMOST_FULL or getattr(error, "errno", None) == errno.ENOSPC:
@@ -106,17 +95,9 @@ def _cause_on_disk(folder: Path, error: BaseException, from_database: bool) -> s
             f"{folder} cannot be written to, so it can be asked but not changed; make it writable, or copy the folder "
             "to a place that is, and name that"
         )
-    if not from_database:
-        return f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
-    return f"the database in {folder} reports: {_shortened(error)}; see that the disk has room and works"
-
-
-def _shortened(error: BaseException, most: int = 300) -> str:
-    text = " ".join(str(error).split())
-    return text if len(text) <= most else f"{text[:most]} …"
-
-
-# --- The writer's lock ------------------------------------------------------------------------------------------------
+    if report:
+        return f"the database in {folder} {report}"
+    return f"{getattr(error, 'filename', None) or folder}: {getattr(error, 'strerror', None) or error}"
 
 
 class WriterLock:
@@ -156,7 +137,9 @@ class WriterLock:
         try:
             file.acquire(timeout=self._timeout)
         except Timeout:
-            other = _holder(folder)
+            other = "another process"
+            with suppress(OSError, UnicodeDecodeError):
+                other = (folder / WRITER).read_text(encoding="utf-8") or other
             raise IndexInUse(
                 f"{other} is writing to the database in {folder}; wait until it has finished, or stop it, and do the "
                 "same again",
@@ -164,30 +147,21 @@ class WriterLock:
             ) from None
         try:
             if file.lock_counter == 1:
-                holder = {"process": os.getpid(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
-                (folder / WRITER).write_text(json.dumps(holder), encoding="utf-8")
+                holder = f"process {os.getpid()} (since {time.strftime('%Y-%m-%d %H:%M:%S')})"
+                (folder / WRITER).write_text(holder, encoding="utf-8")
         except BaseException:
             file.release()
             raise
 
 
-def _holder(folder: Path) -> str:
-    try:
-        holder: dict[str, Any] = json.loads((folder / WRITER).read_text(encoding="utf-8"))
-        return f"process {holder['process']} (since {holder['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
-
-
 # --- The database file ------------------------------------------------------------------------------------------------
 
-_ATTEMPTS, _PAUSE = 10, 0.1
-"""Most attempts to copy a folder that another process is writing to; seconds by which the pause between two grows."""
+_ATTEMPTS, _PAUSE = 10, 0.1  # most attempts to copy a folder; seconds by which the pause between two grows
+# What changes with every write.
 _SELECT_STATE = """
 SELECT segment_id, seq_id FROM max_seq_id
 UNION ALL SELECT collection_id, str_value FROM collection_metadata WHERE key = 'eddy_written' ORDER BY 1, 2
 """
-"""What changes with every write."""
 
 
 def copy_database(folder: Path, target: Path) -> None:
@@ -288,16 +262,12 @@ class Connection:
         self.lock, self.generation = lock, 0
         self.place: Path | str | None = lock.folder or (place if isinstance(place, str) else None)
         self.folder = lock.folder if copy is None else Path(copy.name)
-        self.row_lock = None
+        # Keeps other processes from changing rows; on a server nothing does.
+        self.alone: FileLock | AbstractContextManager[None] = nullcontext()
         if self.folder is not None:
-            self.row_lock = FileLock(self.folder / ROW_LOCK, timeout=_PATIENCE, poll_interval=_POLL)
+            self.alone = FileLock(self.folder / ROW_LOCK, timeout=_PATIENCE, poll_interval=_POLL)
         self._owned, self._closed, self._copy = client is not place, False, copy
         self._segments: dict[str, list[str]] = {}
-
-    @property
-    def alone(self) -> AbstractContextManager[Any]:
-        """Lock that keeps other processes from changing rows; on a server there is none."""
-        return self.row_lock or nullcontext()
 
     @property
     def state(self) -> ClientState:

@@ -48,9 +48,7 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
             name for `normalize`.
 
     Raises:
-        InvalidParameter: An unknown parameter, or one outside its range.
-        ModelNotFound: No such model.
-        UnknownMethod: No such method.
+        InvalidParameter, ModelNotFound, UnknownMethod: As of `Embedder`.
     """
 
     def __init__(self, model_name: str | os.PathLike[str] | None = None, **settings: Any) -> None:
@@ -206,9 +204,6 @@ def _storable_settings(arguments: Mapping[str, Any]) -> EmbedderSettings:
 register_embedding_function(EddyEmbeddingFunction)  # type: ignore[no-untyped-call]
 
 
-# --- Collections of this function -------------------------------------------------------------------------------------
-
-
 def open_collection(
     client: ClientAPI,
     name: str,
@@ -217,15 +212,10 @@ def open_collection(
     configuration: Mapping[str, Any] | None = None,
     metadata: Mapping[str, Any] | None = None,
 ) -> Collection:
-    """Open a collection, or create it in cosine space; refuse one whose vectors another embedder made.
+    """Open a collection, or create it in cosine space; FingerprintMismatch if another embedder made its vectors.
 
     Chroma itself compares only the functions' names, so `get_collection` and `get_or_create_collection` silently accept
-    another model or method.
-
-    `configuration`, Chroma's further settings, and `metadata` are those of a new collection.
-
-    Raises:
-        FingerprintMismatch: The collection was made with another function, or with another configuration of this one.
+    another model or method. `configuration`, Chroma's further settings, and `metadata` are those of a new collection.
     """
     check_kind("function", function, EddyEmbeddingFunction, "an EddyEmbeddingFunction")
     check_kind("client", client, ClientAPI, "one of Chroma's clients, such as chromadb.PersistentClient(path)")

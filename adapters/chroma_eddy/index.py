@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,45 +13,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from chroma_eddy.check import check_rows, check_vectors
-from chroma_eddy.collection import Collection
+from chroma_eddy.collection import OF_FRAMEWORKS, Collection, check_rows, check_vectors
 from chroma_eddy.database import Place, connect
-from chroma_eddy.rows import (
-    DOCUMENTS,
-    MAIN,
-    NEXT,
-    VECTOR,
-    RowBatch,
-    StoredDocument,
-    check_index_name,
-    document_metadata,
-    fields,
-    passage_rows,
-    relabelled,
-    relabelled_metadata,
-    sentence_spans,
-    share_vectors,
-)
+from chroma_eddy.rows import RowBatch, StoredDocument, fields, new_rows, relabelled, share_vectors
 from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
-from chroma_eddy.storage import Storage
-from chroma_eddy.types import Document, Hit, IndexInUse, LostVectors, Status, WriteReport, check_document
+from chroma_eddy.storage import DOCUMENTS, MAIN, NEXT, Storage, check_index_name
+from chroma_eddy.types import DIGEST, VECTOR, Document, Hit, LostVectors, Status, WriteReport, check_document
 from eddy_embed.encoding.document import LongDocument, Passage, Span
 from eddy_embed.encoding.validation import check_count, check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
-from eddy_embed.integrations.documents import END, HEADINGS, START, grouped_by_size, warn_of_blank
+from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, grouped_by_size, warn_of_blank
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
-GROUP_CHARACTERS, LAYERED_CHARACTERS = 200_000, 50_000
-"""Most characters that are embedded and written at a time: enough for full batches, little to embed again after an
-interruption; and where layers run, and the same texts take a hundred times as long."""
-GROUP_DOCUMENTS = 256  # most documents that are embedded and written at a time
-_GROUP_ROWS = 5_000
-"""Rows of the documents that are read together: each read by digest makes the database look through all rows."""
+# Most characters and documents that are embedded and written at a time: enough for full batches, little to embed again
+# after an interruption; fewer characters where layers run, and the same texts take a hundred times as long.
+GROUP_CHARACTERS, LAYERED_CHARACTERS, GROUP_DOCUMENTS = 200_000, 50_000, 256
+_GROUP_ROWS = 5_000  # of documents that are read together: each read by digest makes the database look through all rows
 Progress = Callable[[float, int], None]  # called with the number of characters embedded and of documents written so far
-Encode = Callable[[Sequence[Any]], Sequence[LongDocument]]
-"""Called with documents that are new or changed, as they were given."""
+Encode = Callable[[Sequence[Any]], Sequence[LongDocument]]  # called with the documents that are new or changed
 SpanType = TypeVar("SpanType", bound=Span)
 
 
@@ -83,16 +65,15 @@ class Index(Collection):
     def incomplete(self) -> list[str]:
         """Return ids of documents that are being written or removed, or were at a kill, or are damaged."""
         damaged_ids = {id_ for id_, document in self.entries().items() if not document.digest}
-        return sorted({*self.pending, *damaged_ids} - {""})
+        return sorted({*self._pending(), *damaged_ids} - {""})
 
     def check(self, *, full: bool = False) -> dict[str, str]:
         """Find documents that something else has changed, and mend damaged vectors; return the documents' problems.
 
-        All rows are read. Queries leave out documents with missing rows, another text or other metadata than were
-        written, until `upsert` or `sync` writes them again. Rows of versions that no document has are deleted, and the
-        keywords are read anew. A sample of 100 rows of each collection, or all if `full`, is searched for by their own
-        vectors. If one is not found so, Chroma's files are made anew from the vectors beside them, or those from
-        Chroma's, whichever is sound; no model runs.
+        Queries leave out documents with missing rows, another text or other metadata than were written, until `upsert`
+        or `sync` writes them again. Rows of versions that no document has are deleted, and the keywords are read anew.
+        A sample of 100 rows of each collection, or all if `full`, is searched for by their own vectors. If one is not
+        found so, Chroma's files are made anew from the vectors beside them, or those from Chroma's; no model runs.
 
         Raises:
             StorageError: Vectors are damaged in both places: `reindex` embeds the texts again.
@@ -135,11 +116,9 @@ class Index(Collection):
             where_document: Chroma's condition on passages' texts, such as `{"$contains": "ferry"}`.
             documents: Ids of the only documents to search; None: all.
             unit: What to search, and what a hit is: a "passage", or, by vectors, a "sentence" or a "document".
-            alpha: Weight of the vectors, from 0, keywords alone, to 1, vectors alone; None: 0.5, which serves language
-                models and trained encoders.
+            alpha: Weight of the vectors, from 0, keywords alone, to 1, vectors alone; None: 0.5.
             mmr: Choose hits that differ from each other, by maximal marginal relevance.
-            fetch_k: Number of rows that each of vectors and keywords contributes, and that `mmr` chooses from; None:
-                100 and 20.
+            fetch_k: Rows that each of vectors and keywords contributes, and `mmr` chooses from; None: 100 and 20.
             lambda_mult: For `mmr`: 1 weighs only nearness, 0 only difference.
             sentences: Return the sentences of the passages, each with its cosine.
             rerank: Sort the best passages also by the likelihood that a language model gives the question after each:
@@ -156,15 +135,14 @@ class Index(Collection):
         check_one(question)
         options = {name: value for name, value in locals().items() if name not in ("self", "question")}
         query = Query(**{**options, "rerank": reranker_of(self, rerank)})
-        for _ in range(2):  # another process may make the index anew meanwhile
-            embedder = self.embedder
-            vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
-            try:
-                return search(self, vector, [question], query, embedder.fingerprint)[0]
-            except FingerprintMismatch:
-                if self.embedder.fingerprint == embedder.fingerprint:
-                    raise
-        raise IndexInUse(f"index {self.name!r} is being made anew all the time: ask again")
+        embedder = self.embedder
+        vector = embedder.encode_query(question, show_progress=False)[None].astype(np.float64)
+        try:
+            return search(self, vector, [question], query, embedder.fingerprint)[0]
+        except FingerprintMismatch:
+            if self.embedder.fingerprint == embedder.fingerprint:
+                raise
+        return self.query(question, **options)  # the index was made anew meanwhile
 
     def search(
         self,
@@ -201,39 +179,33 @@ class Index(Collection):
 
     def documents(self, ids: Sequence[str] | None = None) -> Iterator[Document]:
         """Read documents that queries find, as they were given, by ids; None: all."""
+
+        def read(ids: Sequence[str]) -> list[Document]:
+            documents = {document.id: document for document, _ in self._documents_of(self._document_rows(ids))}
+            return [documents[id_] for id_ in ids if id_ in documents]
+
         stored = (document for document in self.entries(ids).values() if document.digest)
         for group in grouped_by_size(stored, lambda document: document.passages, math.inf, _GROUP_ROWS):
-            yield from self.read(partial(self._read_documents, [document.id for document in group]))
-
-    def _read_documents(self, ids: Sequence[str]) -> list[Document]:
-        documents = {each.id: each for each, _ in self.read_documents(self.document_rows(ids, complete=True))}
-        return [documents[id_] for id_ in ids if id_ in documents]
+            yield from self.read(partial(read, [document.id for document in group]))
 
     def embedded(self, document: str) -> LongDocument | None:
         """Read a document by its id, with all vectors, but no sentence's number of tokens; None if it is not found."""
         return self.read(partial(self._embedded, document)) if self.exists else None
 
     def _embedded(self, id_: str) -> LongDocument | None:
-        rows = self.document_rows([id_], complete=True)
+        rows = self._document_rows([id_])
         if not rows.ids:
             return None
-        ((document, batch),) = self.read_documents(rows)
-        spans = [sentence_spans(row) for row in batch.metadatas]
-        vectors, ends = self.storage.vectors_of(MAIN, batch), list(accumulate(map(len, spans)))
-        passages = [
-            Passage(
-                *(row[START], row[END], fields(row)["n_tokens"], vector),
-                *(end - len(inside), end - 1),
-                (str(row[HEADINGS]),) if HEADINGS in row else (),
-            )
-            for row, vector, inside, end in zip(batch.metadatas, vectors, spans, ends, strict=True)
-        ]
-        of_sentences = [vectors for _, vectors in read_sentences(self, batch.metadatas, batch.texts)]
-        sentences = [
-            Span(passage.start + start, passage.start + end, 0, vector)
-            for passage, inside, matrix in zip(passages, spans, of_sentences, strict=True)
-            for (start, end), vector in zip(inside, matrix, strict=True)
-        ]
+        ((document, batch),) = self._documents_of(rows)
+        of_passages = read_sentences(self, batch.metadatas, batch.texts)
+        passages, sentences = list[Passage](), list[Span]()
+        columns = zip(batch.metadatas, self.storage.vectors_of(MAIN, batch), of_passages, strict=True)
+        for row, vector, (spans, vectors) in columns:
+            inside = (len(sentences), len(sentences) + len(spans) - 1)
+            headings = (str(row[HEADINGS]),) if HEADINGS in row else ()
+            passages.append(Passage(row[START], row[END], fields(row)["n_tokens"], vector, *inside, headings))
+            for (start, end), of_sentence in zip(spans, vectors, strict=True):
+                sentences.append(Span(row[START] + start, row[START] + end, 0, of_sentence))
         sizes = [fields(rows.metadatas[0])[name] for name in ("tokens", "windows", "truncated")]
         return LongDocument(document.text, self.storage.vectors_of(DOCUMENTS, rows)[0], passages, sentences, *sizes)
 
@@ -254,8 +226,7 @@ class Index(Collection):
 
         Raises:
             IndexInUse: Another process is writing.
-            InvalidParameter: A document cannot be stored, or an id came twice.
-            InvalidText: A text cannot be embedded.
+            InvalidParameter, InvalidText: A document cannot be stored or embedded, or an id came twice.
             StorageError: The database failed; complete documents are kept.
         """
         with self.writing():
@@ -302,10 +273,38 @@ class Index(Collection):
     def _remove(self, ids: Sequence[str]) -> int:
         documents = self.entries(ids)
         if documents:
-            with self.transaction({id_: [document.digest] for id_, document in documents.items()}):
+            with self._transaction({id_: [document.digest] for id_, document in documents.items()}):
                 self.storage.delete(DOCUMENTS, ids=list(documents))  # first: queries find none of it, or all
-                self.delete_rows("document", list(documents))
+                self._delete_rows("document", list(documents))
         return len(documents)
+
+    def remove_rows(
+        self,
+        ids: Sequence[str] | None = None,
+        where: dict[str, Any] | None = None,
+        where_document: dict[str, Any] | None = None,
+    ) -> None:
+        """Remove rows by ids and Chroma's conditions, None: all, and documents by their ids or those of all passages.
+
+        Raises:
+            InvalidParameter: A document is named beside conditions, or by some of its passages alone.
+        """
+        conditions = {"where": where, "where_document": where_document}
+        given = [name for name, condition in conditions.items() if condition]
+        with self.writing():
+            whole = {*self.entries(ids)} if ids is not None or not given else set()
+            if whole and given:
+                raise InvalidParameter(f"document {min(whole)!r:.80} goes by its id alone: leave {given[0]}= out")
+            got = self.get(ids, where, where_document, include=["metadatas"])
+            rows = {id_: row or {} for id_, row in zip(got["ids"], got["metadatas"], strict=True)}
+            passages = Counter(row[DOCUMENT] for row in rows.values() if row.get(DIGEST))
+            for id_, entry in self.entries(sorted(passages.keys() - whole)).items():
+                if passages[id_] != entry.passages:
+                    raise InvalidParameter(f"document {id_!r:.60} loses no single passages: delete it whole, by its id")
+            self._remove(sorted({*passages, *whole}))
+            if others := [id_ for id_, row in rows.items() if row.get(DIGEST) == ""]:
+                with self._transaction({OF_FRAMEWORKS: []}):
+                    self._delete_rows("id", others)
 
     def reindex(
         self,
@@ -340,7 +339,7 @@ class Index(Collection):
         chosen = _chosen(passage_size, late, sentence_vectors)
         sizes = {**self.settings.sizes, "late": embedder.reads_late, **chosen}
         with self.writing():
-            if self.holds_framework_rows:
+            if self._holds_framework_rows:
                 raise InvalidParameter(
                     f"index {self.name!r} holds rows that a framework has cut out of documents which are not here, so "
                     "they cannot be embedded again: run the framework's ingestion into an index of another name"
@@ -351,14 +350,20 @@ class Index(Collection):
             else:
                 self.storage.drop_all()
             self._requested, self._sizes = embedder, sizes
-            self.reload()
+            self._reload()
             return report
 
     def _build_next(
         self, embedder: Embedder, sizes: Mapping[str, Any], progress: Progress | None, restart: bool
     ) -> WriteReport:
         """Build the index that is to replace this one, or go on with it, and mark it as complete."""
-        if restart or _has_lost_vectors(self.storage.with_suffix(NEXT)):
+        try:
+            begun = self.storage.with_suffix(NEXT)
+            if begun.find() is not None:  # it may have stopped before it had both collections
+                begun.find(DOCUMENTS)  # which mends Chroma's files of both
+        except LostVectors:
+            restart = True
+        if restart:
             self.storage.with_suffix(NEXT, texts_only=True).drop_all()
         try:
             following = Index(self.storage.with_suffix(NEXT), embedder, sizes)
@@ -373,6 +378,18 @@ class Index(Collection):
             report.removed = following._remove([id_ for id_ in following.entries() if id_ not in writer.ids])
         following.storage.update_metadata(eddy_ready=True)
         return report
+
+    def annotate(self, **metadata: Any) -> None:
+        """Store metadata with the main collection, which begins the index if there is none."""
+        with self.writing():
+            self._create()
+            self.storage.update_metadata(**metadata)
+
+    def drop(self) -> None:
+        """Delete the index with all its rows; the next write begins a new one."""
+        with self.writing():
+            self.storage.drop_all()
+            self._reload()
 
     def discard_rebuilt(self) -> None:
         """Delete what an unfinished reindexing has done, if there is one."""
@@ -438,12 +455,8 @@ def reindex(place: Place, name: str, embedder: Embedder, *, timeout: float = 0.0
 
     `place`, `name` and `timeout` are as for `open_index`.
     """
-    check_index_name(name)
-    connection = connect(place, create=False, timeout=timeout)
-    try:
-        return Index(Storage(connection, name, texts_only=True), None, {}).reindex(embedder, **options)
-    finally:
-        connection.close()
+    with open_index(place, name, texts_only=True, timeout=timeout) as index:
+        return index.reindex(embedder, **options)
 
 
 def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool | None) -> dict[str, Any]:
@@ -452,19 +465,6 @@ def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool 
     check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
     sizes = {"passage_size": passage_size, "late": late, "sentence_vectors": sentence_vectors}
     return {size: value for size, value in sizes.items() if value is not None}
-
-
-def _has_lost_vectors(storage: Storage) -> bool:
-    """Whether what an unfinished reindexing has done is of no use."""
-    try:
-        if storage.find() is not None:  # it may have stopped before it had both collections
-            storage.find(DOCUMENTS)  # which mends Chroma's files of both
-    except LostVectors:
-        return True
-    return False
-
-
-# --- Writing documents -----------------------------------------------------------------------------------------------
 
 
 class Writer:
@@ -481,7 +481,7 @@ class Writer:
         """Write new and changed documents, as `Index.upsert` says."""
         check_kind("documents", documents, Iterable, "a list of chroma_eddy.Document")
         checked = self._checked([documents] if isinstance(documents, Document) else documents)
-        size = LAYERED_CHARACTERS if self._index.runs_layers else GROUP_CHARACTERS
+        size = LAYERED_CHARACTERS if self._index._runs_layers else GROUP_CHARACTERS
         for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, size):
             known = self._index.entries([document.id for document in group])
             relabel, embed = list[Document](), list[Document]()
@@ -515,29 +515,21 @@ class Writer:
     def _relabel(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
         """Write documents under other metadata, with the vectors that they have."""
         index, by_id = self._index, {document.id: document for document in group}
-        old = index.document_rows(list(by_id))
-        parts = [
-            relabelled(replace(rows, vectors=index.storage.vectors_of(MAIN, rows)), by_id[stored.id], index.settings)
-            for stored, rows in index.read_documents(old)
-        ]
-        metadatas = [relabelled_metadata(row, by_id[id_]) for id_, row in zip(old.ids, old.metadatas, strict=True)]
-        rows = RowBatch(old.ids, metadatas, [], index.storage.vectors_of(DOCUMENTS, old))
-        self._write(RowBatch.concatenate(parts), rows, group, known)
+        old, parts = index._document_rows(list(by_id)), []
+        old = replace(old, vectors=index.storage.vectors_of(DOCUMENTS, old))
+        for at, (stored, passages) in enumerate(index._documents_of(old)):
+            passages = replace(passages, vectors=index.storage.vectors_of(MAIN, passages))
+            parts.append(relabelled(old.take([at]), passages, by_id[stored.id], index.settings))
+        self._write(parts, group, known)
         self.report.relabelled += len(group)
 
     def _embed(self, group: Sequence[Document], known: Mapping[str, StoredDocument]) -> None:
         index, results = self._index, self._encoded(group)
         self._characters += sum(len(document.text) for document in group)
-        index.create()
-        sentences = self._append_sentences(results)
-        parts = [
-            passage_rows(document, result, index.settings, numbers)
-            for document, result, numbers in zip(group, results, sentences, strict=True)
-        ]
-        metadatas = [document_metadata(document, result) for document, result in zip(group, results, strict=True)]
-        vectors = np.stack([result.vector for result in results]).astype(np.float32)
-        rows = RowBatch([document.id for document in group], metadatas, [], vectors)
-        self._write(RowBatch.concatenate(parts), rows, group, known)
+        index._create()
+        columns = zip(group, results, self._append_sentences(results), strict=True)
+        parts = [new_rows(document, result, index.settings, numbers) for document, result, numbers in columns]
+        self._write(parts, group, known)
         report = self.report
         report.written += len(results)
         report.passages += sum(len(result.passages) for result in results)
@@ -565,32 +557,36 @@ class Writer:
     def _append_sentences(self, results: Sequence[LongDocument]) -> list[Sequence[int]]:
         """Store the vectors of sentences, where they are kept; return their numbers, for each document."""
         vectors = self._index.storage.vectors
-        if vectors is None or not self._index.stores_sentences:
+        if vectors is None or not self._index._stores_sentences:
             return [() for _ in results]
         numbers = vectors.sentences.append(np.stack([line.vector for result in results for line in result.sentences]))
         ends = accumulate(len(result.sentences) for result in results)
         return [numbers[end - len(result.sentences) : end] for result, end in zip(results, ends, strict=True)]
 
     def _write(
-        self, passages: RowBatch, rows: RowBatch, group: Sequence[Document], known: Mapping[str, StoredDocument]
+        self,
+        parts: Iterable[tuple[RowBatch, RowBatch]],
+        group: Sequence[Document],
+        known: Mapping[str, StoredDocument],
     ) -> None:
-        """Write documents' rows; queries find either the old or the new version of a document, always complete.
+        """Write documents' passages and rows; queries find the old or the new version of a document, always complete.
 
         The new version's passages are written beside the old ones. One write to the document's row exchanges the
         versions; then the old passages are deleted. After an interruption one version is complete, and the next writer
         deletes the rest.
         """
         index = self._index
+        passages, rows = (RowBatch.concatenate(column) for column in zip(*parts, strict=True))
         versions = {document.id: [document.digest] for document in group}
         for id_, metadata in zip(rows.ids, rows.metadatas, strict=True):
             if id_ in known:
                 versions[id_].append(known[id_].digest)
                 # Chroma keeps entries that an update does not name, so those that are gone are named with None.
                 metadata.update(dict.fromkeys({*known[id_].metadata, VECTOR} - set(metadata)))
-        with index.transaction(versions):
-            share_vectors(rows, index.put_rows(passages))
+        with index._transaction(versions):
+            share_vectors(rows, index._put_rows(passages))
             index.storage.upsert(DOCUMENTS, rows)
-            index.delete_rows("digest", [known[id_].digest for id_ in rows.ids if id_ in known and known[id_].digest])
+            index._delete_rows("digest", [known[id_].digest for id_ in rows.ids if id_ in known and known[id_].digest])
 
 
 def _embedded_spans(document: Document) -> list[tuple[int, int]]:

@@ -7,7 +7,7 @@ import re
 import shutil
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from itertools import pairwise
@@ -20,8 +20,9 @@ import tantivy
 from tantivy import Occur, Query
 
 from chroma_eddy.database import translated_errors
-from chroma_eddy.rows import DIGEST, MAIN, PAGE_SIZE, VECTOR, RowBatch, under_headings
-from chroma_eddy.storage import Storage
+from chroma_eddy.rows import RowBatch
+from chroma_eddy.storage import MAIN, PAGE_SIZE, Storage
+from chroma_eddy.types import DIGEST, VECTOR, under_headings
 from eddy_embed.integrations.documents import DOCUMENT, HEADINGS
 
 # --- Terms ------------------------------------------------------------------------------------------------------------
@@ -290,14 +291,6 @@ class Scored(NamedTuple):
     vector: int
 
 
-class Restriction(NamedTuple):
-    """A condition on rows: that a key is, or is not (`excluded`), one of some values."""
-
-    key: Key
-    values: Sequence[str]
-    excluded: bool = False
-
-
 class KeywordIndex:
     """BM25 (k1 = 1.2, b = 0.75) over the terms of rows, each text after the path of its headings.
 
@@ -356,18 +349,25 @@ class KeywordIndex:
         """See what another process has committed."""
         self._index.reload()
 
-    def best(self, terms: Sequence[str], most: int, restrictions: Sequence[Restriction] = ()) -> dict[str, Scored]:
-        """Return at most `most` rows that share a term, by id, best first; a repeated term counts again."""
+    def best(
+        self, terms: Sequence[str], most: int, among: Mapping[Key, Sequence[str]], *, hidden: Sequence[str]
+    ) -> dict[str, Scored]:
+        """Return at most `most` rows that share a term, by id, best first; a repeated term counts again.
+
+        Each key of the rows is `among` some values, and they are of no `hidden` version.
+        """
         if not terms:
             return {}
-        parts = [(Occur.Must, self._any_of(terms)), *map(self._condition, restrictions)]
+        parts = [(Occur.Must, self._any_of(terms)), *(self._one_of(key, values) for key, values in among.items())]
+        if hidden:
+            parts.append((Occur.MustNot, Query.term_set_query(self._schema, "digest", list(hidden))))
         return self._search(Query.boolean_query(parts), most)
 
     def scores(self, terms: Sequence[str], ids: Sequence[str]) -> dict[str, Scored]:
         """Score rows by their ids, 0 for those that share no term; ids that are not here are left out."""
         if not ids:
             return {}
-        parts = [self._condition(Restriction("id", ids))]
+        parts = [self._one_of("id", ids)]
         if terms:
             parts.append((Occur.Should, self._any_of(terms)))
         return self._search(Query.boolean_query(parts), len(ids))
@@ -385,10 +385,9 @@ class KeywordIndex:
         ]
         return Query.boolean_query([(Occur.Should, query) for query in queries])
 
-    def _condition(self, restriction: Restriction) -> tuple[Occur, Query]:
-        """Return a condition that adds nothing to a score."""
-        among = Query.term_set_query(self._schema, restriction.key, list(restriction.values))
-        return (Occur.MustNot, among) if restriction.excluded else (Occur.Must, Query.const_score_query(among, 0.0))
+    def _one_of(self, key: Key, values: Sequence[str]) -> tuple[Occur, Query]:
+        """Return the condition that a key is one of some values, which adds nothing to a score."""
+        return Occur.Must, Query.const_score_query(Query.term_set_query(self._schema, key, list(values)), 0.0)
 
     def _search(self, query: Query, most: int) -> dict[str, Scored]:
         searcher, rows = self._index.searcher(), dict[str, Scored]()

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from itertools import count
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from chromadb.api.models.Collection import Collection
 from chromadb.api.types import validate_where, validate_where_document
 
-from chroma_eddy.types import PREFIX, RESERVED, Document, ForeignCollection
+from chroma_eddy.types import DIGEST, FIELDS, PREFIX, RESERVED, VECTOR, WRITTEN, Document, ForeignCollection
 from eddy_embed.encoding.document import LongDocument, heading_path
 from eddy_embed.encoding.validation import PASSAGE_SIZE
 from eddy_embed.errors import InvalidParameter
@@ -26,18 +25,7 @@ from eddy_embed.utils.settings import differences, digest
 if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
 
-MAIN, DOCUMENTS = "", "-documents"
-"""Suffixes of the names of an index's collections; the main one has the name of the index."""
-NEXT, OLD = "-next", "-old"
-"""Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
 FORMAT = 4  # version of what is written; an index of another one is refused
-PAGE_SIZE = 1000  # rows in a page
-VECTOR = "eddy_vector"  # metadata of a row: the number of its vector in the file
-DIGEST = "eddy_digest"
-"""Metadata of every row, beside its document: the version of the document; "" for a framework's row."""
-FIELDS = "eddy_row"
-"""Metadata of documents and passages that nobody searches by, as JSON: each entry of its own takes a hundred bytes."""
-WRITTEN = (DIGEST, FIELDS, VECTOR)  # metadata that the index writes into a framework's rows, beside their document's id
 _FRAMEWORKS = ("_node_content", "_node_type")
 """Metadata of a framework's rows from which LlamaIndex makes its nodes again."""
 _SIZES = ("passage_size", "late", "sentence_vectors")
@@ -60,24 +48,11 @@ def check_collection_name(name: Any) -> None:
         )
 
 
-def check_index_name(name: Any) -> None:
-    """Refuse a name that no collection can have, or that ends like a collection of another index."""
-    check_collection_name(name)
-    if suffix := next((suffix for suffix in (DOCUMENTS, NEXT, OLD) if name.endswith(suffix)), None):
-        raise InvalidParameter(
-            f"name={name!r:.80} ends with {suffix!r}, which is the name of a collection of another index"
-        )
-
-
 @dataclass(frozen=True)
 class IndexSettings:
     """What makes an index's vectors; opening the index with others is refused.
 
-    Attributes:
-        embedder: `Embedder.settings`, including its fitted post-processing, by its digest.
-        passage_size: Most tokens in a passage of several sentences.
-        late: Whether passages are pooled from the pass over their document (True) or embedded one by one.
-        sentence_vectors: Whether the vectors of sentences are stored, if the method runs layers.
+    `embedder` is `Embedder.settings`, with a digest of its fitted post-processing, and the rest as in `open_index`.
     """
 
     embedder: Mapping[str, Any]
@@ -101,6 +76,11 @@ class IndexSettings:
         settings = json.dumps(self.embedder, sort_keys=True)
         sizes = {f"eddy_{name}": value for name, value in self.sizes.items()}
         return {"eddy_format": FORMAT, FINGERPRINT: self.fingerprint, "eddy_settings": settings, **sizes}
+
+    @classmethod
+    def of(cls, embedder: Embedder) -> IndexSettings:
+        """Return the settings of a new index, as JSON gives them back: with lists in place of tuples."""
+        return cls(json.loads(json.dumps(embedder.settings)), late=embedder.reads_late)
 
     @classmethod
     def parse(cls, name: str, metadata: Mapping[str, Any]) -> IndexSettings:
@@ -127,24 +107,14 @@ class IndexSettings:
 
     def differences(self, other: IndexSettings) -> str:
         """Return a line for each field in which the settings of a caller differ, with both values; "" if none does."""
-        fields = ({"fingerprint": of.fingerprint, **of.sizes, **of.embedder} for of in (self, other))
-        differing = [(name, *(_shortened(value) for value in values)) for name, *values in differences(*fields)]
+        both = ({"fingerprint": of.fingerprint, **of.sizes, **of.embedder} for of in (self, other))
+        differing = [(name, *map(_as_json, values)) for name, *values in differences(*both)]
         width = max((len(name) for name, _, _ in differing), default=0)
-        return "\n".join(f"  {name:{width}}  {stored}, here {here}" for name, stored, here in differing)
+        return "\n".join(f"  {name:{width}}  {stored:.80}, here {here:.80}" for name, stored, here in differing)
 
 
-def json_settings(embedder: Embedder) -> dict[str, Any]:
-    """Return the embedder's settings as JSON gives them back: with lists in place of tuples."""
-    settings: dict[str, Any] = json.loads(json.dumps(embedder.settings))
-    return settings
-
-
-def _shortened(value: Any, most: int = 80) -> str:
-    text = json.dumps(value, sort_keys=True, ensure_ascii=False)
-    return text if len(text) <= most else f"{text[:most]} …"
-
-
-# --- Batches ----------------------------------------------------------------------------------------------------------
+_COLUMNS = ("ids", "metadatas", "texts")
+_NO_VECTORS = np.zeros((0, 0), np.float32)
 
 
 @dataclass(frozen=True)
@@ -154,12 +124,12 @@ class RowBatch:
     ids: list[str]
     metadatas: list[dict[str, Any]]
     texts: list[str] = field(default_factory=list)
-    vectors: Floats = field(default_factory=lambda: np.zeros((0, 0), np.float32))
+    vectors: Floats = field(default_factory=lambda: _NO_VECTORS)
 
     @classmethod
     def parse(cls, got: Any) -> RowBatch:
         """Parse what Chroma's `get` returned."""
-        vectors = np.zeros((0, 0)) if got["embeddings"] is None else got["embeddings"]
+        vectors = _NO_VECTORS if got["embeddings"] is None else got["embeddings"]
         metadatas = [dict(row or {}) for row in got["metadatas"] or []]
         return cls(got["ids"], metadatas, list(got["documents"] or []), np.asarray(vectors, np.float32))
 
@@ -169,47 +139,23 @@ class RowBatch:
         texts = [self.texts[at] for at in numbers] if self.texts else []
         return RowBatch(ids, metadatas, texts, self.vectors[list(numbers)] if len(self.vectors) else self.vectors)
 
+    def in_order(self) -> RowBatch:
+        """Return the passages of one version as they follow each other in the document."""
+        places = [fields(metadata)["index"] for metadata in self.metadatas]
+        return self.take(sorted(range(len(places)), key=places.__getitem__))
+
     @classmethod
     def concatenate(cls, pages: Iterable[RowBatch]) -> RowBatch:
         """Join the rows of all pages."""
-        batch = cls([], [])
-        vectors = []
-        for page in pages:
-            batch.ids.extend(page.ids)
-            batch.metadatas.extend(page.metadatas)
-            batch.texts.extend(page.texts)
-            vectors += [page.vectors] * bool(len(page.vectors))
-        return cls(batch.ids, batch.metadatas, batch.texts, np.concatenate(vectors)) if vectors else batch
-
-
-def slices(count: int, limit: int) -> Iterator[slice]:
-    """Return slices of at most `limit` out of `count` rows."""
-    return (slice(start, start + limit) for start in range(0, count, limit))
-
-
-def pages(
-    collection: Collection, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
-) -> Iterator[RowBatch]:
-    """Yield pages of rows, by id or condition, or all, with `fields` of `metadatas`, `documents`, `embeddings`."""
-    include: Any = [name for name, wanted in fields.items() if wanted]
-    ids = None if ids is None else list(dict.fromkeys(ids))  # Chroma refuses repeated ones
-    for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
-        page: dict[str, Any] = {"limit": PAGE_SIZE, "offset": start}
-        if ids is not None:
-            page = {"ids": list(ids[start : start + PAGE_SIZE])}
-        got = collection.get(where=where, include=include, **page)
-        if got["ids"]:
-            yield RowBatch.parse(got)
-        if ids is None and len(got["ids"]) < PAGE_SIZE:
-            return
+        pages = list(pages)
+        ids, metadatas, texts = ([*chain(*(getattr(page, name) for page in pages))] for name in _COLUMNS)
+        vectors = [page.vectors for page in pages if len(page.vectors)] or [_NO_VECTORS]
+        return cls(ids, metadatas, texts, np.concatenate(vectors))
 
 
 def are_alike(one: Floats, other: Floats) -> bool:
     """Return whether two vectors, shape (width,), differ by rounding alone."""
     return bool(np.allclose(one, other, rtol=_ROUNDING, atol=_ROUNDING))
-
-
-# --- Conditions -------------------------------------------------------------------------------------------------------
 
 
 def conjunction(filters: Iterable[Filter | None]) -> Filter | None:
@@ -234,9 +180,6 @@ def check_conditions(where: Any, where_document: Any = None) -> None:
             raise InvalidParameter(
                 f"{name}={condition!r:.200} is no condition of Chroma's: {error}; write one such as {example}"
             ) from None
-
-
-# --- Documents and passages -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -301,50 +244,19 @@ def user_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in row.items() if not key.startswith(PREFIX) and key not in RESERVED}
 
 
-def under_headings(text: str, headings: str) -> str:
-    """Return a passage's text after the path of its headings, as it is embedded, searched and re-ranked."""
-    return f"{headings}\n{text}" if headings else text
-
-
 def fields(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return what `FIELDS` of a row says; a framework's row says nothing there."""
     stored: dict[str, Any] = json.loads(row.get(FIELDS, "{}"))
     return stored
 
 
-def document_metadata(document: Document, embedded: LongDocument) -> dict[str, Any]:
-    """Return the metadata of a document's row."""
-    passages = embedded.passages
-    counts = (len(passages), passages[-1].last_sentence + 1)
-    sizes = (embedded.n_tokens, embedded.n_windows, embedded.n_truncated, len(document.text))
-    stored = {
-        "text": document.text_digest,
-        **dict(zip(_COUNTS, (*counts, *sizes), strict=True)),
-        "after": document.text[passages[-1].end :],
-        **({"left_out": document.left_out} if document.left_out else {}),
-    }
-    return _with_pages(stored, document)
-
-
-def relabelled_metadata(row: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    """Return the metadata of a document's row for another version, of the same text with other metadata or pages."""
-    return _with_pages({key: value for key, value in fields(row).items() if key != "page_labels"}, document)
-
-
-def _with_pages(stored: dict[str, Any], document: Document) -> dict[str, Any]:
-    stored["page_starts"] = " ".join(map(str, document.page_starts))
-    if document.page_labels:
-        stored["page_labels"] = document.page_labels
-    return {**document.metadata, DOCUMENT: document.id, DIGEST: document.digest, FIELDS: _as_json(stored)}
-
-
-def passage_rows(
+def new_rows(
     document: Document, embedded: LongDocument, settings: IndexSettings, sentence_vectors: Sequence[int] = ()
-) -> RowBatch:
-    """Return a document's rows in the main collection; `sentence_vectors`: numbers of sentences' vectors, if stored."""
+) -> tuple[RowBatch, RowBatch]:
+    """Return a document's passages and its own row; `sentence_vectors`: numbers of sentences' vectors, if stored."""
     text, passages = document.text, embedded.passages
     spans = embedded.sentence_spans or split_sentences(text, settings)
-    rows, before = [], 0
+    places, before = [], 0
     for index, passage in enumerate(passages):
         inside = spans[passage.first_sentence : passage.last_sentence + 1]
         stored = {
@@ -357,31 +269,42 @@ def passage_rows(
             **({"sections": [[at, heading_path(of)] for at, of in passage.sections]} if passage.sections else {}),
         }
         headings = {HEADINGS: heading_path(passage.headings)} if passage.headings else {}
-        place = {START: passage.start, END: passage.end, FIELDS: _as_json(stored), **headings}
-        rows.append(_passage_metadata(place, document))
+        places.append({START: passage.start, END: passage.end, FIELDS: _as_json(stored), **headings})
         before = passage.end
+    sizes = (embedded.n_tokens, embedded.n_windows, embedded.n_truncated, len(text))
+    counts = zip(_COUNTS, (len(passages), passages[-1].last_sentence + 1, *sizes), strict=True)
+    whole = {"text": document.text_digest, **dict(counts), "after": text[before:]}
+    whole |= {"left_out": document.left_out} if document.left_out else {}
     texts = [text[passage.start : passage.end] for passage in passages]
     vectors = np.stack([np.asarray(passage.vector, np.float32) for passage in passages])
-    return RowBatch(_passage_ids(rows, settings), rows, texts, vectors)
+    own = np.asarray(embedded.vector, np.float32)[None]
+    return _labelled(document, settings, RowBatch([], places, texts, vectors), whole, own)
 
 
-def relabelled(rows: RowBatch, document: Document, settings: IndexSettings) -> RowBatch:
-    """Return the passages of a version for another one, of the same text with other metadata or pages."""
+def relabelled(
+    row: RowBatch, passages: RowBatch, document: Document, settings: IndexSettings
+) -> tuple[RowBatch, RowBatch]:
+    """Return the rows of a version for another one, of the same text with other metadata or pages."""
     stays = (START, END, HEADINGS, FIELDS, VECTOR)
-    places = [{key: row[key] for key in stays if key in row} for row in rows.metadatas]
-    metadatas = [_passage_metadata(place, document) for place in places]
-    return RowBatch(_passage_ids(metadatas, settings), metadatas, rows.texts, rows.vectors)
+    places = [{key: old[key] for key in stays if key in old} for old in passages.metadatas]
+    whole = {key: value for key, value in fields(row.metadatas[0]).items() if key != "page_labels"}
+    return _labelled(document, settings, replace(passages, metadatas=places), whole, row.vectors)
 
 
-def _passage_metadata(row: Mapping[str, Any], document: Document) -> dict[str, Any]:
-    pages = document.pages.numbers(row[START], row[END])
-    return {**row, **document.metadata, **pages, DOCUMENT: document.id, DIGEST: document.digest}
-
-
-def _passage_ids(rows: Sequence[Mapping[str, Any]], settings: IndexSettings) -> list[str]:
-    """Return hashes of document, version, span and what makes the vectors."""
-    made = (settings.fingerprint, settings.late)
-    return [passage_id(row[DOCUMENT], row[DIGEST], 0, row[START], row[END], *made) for row in rows]
+def _labelled(
+    document: Document, settings: IndexSettings, passages: RowBatch, whole: dict[str, Any], vector: Floats
+) -> tuple[RowBatch, RowBatch]:
+    """Return passages and their document's row with ids and the document's metadata; `whole`: what its row stores."""
+    mark = {DOCUMENT: document.id, DIGEST: document.digest}
+    ids, metadatas = [], []
+    for place in passages.metadatas:
+        span = (place[START], place[END])
+        ids.append(passage_id(document.id, mark[DIGEST], 0, *span, settings.fingerprint, settings.late))
+        metadatas.append({**place, **document.metadata, **document.pages.numbers(*span), **mark})
+    whole["page_starts"] = " ".join(map(str, document.page_starts))
+    whole |= {"page_labels": document.page_labels} if document.page_labels else {}
+    row = {**document.metadata, **mark, FIELDS: _as_json(whole)}
+    return replace(passages, ids=ids, metadatas=metadatas), RowBatch([document.id], [row], [], vector)
 
 
 def share_vectors(documents: RowBatch, passages: RowBatch) -> None:
@@ -397,8 +320,10 @@ def share_vectors(documents: RowBatch, passages: RowBatch) -> None:
             documents.vectors[at] = passages.vectors[first]
 
 
-def sentence_spans(row: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """Return the offsets of a passage's sentences, relative to its start."""
+def sentence_spans(row: Mapping[str, Any], text: str, settings: IndexSettings) -> list[tuple[int, int]]:
+    """Return the offsets of the sentences of a row's text: as stored, or, of a framework's row, by the segmenter."""
+    if not row[DIGEST]:
+        return split_sentences(text, settings)
     pairs = (span.split("-") for span in str(fields(row)["sentences"]).split())
     return [(int(start), int(end)) for start, end in pairs]
 
@@ -414,9 +339,3 @@ def join_text(passages: RowBatch, document: Mapping[str, Any]) -> str:
     before = (str(fields(row).get("before", "")) for row in passages.metadatas)
     parts = (gap + text for gap, text in zip(before, passages.texts, strict=True))
     return "".join(parts) + str(fields(document)["after"])
-
-
-def in_order(passages: RowBatch) -> RowBatch:
-    """Return the passages of one version as they follow each other in the document."""
-    places = [fields(metadata)["index"] for metadata in passages.metadatas]
-    return passages.take(sorted(range(len(places)), key=places.__getitem__))

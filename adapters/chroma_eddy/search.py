@@ -8,19 +8,15 @@ from collections import Counter, abc
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import accumulate, islice
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import numpy as np
 
 from chroma_eddy.collection import Collection
 from chroma_eddy.database import translated_errors
-from chroma_eddy.keywords import KeywordIndex, ParsedQuestion, Restriction, Scored
+from chroma_eddy.keywords import Key, KeywordIndex, ParsedQuestion, Scored
 from chroma_eddy.rows import (
-    DIGEST,
-    DOCUMENTS,
-    MAIN,
-    VECTOR,
     Filter,
     RowBatch,
     StoredDocument,
@@ -28,11 +24,10 @@ from chroma_eddy.rows import (
     conjunction,
     fields,
     sentence_spans,
-    split_sentences,
-    under_headings,
     user_metadata,
 )
-from chroma_eddy.types import ForeignCollection, Highlight, Hit, WordMatch, damaged
+from chroma_eddy.storage import DOCUMENTS, MAIN
+from chroma_eddy.types import DIGEST, VECTOR, ForeignCollection, Highlight, Hit, WordMatch, damaged, under_headings
 from eddy_embed.encoding.validation import check_count, check_kind, check_seconds
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, passage_id
@@ -52,20 +47,16 @@ missing. Chosen with `ALPHA` on manuals, abstracts and stories, with vectors of 
 """
 SHARE_SCALE, DEVIATIONS, ALONE_AT = 8.0, 20.0, 3.6
 """Constants of `score_of`: the slope of its logistic; the deviations of a cosine that count as much as all of the
-question's information; and, of vectors alone, the deviations of an even chance.
-
-Rounded from fits on every second question to manuals and abstracts, and on questions that they do not answer, with
-vectors of token embeddings and of layers; docs/search.md has what they let pass of the other questions.
+question's information; and, of vectors alone, the deviations of an even chance. Rounded from fits on every second
+question to manuals and abstracts, and on others; docs/search.md has what they let pass of the rest.
 """
-_LEAST, _ROUNDING = 1e-3, 1e-6
-"""Least deviation of unrelated cosines, and of the library's, that is told from rounding to single precision."""
-_BROAD = 10
-"""Passages that are asked whether they meet a condition, for each that is wanted."""
+_LEAST, _ROUNDING = 1e-3, 1e-6  # least deviations, of unrelated cosines and the library's, that are told from rounding
+_BROAD = 10  # best rows that Chroma is asked about whether they meet a condition, for each that is wanted
+_MOST_ASKED = 1000  # wanted rows up to which that is so: Chroma takes 32,766 values
 RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
 _TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
 _SPREAD = 5  # best passages of a document, by BM25 among the candidates, that raise each other's
-_CANDIDATES, _MMR_CANDIDATES = 100, 20
-"""Default of how many rows each of vectors and keywords contributes, and of how many MMR chooses from."""
+_CANDIDATES, _MMR_CANDIDATES = 100, 20  # default of `fetch_k`, in hybrid search and of MMR by vectors
 _PASSAGES_PER_SENTENCE = 4  # passages that are looked through for each sentence that is asked for
 Numbers = TypeVar("Numbers", float, Doubles)
 Spans = Sequence[tuple[int, int]]
@@ -76,8 +67,8 @@ class Query:
     """Options of a query, as `Index.query` documents them, and `ids`, the only rows to look at; None: all."""
 
     k: int
-    where: Filter | None = None
-    where_document: Filter | None = None
+    where: dict[str, Any] | None = None
+    where_document: dict[str, Any] | None = None
     documents: Sequence[str] | None = None
     unit: Unit = "passage"
     alpha: float | None = None
@@ -132,15 +123,9 @@ class Query:
         return self
 
     @property
-    def weight(self) -> float:
-        """Weight of the vectors of a resolved query, from 0 to 1."""
-        assert self.alpha is not None
-        return self.alpha
-
-    @property
     def candidates(self) -> int:
         """Number of rows to fetch, the nearest and, in hybrid search, those with the highest BM25."""
-        return max(self.k, self.fetch_k or _CANDIDATES) if self.weight < 1 else self.chosen_from
+        return max(self.k, self.fetch_k or _CANDIDATES) if self.alpha != 1 else self.chosen_from
 
     @property
     def chosen_from(self) -> int:
@@ -166,15 +151,7 @@ def _never_rising(hits: Sequence[Hit]) -> list[Hit]:
 def search(
     index: Collection, vectors: Doubles, questions: Sequence[str] | None, query: Query, fingerprint: str | None
 ) -> list[list[Hit]]:
-    """Find each question's hits, best first.
-
-    The vectors have the shape (questions, dimension), and come from the embedder of this fingerprint; None: from the
-    index's own. Without the questions' texts, search is by vectors alone.
-
-    Raises:
-        FingerprintMismatch: Another embedder made the index's vectors.
-        InvalidParameter: The index cannot answer such a query, or a vector is none of its embedder's.
-    """
+    """Find each question's hits, best first, as `Index.search` says."""
     query.check()
     width = index.dimension or vectors.shape[-1]
     if vectors.shape[-1] != width or not np.isfinite(vectors).all() or not vectors.any(-1).all():
@@ -193,7 +170,7 @@ def search(
             )
         if index.was_absent and not index.exists:
             return [[] for _ in vectors]
-        if query.unit == "document" and index.holds_framework_rows:
+        if query.unit == "document" and index._holds_framework_rows:
             raise InvalidParameter(
                 f"index {index.name!r} holds rows that a framework has cut, of which there are no whole documents: "
                 "search passages"
@@ -218,14 +195,15 @@ class _Answer:
 
     def __init__(self, index: Collection, vector: Doubles, question: str, query: Query) -> None:
         self._index, self._storage, self._vector, self._query = index, index.storage, vector, query
-        self._unrelated = index.unrelated
+        known = index.storage.known_metadata  # with cosines of questions with passages about other things
+        self._unrelated = float(known["eddy_unrelated_mean"]), float(known["eddy_unrelated_deviation"])
         self._keywords: QuestionTerms | None = None
-        if query.weight < 1:
+        if query.alpha != 1:
             parsed = ParsedQuestion.of(question)
             self._keywords = QuestionTerms(index.keywords.current(), parsed.text)
             on_text = conjunction([query.where_document, *parsed.conditions])
             self._query = replace(query, where_document=on_text)
-            sample = index.sample_vectors() @ vector / np.linalg.norm(vector)
+            sample = index._sample_vectors() @ vector / np.linalg.norm(vector)
             self._mean, self._deviation = (float(sample.mean()), float(sample.std())) if len(sample) else (0.0, 0.0)
 
     def hits(self) -> list[Hit]:
@@ -238,9 +216,19 @@ class _Answer:
             query = self._query = replace(query, ids=self._storage.get(kind, ids=query.ids).ids)
         if query.ids == [] or (query.documents is not None and not query.documents):
             return []  # no row can meet the conditions, which Chroma would not take
-        restrictions, filters = self._conditions(kind)
-        nearest = self._nearest(kind, filters) if query.weight > 0 else []
-        hits = self._fused(nearest, restrictions) if self._keywords else self._by_cosine(kind, nearest)
+        hidden = sorted(self._index._hidden_versions()) if kind == MAIN else [""]  # of no version: a damaged document
+        if query.ids is not None and (query.where or query.where_document):
+            meeting = set(self._meeting(kind))
+            query = replace(query, ids=[id_ for id_ in query.ids if id_ in meeting], where=None, where_document=None)
+            if not query.ids:
+                return []
+            self._query = query
+        nearest, scored = self._candidates(kind, hidden)
+        if self._keywords:
+            hits = self._fused(self._keywords, nearest, scored)
+        else:
+            hits = self._checked(kind, self._fetch(kind, nearest), query.chosen_from)
+            hits.sort(key=lambda hit: -hit.cosine)
         hits = [replace(hit, score=self._score(hit.coverage, hit.cosine)) for hit in hits]
         if query.mmr and hits:
             rows = RowBatch([hit.id for hit in hits], [dict(hit.row) for hit in hits])
@@ -255,58 +243,72 @@ class _Answer:
         mean, deviation = self._unrelated
         return score_of(share, (cosine - mean) / max(deviation, _LEAST))
 
-    def _conditions(self, kind: str) -> tuple[list[Restriction], list[Filter]]:
-        """Return what leaves other documents and versions out of keyword search, and all conditions for Chroma."""
-        query, restrictions = self._query, list[Restriction]()
-        filters: list[Filter] = [{DIGEST: {"$ne": ""}}] if kind == DOCUMENTS else []
-        if kind == MAIN and (hidden := sorted(self._index.hidden_versions())):
-            restrictions.append(Restriction("digest", hidden, excluded=True))
-            filters.append({DIGEST: {"$nin": hidden}})
-        if query.documents is not None:
-            restrictions.append(Restriction("document", list(query.documents)))
-            filters.append({DOCUMENT: {"$in": list(query.documents)}})
-        return restrictions, [*filters, query.where] if query.where else filters
+    # --- Candidates
 
-    def _meeting(self, ids: Sequence[str] | None) -> list[str]:
-        """Return which of some rows, None: of all, meet the conditions on metadata, texts and ids."""
-        query = self._query
+    def _candidates(self, kind: str, hidden: Sequence[str]) -> tuple[list[str], dict[str, Scored]]:
+        """Return the nearest rows and, in hybrid search, those with the highest BM25, that meet the conditions.
+
+        Chroma alone can tell what meets a condition on metadata or texts. It is asked about the best rows; about all
+        rows, which takes longer, only if too few of these meet the conditions.
+        """
+        query, keywords, wanted = self._query, self._keywords, self._query.candidates
+        if keywords is None:
+            return self._nearest(kind, hidden), {}
+        best = partial(keywords.index.best, keywords.terms, hidden=hidden)
+        among: dict[Key, Sequence[str]] = {"document": list(query.documents)} if query.documents is not None else {}
         if query.ids is not None:
-            ids = query.ids if ids is None else [*{*query.ids}.intersection(ids)]
-        if ids is not None and not ids:
-            return []
-        options: dict[str, Any] = {"ids": None if ids is None else list(ids), "where_document": query.where_document}
-        with translated_errors(self._storage.place):
-            got = self._storage.collection().get(where=query.where or None, include=[], **options)
-        return list(got["ids"])
+            among["id"] = list(query.ids)
+        if query.where or query.where_document:
+            if wanted <= _MOST_ASKED and self._storage.vectors is not None:
+                near, scored = self._nearest(kind, hidden, _BROAD * wanted), best(_BROAD * wanted, among)
+                known = scored | keywords.index.scores([], [id_ for id_ in near if id_ not in scored])
+                numbers = sorted({score.vector for score in known.values()})
+                meeting = set(self._meeting(kind, {VECTOR: {"$in": numbers}})) if numbers else set[str]()
+                candidates = [[id_ for id_ in ids if id_ in meeting][:wanted] for ids in (near, scored)]
+                counts = zip(candidates, (near, scored), strict=True)
+                enough = all(len(chosen) == wanted or len(ids) < _BROAD * wanted for chosen, ids in counts)
+                if enough and known.keys() >= set(near):  # a framework's row may not be among the keywords yet
+                    return candidates[0], {id_: scored[id_] for id_ in candidates[1]}
+            among["id"] = self._meeting(kind)
+        return self._nearest(kind, hidden), best(wanted, among)
 
-    def _nearest(self, kind: str, filters: Sequence[Filter]) -> list[str]:
-        """Return the ids of the nearest rows."""
+    def _meeting(self, kind: str, among: Filter | None = None) -> list[str]:
+        """Return which rows, `among` those that meet another condition, meet the conditions on metadata and texts."""
+        # Not by `ids`, each of which Chroma compares with every row that meets the conditions.
+        where = conjunction([among, self._query.where])
+        with translated_errors(self._storage.place):
+            collection = self._storage.collection(kind)
+            return list(collection.get(where=where, where_document=self._query.where_document, include=[])["ids"])
+
+    def _nearest(self, kind: str, hidden: Sequence[str], broad: int = 0) -> list[str]:
+        """Return the nearest rows that are of no hidden version and meet the conditions, nearest first.
+
+        If `broad`, return that many, whatever the conditions on metadata and texts.
+        """
         query = self._query
-        conditions: dict[str, Any] = {"where": conjunction(filters), "where_document": query.where_document}
+        if query.alpha == 0:
+            return []
+        among = None if query.documents is None else {DOCUMENT: {"$in": list(query.documents)}}
+        version = {DIGEST: {"$nin": list(hidden)}} if hidden else None
         with translated_errors(self._storage.place):
             got = self._storage.collection(kind).query(
                 query_embeddings=np.asarray(self._vector, np.float32)[None],
-                n_results=int(query.candidates),
+                n_results=int(broad or query.candidates),
                 ids=None if query.ids is None else list(query.ids),
                 include=[],
-                **conditions,
+                where=conjunction([version, among, None if broad else query.where]),
+                where_document=None if broad else query.where_document,
             )
         return got["ids"][0]
 
     # --- Candidates become hits
 
-    def _by_cosine(self, kind: str, ids: Sequence[str]) -> list[Hit]:
-        hits = self._checked(kind, self._fetch(kind, ids), self._query.chosen_from)
-        return sorted(hits, key=lambda hit: -hit.cosine)
-
-    def _fused(self, nearest: Sequence[str], restrictions: Sequence[Restriction]) -> list[Hit]:
+    def _fused(self, keywords: QuestionTerms, nearest: Sequence[str], scored: dict[str, Scored]) -> list[Hit]:
         """Return the best of the nearest passages and of those with the highest BM25, by both scores.
 
         ForeignCollection if a passage is among the vectors or among the keywords alone: somebody is writing it.
         """
-        query, keywords = self._query, self._keywords
-        assert keywords is not None
-        scored = self._best_by_keywords(keywords, restrictions)
+        query = self._query
         others = [id_ for id_ in nearest if id_ not in scored]
         scored |= keywords.index.scores(keywords.terms, others)
         scored |= self._without_keywords([id_ for id_ in others if id_ not in scored])
@@ -324,27 +326,13 @@ class _Answer:
         fetched = self._fetch(MAIN, [ids[at] for at in first], droppable)
         number = {id_: at for at, id_ in enumerate(ids)}
         for id_, text in zip(fetched.ids, fetched.texts, strict=True):
-            joined[number[id_]] += (1 - query.weight) * TYPED_SCALE * keywords.share_typed(text) ** TYPED_POWER
+            joined[number[id_]] += (1 - (query.alpha or 0.0)) * TYPED_SCALE * keywords.share_typed(text) ** TYPED_POWER
         order = sorted(range(len(fetched.ids)), key=lambda at: -joined[number[fetched.ids[at]]])
         hits = []
         for hit in self._checked(MAIN, fetched.take(order), query.chosen_from):
             fused, score, deviation = (float(column[number[hit.id]]) for column in (joined, bm25, deviations))
             hits.append(replace(keywords.matched(hit), fused=fused, bm25=score, deviation=deviation))
         return hits
-
-    def _best_by_keywords(self, keywords: QuestionTerms, restrictions: Sequence[Restriction]) -> dict[str, Scored]:
-        """Return the passages of the highest BM25 that meet the conditions, most of which Chroma alone can tell.
-
-        Broad conditions are asked of the best passages only, narrow ones of all rows: few meet these.
-        """
-        query, best = self._query, partial(keywords.index.best, keywords.terms)
-        if not (query.where or query.where_document or query.ids is not None):
-            return best(query.candidates, restrictions)
-        scored = best(_BROAD * query.candidates, restrictions)
-        meeting = set(self._meeting(list(scored)))
-        if len(meeting) < query.candidates and len(scored) == _BROAD * query.candidates:
-            return best(query.candidates, [*restrictions, Restriction("id", self._meeting(None))])
-        return dict(islice(((id_, score) for id_, score in scored.items() if id_ in meeting), query.candidates))
 
     def _without_keywords(self, ids: Sequence[str]) -> dict[str, Scored]:
         """Return a BM25 of 0 for framework's rows whose keywords are yet to be written; refuse other rows."""
@@ -367,7 +355,7 @@ class _Answer:
     def _joined(self, deviations: Numbers, bm25: Numbers) -> Numbers:
         """Fuse deviations of the cosine, and BM25 over the length of the question's weights."""
         assert self._keywords is not None
-        weight = self._query.weight
+        weight = self._query.alpha or 0.0
         return weight * deviations + (1 - weight) * KEYWORD_SCALE * bm25 / self._keywords.length
 
     def _fetch(self, kind: str, ids: Sequence[str], droppable: Iterable[str] = ()) -> RowBatch:
@@ -394,7 +382,7 @@ class _Answer:
             part = rows.take(range(start, min(start + most, len(rows.ids))))
             if kind == DOCUMENTS:
                 documents = StoredDocument.by_id(part)
-                part = replace(part, texts=[document.text for document, _ in index.read_documents(part)])
+                part = replace(part, texts=[document.text for document, _ in index._documents_of(part)])
             else:
                 documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
             near = cosines(self._vector, self._storage.vectors_of(kind, part)).tolist()
@@ -442,23 +430,20 @@ class _Answer:
         marked = []
         sentences = read_sentences(self._index, [hit.row for hit in hits], [hit.text for hit in hits])
         for hit, (spans, vectors) in zip(hits, sentences, strict=True):
-            near, sections = cosines(self._vector, vectors).tolist(), dict(fields(hit.row).get("sections", ()))
-            marks, headings = list[Highlight](), hit.headings
-            for at, (span, cosine) in enumerate(zip(spans, near, strict=True)):
-                headings = sections.get(at, headings)
-                marks.append(self._mark(hit, *span, cosine, headings))
+            sections, headings, marks = dict(fields(hit.row).get("sections", ())), hit.headings, list[Highlight]()
+            near = zip(spans, cosines(self._vector, vectors).tolist(), strict=True)
+            for at, ((start, end), cosine) in enumerate(near):
+                first, last, headings = hit.start + start, hit.start + end, sections.get(at, headings)
+                pages: dict[str, Any] = {**hit.pages.numbers(first, last), **hit.pages.labels(first, last)}
+                fused, share = cosine, None
+                if self._keywords:
+                    terms = [match.term for match in hit.matches if first <= match.start < last]
+                    share = self._keywords.share(terms)
+                    fused = float(self._joined(self._deviations(cosine), self._keywords.information(terms)))
+                scores = (cosine, self._score(share, cosine), fused)
+                marks.append(Highlight(first, last, hit.text[start:end], *scores, headings, **pages))
             marked.append((hit, marks, vectors))
         return marked
-
-    def _mark(self, hit: Hit, start: int, end: int, cosine: float, headings: str) -> Highlight:
-        first, last = hit.start + start, hit.start + end
-        pages: dict[str, Any] = {**hit.pages.numbers(first, last), **hit.pages.labels(first, last)}
-        fused, share = cosine, None
-        if self._keywords:
-            terms = [match.term for match in hit.matches if first <= match.start < last]
-            share = self._keywords.share(terms)
-            fused = float(self._joined(self._deviations(cosine), self._keywords.information(terms)))
-        return Highlight(first, last, hit.text[start:end], cosine, self._score(share, cosine), fused, headings, **pages)
 
 
 def of_documents(scored: Iterable[Scored]) -> Doubles:
@@ -551,15 +536,8 @@ def _hit(id_: str, row: dict[str, Any], text: str, cosine: float, document: Stor
     pages: dict[str, Any] = {name: row[name] for name in ("page", "last_page") if name in row}
     if document is not None:
         pages |= {"pages": document.pages, **document.pages.labels(start, end)}
-    return Hit(
-        *(id_, row[DOCUMENT], text, start, end, cosine, 0.0, user_metadata(row), str(row.get(HEADINGS, ""))),
-        fused=cosine,
-        row=row,
-        **pages,
-    )
-
-
-# --- Vectors of sentences ---------------------------------------------------------------------------------------------
+    place = (start, end, text, cosine, 0.0, cosine, str(row.get(HEADINGS, "")))
+    return Hit(*place, id=id_, document=row[DOCUMENT], metadata=user_metadata(row), row=row, **pages)
 
 
 def read_sentences(
@@ -574,7 +552,7 @@ def read_sentences(
     to_read: list[tuple[str, Spans]] = []
     for row, text in zip(rows, texts, strict=True):
         of_row = fields(row)
-        spans = sentence_spans(row) if row[DIGEST] else split_sentences(text, index.settings)
+        spans = sentence_spans(row, text, index.settings)
         if "vectors" in of_row and stored is not None:
             numbers = range(of_row["vectors"], of_row["vectors"] + len(spans))
             sentences.append((spans, stored.sentences.read(numbers)))
@@ -604,9 +582,6 @@ def _word_or_whole(embedder: Embedder, text: str, span: tuple[int, int]) -> Floa
         return embedder.encode_words(text, [span])
     except InvalidParameter:
         return embedder.encode_document([text], show_progress=False)
-
-
-# --- Re-ranking -------------------------------------------------------------------------------------------------------
 
 
 def reranker_of(index: Collection, requested: Any) -> Reranker | None:

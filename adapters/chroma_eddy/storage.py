@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,20 +25,9 @@ from chromadb.errors import ChromaError, InternalError, NotFoundError
 from filelock import FileLock
 
 from chroma_eddy.database import KEYWORDS, VECTORS, Connection, erase_texts, translated_errors
-from chroma_eddy.rows import (
-    DOCUMENTS,
-    FORMAT,
-    MAIN,
-    NEXT,
-    OLD,
-    VECTOR,
-    IndexSettings,
-    RowBatch,
-    are_alike,
-    pages,
-    slices,
-)
-from chroma_eddy.types import ForeignCollection, IndexInUse, LostVectors, StorageError
+from chroma_eddy.rows import FORMAT, IndexSettings, RowBatch, are_alike, check_collection_name
+from chroma_eddy.types import VECTOR, ForeignCollection, IndexInUse, LostVectors, StorageError
+from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.documents import grouped_by_size
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.atomic_files import atomic_write, sync
@@ -46,18 +35,50 @@ from eddy_embed.utils.atomic_files import atomic_write, sync
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+MAIN, DOCUMENTS = "", "-documents"
+"""Suffixes of the names of an index's collections; the main one has the name of the index."""
+NEXT, OLD = "-next", "-old"
+"""Suffixes of the name of an index that is built to replace another, and of the one that was replaced."""
+PAGE_SIZE = 1000  # rows in a page
 # HNSW search is approximate; with this beam it misses next to nothing at the size of most libraries.
 _COSINE_CONFIG = {"hnsw": {"space": "cosine", "ef_search": 400}}
+# Metadata of the main collection: whether rows were written through a server, and have no number in a file.
 _UNNUMBERED = "eddy_unnumbered"
-"""Metadata of the main collection: whether rows were written through a server, and have no number in a file."""
 _STRETCHES = 10  # number of places from which a sample of a large collection is read
-_BATCH_BYTES = 8 * 2**20
-"""Most bytes in a batch: a server refuses requests of 40 MB, and encoding makes vectors a third larger."""
+_BATCH_BYTES = 8 * 2**20  # a server refuses requests of 40 MB, and encoding makes vectors a third larger
 _SWAP_TIMEOUT, _POLL = 10.0, 0.02  # seconds that a reader waits for another process's swap, and between two looks at it
 _AGAIN = "embed them again: chroma_eddy.reindex(place, name, embedder), or `eddy-demo library rebuild` for a library"
 
 
-# --- Vectors in files of their own ------------------------------------------------------------------------------------
+def check_index_name(name: Any) -> None:
+    """Refuse a name that no collection can have, or that ends like a collection of another index."""
+    check_collection_name(name)
+    if suffix := next((suffix for suffix in (DOCUMENTS, NEXT, OLD) if name.endswith(suffix)), None):
+        raise InvalidParameter(
+            f"name={name!r:.80} ends with {suffix!r}, which is the name of a collection of another index"
+        )
+
+
+def slices(count: int, limit: int) -> Iterator[slice]:
+    """Return slices of at most `limit` out of `count` rows."""
+    return (slice(start, start + limit) for start in range(0, count, limit))
+
+
+def pages(
+    collection: Collection, *, ids: Sequence[str] | None = None, where: Any = None, **fields: bool
+) -> Iterator[RowBatch]:
+    """Yield pages of rows, by id or condition, or all, with `fields` of `metadatas`, `documents`, `embeddings`."""
+    include: Any = [name for name, wanted in fields.items() if wanted]
+    ids = None if ids is None else list(dict.fromkeys(ids))  # Chroma refuses repeated ones
+    for start in count(0, PAGE_SIZE) if ids is None else range(0, len(ids), PAGE_SIZE):
+        page: dict[str, Any] = {"limit": PAGE_SIZE, "offset": start}
+        if ids is not None:
+            page = {"ids": list(ids[start : start + PAGE_SIZE])}
+        got = collection.get(where=where, include=include, **page)
+        if got["ids"]:
+            yield RowBatch.parse(got)
+        if ids is None and len(got["ids"]) < PAGE_SIZE:
+            return
 
 
 class VectorFile:
@@ -67,21 +88,20 @@ class VectorFile:
     """
 
     def __init__(self, path: Path, width: int, dtype: type[np.floating[Any]]) -> None:
-        self.path, self._width, self._dtype = path, width, dtype
-        self._row_bytes = width * np.dtype(dtype).itemsize
+        self.path, self._row = path, np.dtype((dtype, width))
 
     def __len__(self) -> int:
         """Number of whole rows."""
-        return self.path.stat().st_size // self._row_bytes if self.path.exists() else 0
+        return self.path.stat().st_size // self._row.itemsize if self.path.exists() else 0
 
     def append(self, vectors: Floats) -> range:
         """Append rows, shape (rows, width), wait until they are on the disk, and return their numbers."""
         first, is_new = len(self), not self.path.exists()
         if len(vectors):
             with self.path.open("wb" if is_new else "r+b") as file:
-                file.truncate(first * self._row_bytes)
+                file.truncate(first * self._row.itemsize)
                 file.seek(0, os.SEEK_END)
-                file.write(np.ascontiguousarray(vectors, self._dtype).tobytes())
+                file.write(np.ascontiguousarray(vectors, self._row.base).tobytes())
                 file.flush()
                 os.fsync(file.fileno())
             if is_new:
@@ -91,32 +111,26 @@ class VectorFile:
     def read(self, numbers: Sequence[int]) -> Floats:
         """Read rows by their numbers, shape (numbers, width); LostVectors if something else has cut the file."""
         if not len(numbers):
-            return np.zeros((0, self._width), np.float32)
+            return np.zeros((0, *self._row.shape), np.float32)
         rows = np.asarray(numbers, np.int64)
         if rows.min() < 0 or rows.max() >= len(self):
             raise LostVectors(
                 f"{self.path} has {len(self)} rows, and lacks row {rows.max()}: something else has cut it. Put it back "
                 f"from a backup, or {_AGAIN}"
             )
-        return np.asarray(np.memmap(self.path, self._dtype, "r", shape=(len(self), self._width))[rows], np.float32)
+        stored = np.memmap(self.path, self._row.base, "r", shape=(len(self), *self._row.shape))
+        return np.asarray(stored[rows], np.float32)
 
 
 class StoredVectors:
-    """The vectors of one index in a folder, by the rows' numbers, and the record of Chroma's files.
-
-    Attributes:
-        folder: Where they are.
-        rows: Vectors of rows.
-        sentences: Vectors of sentences, in half precision, of methods that run layers.
-        fit: File of the embedder's fitted post-processing, if it has any.
-    """
+    """The vectors of one index in a folder, by the rows' numbers, and the record of Chroma's files."""
 
     def __init__(self, database: Path, identity: str, width: int, lock: FileLock) -> None:
         """`lock` is the row lock of the database's folder; `identity` the id of the index."""
         self.folder = database / VECTORS / identity
         self.rows = VectorFile(self.folder / "rows.f32", width, np.float32)
-        self.sentences = VectorFile(self.folder / "sentences.f16", width, np.float16)
-        self.fit, self._record = self.folder / "fit.npz", self.folder / "hnsw.json"
+        self.sentences = VectorFile(self.folder / "sentences.f16", width, np.float16)  # of methods that run layers
+        self.fit, self._record = self.folder / "fit.npz", self.folder / "hnsw.json"  # fitted post-processing; record
         self._database, self._lock = database, lock
 
     def create(self) -> None:
@@ -135,9 +149,7 @@ class StoredVectors:
         with self._lock:
             if self._recorded() is None:
                 if self._lock.lock_counter == 1:
-                    raise StorageError(
-                        f"another process was killed while it wrote to {self._database}; do the same again"
-                    )
+                    raise StorageError(f"another process was killed while writing to {self._database}; do this again")
                 yield  # an outer call has taken the record away, and writes the next
                 return
             before = self._files(segments)
@@ -206,11 +218,9 @@ class StoredVectors:
                 collection.upsert(ids=[rows.ids[at] for at in absent], embeddings=vectors)
 
     def _recorded(self) -> dict[str, Any] | None:
-        try:
-            recorded: dict[str, Any] = json.loads(self._record.read_text(encoding="utf-8"))
-        except (FileNotFoundError, ValueError):
-            return None
-        return recorded
+        with suppress(FileNotFoundError, ValueError):
+            return dict(json.loads(self._record.read_text(encoding="utf-8")))
+        return None
 
     def _files(self, segments: Sequence[str]) -> dict[str, tuple[int, int]]:
         """Return size and time of change of each file of segments, by its path in the database's folder."""
@@ -239,9 +249,6 @@ def _clear_unsaved(segment: Path) -> None:
             path.write_bytes(bytes(path.stat().st_size))  # in place: Chroma has the files open
 
 
-# --- Collections ------------------------------------------------------------------------------------------------------
-
-
 class Storage:
     """Rows of passages, in the main collection, and of whole documents, in `<name>-documents`.
 
@@ -264,12 +271,9 @@ class Storage:
         """Return a collection, with its vectors loaded; None if it does not exist."""
         if self._generation != self.connection.generation:
             self.clear_cache()
-        if kind not in self._collections:
-            collection = self._open(kind)
-            if collection is None:
-                return None
+        if kind not in self._collections and (collection := self._open(kind)) is not None:
             self._collections[kind] = collection
-        return self._collections[kind]
+        return self._collections.get(kind)
 
     def collection(self, kind: str = MAIN) -> Collection:
         """Return a collection that must exist; ForeignCollection if it does not."""
@@ -288,8 +292,10 @@ class Storage:
 
     def _open(self, kind: str) -> Collection | None:
         collection = self.look_up(kind)
-        if collection is None or self._texts_only:
-            return collection if collection is None else self._readable(collection)
+        if collection is None:
+            return None
+        if self._texts_only:
+            return self._readable(collection)
         main = collection if kind == MAIN else self.collection()
         self._is_current(main)  # noted before vectors are loaded: a write in between then counts as a new change
         generation = self.connection.generation
@@ -324,13 +330,13 @@ class Storage:
                 raise self._foreign(abandoned)
             self._delete(self.name + DOCUMENTS)  # left by an index whose main collection somebody deleted
             documents = self._create(DOCUMENTS, {"eddy_format": FORMAT, "eddy_kind": DOCUMENTS})
-            if folder is not None and self.connection.row_lock is not None:
-                StoredVectors(folder, identity, width, self.connection.row_lock).create()
             metadata = {
                 **{"eddy_id": identity, "eddy_documents": str(documents.id), "eddy_dimension": width},
                 **{"eddy_unrelated_mean": unrelated[0], "eddy_unrelated_deviation": unrelated[1]},
                 **{_UNNUMBERED: folder is None, "eddy_written": token},
             }
+            if (vectors := self._vectors(metadata)) is not None:
+                vectors.create()
             main = self._create(MAIN, {**settings.metadata, **metadata}, function)
         if (main.metadata or {}).get("eddy_id") != identity:
             raise self._foreign(main)
@@ -480,14 +486,13 @@ class Storage:
     @property
     def vectors(self) -> StoredVectors | None:
         """The vectors in the index's folder; None on a server, which has no other place than Chroma."""
-        return self._vectors(self.find())
+        return self._vectors(self.known_metadata)
 
-    def _vectors(self, main: Collection | None) -> StoredVectors | None:
-        metadata, connection = _metadata(main), self.connection
-        if connection.folder is None or connection.row_lock is None or "eddy_id" not in metadata:
+    def _vectors(self, metadata: Mapping[str, Any]) -> StoredVectors | None:
+        folder, lock = self.connection.folder, self.connection.alone
+        if folder is None or not isinstance(lock, FileLock) or "eddy_id" not in metadata:
             return None
-        width = int(metadata["eddy_dimension"])
-        return StoredVectors(connection.folder, metadata["eddy_id"], width, connection.row_lock)
+        return StoredVectors(folder, metadata["eddy_id"], int(metadata["eddy_dimension"]), lock)
 
     def _readable(self, collection: Collection) -> Collection:
         """Return the collection, without files of vectors that keep Chroma from reading its texts."""
@@ -513,7 +518,7 @@ class Storage:
 
         Chroma may save as it reads, even in a process that writes nothing, if its log is long enough.
         """
-        if (vectors := self._vectors(main)) is None or collection.id in self.connection.state.loaded:
+        if (vectors := self._vectors(_metadata(main))) is None or collection.id in self.connection.state.loaded:
             return
         segments = self._segments(main)
         try:
@@ -533,10 +538,11 @@ class Storage:
         StorageError if vectors are missing in the file that they are made from.
         """
         main = None if self._texts_only else self.look_up()
-        if main is None or (vectors := self._vectors(main)) is None:
+        metadata = _metadata(main)
+        if main is None or (vectors := self._vectors(metadata)) is None:
             return False
-        identities, segments = (main.id, uuid.UUID(_metadata(main)["eddy_documents"])), self._segments(main)
-        unnumbered, folder = bool(_metadata(main).get(_UNNUMBERED)), vectors.folder
+        identities, segments = (main.id, uuid.UUID(metadata["eddy_documents"])), self._segments(main)
+        unnumbered, folder = bool(metadata.get(_UNNUMBERED)), vectors.folder
         with self.connection.alone:
             if vectors.files_intact(segments) and not (force or unnumbered):  # another process has made them anew
                 return False
@@ -563,7 +569,7 @@ class Storage:
     def transaction(self) -> Iterator[None]:
         """Let rows change, in one or several calls; if this is not completed, the files of vectors are made anew."""
         main, _ = self.collection(), self.collection(DOCUMENTS)  # loaded before their files may change
-        vectors = self._vectors(main)
+        vectors = self._vectors(_metadata(main))
         if vectors is None:
             yield
             return
@@ -580,8 +586,6 @@ class Storage:
     def upsert(self, kind: str, rows: RowBatch) -> list[dict[str, Any]]:
         """Write rows within a `transaction`, in place of those of the same ids; return their metadata as stored.
 
-        A row whose metadata name a vector that is stored has that one.
-
         Where a vector is replaced in the HNSW graph, queries may no longer find others
         (https://github.com/chroma-core/chroma/issues/7758). So a row with the same text and vector gets its metadata
         alone, and any other is deleted before it is written again; but a document's row is never missing.
@@ -591,8 +595,9 @@ class Storage:
             return int(rows.vectors.shape[1]) * 6 + 1000 + (len(rows.texts[number]) * 4 if rows.texts else 0)
 
         stored = []
-        for numbers in grouped_by_size(range(len(rows.ids)), row_bytes, self.max_batch_size, _BATCH_BYTES):
-            with translated_errors(self.place):
+        with translated_errors(self.place):
+            most = self.client.get_max_batch_size()
+            for numbers in grouped_by_size(range(len(rows.ids)), row_bytes, most, _BATCH_BYTES):
                 stored += self._upsert(self.collection(kind), rows.take(numbers), atomic=kind == DOCUMENTS)
         return stored
 
@@ -633,14 +638,8 @@ class Storage:
         with translated_errors(self.place):
             collection = self.collection(kind)
             ids = collection.get(where=where, include=[])["ids"] if ids is None else ids
-            for batch in slices(len(ids), self.max_batch_size):
+            for batch in slices(len(ids), self.client.get_max_batch_size()):
                 collection.delete(ids=list(ids[batch]))
-
-    @cached_property
-    def max_batch_size(self) -> int:
-        """Most rows that the database accepts in a batch."""
-        with translated_errors(self.place):
-            return self.client.get_max_batch_size()
 
     def erase(self) -> None:
         """Erase the texts of deleted rows from the database's file, which must be in a folder."""

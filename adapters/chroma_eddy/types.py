@@ -11,10 +11,16 @@ from typing import Any, NamedTuple
 
 from eddy_embed.encoding.validation import check_kind, raise_on_surrogates
 from eddy_embed.errors import EddyError, InvalidParameter, InvalidText
-from eddy_embed.integrations.documents import END, HEADINGS, START, Pages
+from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, Pages
 
 PREFIX = "eddy_"  # prefix of the index's own metadata names
 RESERVED = (START, END, "page", "last_page", HEADINGS)  # further metadata names that the index writes itself
+VECTOR = "eddy_vector"  # metadata of a row: the number of its vector in the file
+DIGEST = "eddy_digest"
+"""Metadata of every row, beside its document: the version of the document; "" for a framework's row."""
+FIELDS = "eddy_row"
+"""Metadata of documents and passages that nobody searches by, as JSON: each entry of its own takes a hundred bytes."""
+WRITTEN = (DIGEST, FIELDS, VECTOR)  # metadata that the index writes into a framework's rows, beside their document's id
 
 
 # --- Errors, of which each message says what failed, where, and what to do next ---------------------------------------
@@ -48,15 +54,17 @@ class Unreachable(StorageError):
     """The server that holds the database does not answer."""
 
 
+def under_headings(text: str, headings: str) -> str:
+    """Return a passage's text after the path of its headings, as it is embedded, searched and re-ranked."""
+    return f"{headings}\n{text}" if headings else text
+
+
 def damaged(document: str, what: str) -> ForeignCollection:
     """Return the error of a document, by its id, whose rows lack something."""
     return ForeignCollection(
         f"document {document!r:.80} lacks {what}: something else has changed its rows. Call check(), which finds all "
         "such documents, and upsert them again"
     )
-
-
-# --- Documents --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -109,32 +117,30 @@ def check_document(item: Any, number: int) -> Document:
     name = f"document {document.id!r:.80}"
     if not document.text.strip():
         raise InvalidText(f"{name} has no text; leave it out")
-    for what, text in (("id", document.id), ("text", document.text)):
-        raise_on_surrogates(text, f"the {what} of {name}")
-    check_metadata(name, document.metadata)
     starts, labels = document.page_starts, document.page_labels
+    for what, text in (("id", document.id), ("text", document.text), *(("page label", label) for label in labels)):
+        check_kind(f"the {what} of {name}", text, str, "a string")
+        raise_on_surrogates(text, f"the {what} of {name}")
+    check_metadata(name, document.metadata, own=True)
     if any(isinstance(start, bool) or not isinstance(start, int) for start in starts) or list(starts) != sorted(starts):
         raise InvalidParameter(f"{name}: page_starts={starts!r:.80} must be rising numbers of characters")
     if labels and len(labels) != len(starts):
         raise InvalidParameter(f"{name} has {len(starts)} pages and {len(labels)} page_labels; name each")
-    for label in labels:
-        check_kind(f"a page label of {name}", label, str, "a string")
-        raise_on_surrogates(label, f"a page label of {name}")
     ends = [0, *(at for part in document.left_out for at in part), len(document.text)]
     if ends != sorted(ends):
         raise InvalidParameter(f"{name}: left_out={document.left_out!r:.80} must be parts of the text, in order")
     return document
 
 
-def check_metadata(name: str, metadata: Mapping[Any, Any], reserved: tuple[str, ...] | None = None) -> None:
-    """Refuse metadata that Chroma cannot store, and names that the index needs: `reserved`; None: a document's."""
+def check_metadata(name: str, metadata: Mapping[Any, Any], *, own: bool) -> None:
+    """Refuse metadata that Chroma cannot store, and names that the index needs, of its `own` documents or of rows."""
     for key, value in metadata.items():
         if not isinstance(key, str) or not key or key.startswith(("chroma:", "#", "$")):
             raise InvalidParameter(
                 f"{name}: metadata may not have the name {key!r:.60}; Chroma takes strings that are not empty and do "
                 "not begin with #, $ or chroma:"
             )
-        if key in (RESERVED if reserved is None else reserved) or (reserved is None and key.startswith(PREFIX)):
+        if key in RESERVED or key.startswith(PREFIX) if own else key in (*WRITTEN, DOCUMENT):
             raise InvalidParameter(f"{name}: the index itself needs the metadata's name {key!r:.60}; name it otherwise")
         raise_on_surrogates(key, f"metadata {key!r:.60} of {name}")
         if not _is_storable(value):
@@ -155,7 +161,13 @@ def _is_storable(value: Any) -> bool:
     return isinstance(value, int) and -(2**63) <= value < 2**63
 
 
-# --- Answers ----------------------------------------------------------------------------------------------------------
+class WordMatch(NamedTuple):
+    """A word of the question in a hit's text, with the `term` that is compared, and its inverse document frequency."""
+
+    start: int
+    end: int
+    term: str
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -164,12 +176,15 @@ class Highlight:
 
     Attributes:
         start, end: Offsets of its first character in the document's text, and after its last.
-        text: The sentence.
-        cosine: Cosine of the question's vector and the sentence's.
-        score, fused: As the hit's, of the sentence's own cosine and terms, without the words as they were typed.
-        headings: Headings above it, as the hit's, which has those above the passage's first section.
+        text: Text of the sentence; of a hit, that of the passage, sentence or document.
+        cosine: Cosine of the question's vector and its own.
+        score: How likely the text is about the question, from 0 to 1: at 0.5 more likely so than not. Where the order
+            of hits follows more than this, the lowest score so far counts, except among hits that `mmr` chose.
+        fused: What hits are sorted by; compare it within one query only.
+        headings: Headings above it, the highest first, as in "Tides > Spring tides"; of a passage, above its first
+            section; "" without headings.
         page, last_page: Pages on which it begins and ends, from 1; None for a document without pages.
-        page_label, last_page_label: What these are called; "" where pages have no labels.
+        page_label, last_page_label: What these are called, such as "iv"; "" where pages have no labels.
     """
 
     start: int
@@ -185,72 +200,33 @@ class Highlight:
     last_page_label: str = ""
 
 
-class WordMatch(NamedTuple):
-    """A word of the question in a hit's text.
-
-    Attributes:
-        start, end: Offsets of its first character in the document's text, and after its last.
-        term: The word as it is compared: in lower case, stemmed.
-        weight: Its inverse document frequency among the passages.
-    """
-
-    start: int
-    end: int
-    term: str
-    weight: float
-
-
-@dataclass(frozen=True)
-class Hit:
+@dataclass(frozen=True, kw_only=True)
+class Hit(Highlight):
     """A passage, sentence or document that a query found.
 
     Attributes:
-        id: Id of the row.
-        document: Id of the document.
-        text: Text of the passage, sentence or document.
-        start, end: Offsets of its first character in the document's text, and after its last.
-        cosine: Cosine of the question's vector and the row's.
-        score: How likely the text is about the question, from 0 to 1: at 0.5 more likely so than not, whatever the
-            model and the number of passages. Where the order of hits follows more than this, the lowest score so far
-            counts, so that scores never rise, except among hits that `mmr` chose.
-        metadata: The document's metadata, as given.
-        headings: Headings above a passage, the highest first, as in "Tides > Spring tides"; "" without headings.
-        page, last_page: Pages on which it begins and ends, from 1; None for a document without pages.
-        page_label, last_page_label: What these are called, such as "iv"; "" where pages have no labels.
+        id, document: Ids of the row and of the document.
+        metadata, row: The document's metadata, as given; the row's, as stored.
         sentences: Sentences of a passage, in order, if the query asked for them.
-        bm25: Of a hybrid query: BM25 of the passage; 0 if it shares no word with the question.
-        deviation: Of a hybrid query: standard deviations of the cosine above the mean of the library's passages.
-        coverage: Of a hybrid query: share of the question's words that are in the passage, however often, weighed by
-            their inverse document frequency and as often as the question has them, from 0 to 1.
-        matches: Of a hybrid query: the question's words in the passage, in order.
+        bm25: Of a hybrid query, as the next three: BM25 of the passage; 0 if it shares no word with the question.
+        deviation: Standard deviations of the cosine above the mean of the library's passages.
+        coverage: Share of the question's words that are in the passage, however often, weighed by their inverse
+            document frequency and as often as the question has them, from 0 to 1.
+        matches: The question's words in the passage, in order.
         rerank_score: Of a re-ranked query: geometric mean of the probabilities of the question's tokens after the
             passage, from 0 to 1; None if the model did not read the passage.
-        fused: What hits are sorted by: the cosine; in hybrid search the weighted sum of its deviation, of BM25 and of
-            the question's words as they were typed; re-ranked, with the likelihood. Compare it within one query only.
-        row: Metadata of the row, as stored.
         pages: Pages of the document.
     """
 
     id: str
     document: str
-    text: str
-    start: int
-    end: int
-    cosine: float
-    score: float
     metadata: Mapping[str, Any]
-    headings: str = ""
-    page: int | None = None
-    last_page: int | None = None
-    page_label: str = ""
-    last_page_label: str = ""
     sentences: tuple[Highlight, ...] = ()
     bm25: float | None = None
     deviation: float | None = None
     coverage: float | None = None
     matches: tuple[WordMatch, ...] = ()
     rerank_score: float | None = None
-    fused: float = 0.0
     row: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     pages: Pages = field(default=Pages((), ()), repr=False, compare=False)
 
@@ -265,13 +241,11 @@ class Status:
     """Contents and state of an index.
 
     Attributes:
-        name: Name of the index.
         fingerprint, settings: Of the embedder that made its vectors; the settings field by field.
         dimension: Dimension of the vectors; 0 for an index without any that was opened without an embedder.
         documents, sentences: Number of documents that queries find, and of their sentences.
         passages: Number of rows in the main collection.
-        incomplete: Ids of documents that are being written or removed, or were when it was interrupted, or are damaged;
-            the next upsert of them finishes it.
+        incomplete: Ids of documents that are being written or removed, or were at an interruption, or are damaged.
         rebuilt: Number of documents that an unfinished reindexing has done; None without one.
     """
 

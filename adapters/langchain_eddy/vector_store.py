@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -24,6 +23,7 @@ from eddy_embed.integrations.documents import (
     DOCUMENT,
     LEFT_OUT,
     Pages,
+    document_identity,
     page_name,
     passage_metadata,
     warn_of_blank,
@@ -40,7 +40,9 @@ if TYPE_CHECKING:
 Filter = dict[str, Any] | None
 Scored = list[tuple[Document, float]]
 _PLACES = ("persist_directory", "client", "host", "chroma_cloud_api_key")
-_SERVER, _DATABASE = ("port", "headers", "ssl"), ("tenant", "database", "client_settings")
+_DATABASE = ("tenant", "database", "client_settings")
+_BESIDE = {"": _DATABASE, "persist_directory": _DATABASE, "host": ("port", "headers", "ssl", *_DATABASE), "client": ()}
+"""Arguments that go with each place."""
 _NAMESPACE = uuid.UUID("2d1c41a0-0b0e-5c7e-8f6e-6f0a7e3a5b11")
 _OF_VECTORS = ("where_document", "documents", "fetch_k", "lambda_mult", "mmr")
 """Arguments of `Index.query` that all searches take."""
@@ -93,20 +95,17 @@ class EddyChroma(Chroma):
     ) -> None:
         check_kind("embedding_function", embedding_function, EddyEmbeddings, "an EddyEmbeddings")
         assert embedding_function is not None
-        embedder, metadata = embedding_function.embedder, dict(collection_metadata or {})
-        configured = [kind for kind in dict(collection_configuration or {}).values() if isinstance(kind, dict)]
-        spaces = {metadata.pop("hnsw:space", None), *(kind.get("space") for kind in configured)}
-        if others := spaces - {None, "cosine"}:
+        metadata, configured = dict(collection_metadata or {}), (collection_configuration or {}).get("hnsw") or {}
+        if others := {metadata.pop("hnsw:space", None), configured.get("space")} - {None, "cosine"}:
             raise InvalidParameter(f"an index is in cosine space, not {others.pop()!r}; leave it out")
         database = _database({"persist_directory": persist_directory, **place})
+        embedder = embedding_function.embedder
         self.index = open_index(database, collection_name, embedder, passage_size=passage_size, timeout=timeout)
         self._embeddings, self.override_relevance_score_fn, self.alpha = embedding_function, relevance_score_fn, alpha
         if not create_collection_if_not_exists and not self.index.exists:
             raise NoIndex(f"no index {collection_name!r}: leave out create_collection_if_not_exists=False to begin one")
         if metadata:
-            with self.index.writing():
-                self.index.create()
-                self.index.storage.update_metadata(**metadata)
+            self.index.annotate(**metadata)
 
     @classmethod
     def from_index(cls, index: Index, *, alpha: float | None = None) -> Self:
@@ -130,10 +129,9 @@ class EddyChroma(Chroma):
     def from_documents(  # type: ignore[override]
         cls, documents: list[Document], embedding: Any = None, ids: Any = None, **settings: Any
     ) -> Self:
-        """Make a store, with further parameters of the class, and add documents as `add_documents` does."""
-        self = cls(embedding_function=embedding, **settings)
-        self.add_documents(documents, **({} if ids is None else {"ids": ids}))
-        return self
+        """As `from_texts`, of documents with ids of their own."""
+        contents, metadatas = ([getattr(each, name) for each in documents] for name in ("page_content", "metadata"))
+        return cls.from_texts(contents, embedding, metadatas, ids or [each.id for each in documents], **settings)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.index!r})"
@@ -183,11 +181,9 @@ class EddyChroma(Chroma):
         if numbers:
             embedder, written = self.index.embedder, [contents[at] for at in numbers]
             vectors = embedder.encode_document(written, show_progress=False)
-            documents = [document_id(Document("", metadata=rows[at])) or names[at] for at in numbers]
-            metadata = [rows[at] for at in numbers]
-            self.index.upsert_rows(
-                [names[at] for at in numbers], written, vectors, metadata, documents, embedder.fingerprint
-            )
+            owners = [document_identity(None, rows[at]) or names[at] for at in numbers]
+            chosen, metadata = [names[at] for at in numbers], [rows[at] for at in numbers]
+            self.index.upsert_rows(chosen, written, vectors, metadata, owners, embedder.fingerprint)
         return list(names.values())
 
     async def aadd_texts(self, texts: Iterable[str], metadatas: Any = None, **kwargs: Any) -> list[str]:
@@ -226,8 +222,7 @@ class EddyChroma(Chroma):
             k: Number of documents.
             filter: Chroma's condition on metadata.
             where_document: Chroma's condition on texts.
-            **kwargs: Of `Index.query`: `alpha`, `documents`, `fetch_k`, `rerank`, `rerank_from` and
-                `rerank_seconds`.
+            **kwargs: `alpha`, `documents`, `fetch_k`, `rerank`, `rerank_from`, `rerank_seconds` of `Index.query`.
         """
         options = {"where_document": where_document, **kwargs}
         return [(_document(hit), hit.score) for hit in self._hits(query, k, filter, **options)]
@@ -300,32 +295,12 @@ class EddyChroma(Chroma):
             got["metadatas"] = [_metadata(row or {}) for row in got["metadatas"]]
         return got
 
-    def get_by_ids(self, ids: Sequence[str], /) -> list[Document]:
-        """Get documents by their ids, in that order, without unknown ids."""
-        got = self.get(list(ids))
-        rows = {id_: row for id_, *row in zip(got["ids"], got["documents"], got["metadatas"], strict=True)}
-        return [Document(rows[id_][0], id=id_, metadata=rows[id_][1]) for id_ in ids if id_ in rows]
-
     def delete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:  # type: ignore[override]
         """Remove rows by ids, by `where` and `where_document`, or by both, and documents of `ingest` by their ids."""
         refuse_unknown("EddyChroma.delete", kwargs, ("where", "where_document"))
-        conditions = {name: value for name, value in kwargs.items() if value}
-        if ids is None and not conditions:
+        if ids is None and not any(kwargs.values()):
             raise InvalidParameter("delete was given no ids and no where=, and would empty the index; name them")
-        ids = [ids] if isinstance(ids, str) else ids
-        whole = set(self.index.entries([*{*ids}]) if ids else ())
-        if whole and conditions:
-            raise InvalidParameter(f"document {min(whole)!r:.80} goes by its id alone: leave {min(conditions)}= out")
-        got = self.index.get(ids, **conditions, include=["metadatas"])
-        rows = [(id_, row or {}) for id_, row in zip(got["ids"], got["metadatas"], strict=True)]
-        passages = Counter(str(row[DOCUMENT]) for _, row in rows if row.get(DIGEST))
-        for id_, entry in self.index.entries(sorted(passages.keys() - whole)).items():
-            if passages[id_] != entry.passages:
-                raise InvalidParameter(f"document {id_!r:.60} loses no single passages: delete it whole, by its id")
-        if passages or whole:
-            self.index.remove(sorted({*passages, *whole}))
-        if others := [id_ for id_, row in rows if row.get(DIGEST) == ""]:
-            self.index.remove_rows(ids=others)
+        self.index.remove_rows([ids] if isinstance(ids, str) else ids, **kwargs)
         return True
 
     async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
@@ -334,9 +309,7 @@ class EddyChroma(Chroma):
 
     def delete_collection(self) -> None:
         """Delete the index with all its rows; the next write begins a new one."""
-        with self.index.writing():
-            self.index.storage.drop_all()
-            self.index.reload()
+        self.index.drop()
 
     reset_collection = delete_collection
 
@@ -349,17 +322,15 @@ class EddyChroma(Chroma):
 
 def _database(place: dict[str, Any]) -> str | ClientAPI:
     """Return a folder, a server's URL, or a client; in memory if none is named."""
-    refuse_unknown("EddyChroma", place, (*_PLACES, *_SERVER, *_DATABASE))
     place = {name: value for name, value in place.items() if value is not None and value is not False}
     kinds = [name for name in _PLACES if name in place]
     if len(kinds) > 1 or "chroma_cloud_api_key" in kinds:
         named = " and ".join(f"{name}=" for name in kinds)
         raise InvalidParameter(f"give one database, not {named}; for Chroma's cloud, client=chromadb.CloudClient(...)")
     kind = kinds[0] if kinds else ""
-    takes = {"client": (), "host": (*_SERVER, *_DATABASE)}.get(kind, _DATABASE)
-    if stray := place.keys() - {kind, *takes}:
-        raise InvalidParameter(f"{min(stray)}= does not go with {f'{kind}=' if kind else 'a database in memory'}")
-    if place.keys() <= {kind} - {"host"}:
+    owner = f"EddyChroma with {kind}=" if kind else "EddyChroma in memory"
+    refuse_unknown(owner, place, (kind, *_BESIDE[kind]) if kind else (*_PLACES, *_BESIDE[kind]))
+    if not place.keys() - {"persist_directory", "client"}:
         return place[kind] if kind else memory_client()
     if kind == "host":
         place.setdefault("port", 443 if "ssl" in place else 8000)

@@ -23,17 +23,8 @@ from tests.adapters.killing import save_often, stop_at
 from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 
-from chroma_eddy import (
-    LOCK,
-    WRITER,
-    Document,
-    IndexInUse,
-    StorageError,
-    WriterLock,
-    memory_client,
-    open_index,
-    translated_errors,
-)
+from chroma_eddy import Document, IndexInUse, StorageError, WriterLock, memory_client, open_index
+from chroma_eddy.database import LOCK, WRITER, translated_errors
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings

@@ -9,18 +9,15 @@ from contextlib import suppress
 from multiprocessing.synchronize import Barrier
 from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
-from threading import Event, Thread
 
 import pytest
 from chromadb import Collection
-from tests.adapters.indexes import DOCUMENTS, apart, assert_same, documents, rows
-from tests.adapters.killing import METHOD, after, save_often, started, stop_at
+from tests.adapters.indexes import apart, assert_same, documents, rows
+from tests.adapters.killing import METHOD, after, save_often, started
 from tests.processes import context
 
-from chroma_eddy import WRITER, Document, Index, open_index
-from chroma_eddy import index as chroma_index
-from chroma_eddy.index import Writer
-from chroma_eddy.rows import RowBatch
+from chroma_eddy import Document, Index, open_index
+from chroma_eddy.database import WRITER
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 
@@ -130,26 +127,6 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
             assert hit.cosine == pytest.approx(float(vector @ embedder.encode_query(ASKED)), abs=1e-5)
 
 
-def test_a_reindexing_that_another_process_went_on_with_loses_nothing(tmp_path, embedder, monkeypatch):
-    monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 2)
-    place, new = tmp_path / "db", Embedder("eddy-tiny", method="plain:exit=1")
-    with opened(place, embedder) as index:
-        index.upsert(documents(8))
-
-        def write_one_group() -> None:
-            with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-                stop_at(patch, 2, Writer, "_write")
-                with open_index(place, "notes", timeout=120) as again:
-                    again.reindex(new)
-
-        write_one_group()
-        with apart():
-            write_one_group()
-        assert index.reindex(new).written == 4
-    with apart(), open_index(place, "notes", new) as index:
-        check_all_are_found(index)
-
-
 def check_answers(index: Index) -> None:
     """Whether each answer has every document, in one version of it."""
     versions = [{document.id: document.text for document in documents(5, version=version)} for version in (1, 2)]
@@ -199,56 +176,6 @@ def test_no_answer_mixes_versions_while_two_processes_read_and_one_writes(second
         assert [process.exitcode for process in others] == [0, 0]
         last = {document.text for document in documents(5, version=2)}
         assert {hit.text for hit in index.query(ASKED, 5, unit="document")} == last and index.check() == {}
-
-
-def test_a_search_whose_rows_are_deleted_before_it_looks_for_them_is_repeated(tmp_path, embedder, monkeypatch):
-    """Another process exchanges the versions after a reader has seen which to leave out, and deletes the old rows."""
-    began, exchange, deleted, end = Event(), Event(), Event(), Event()
-    upsert, mark_written, hidden, reload = Storage.upsert, Storage.mark_written, Index.hidden_versions, Index.reload
-
-    def held_upsert(self: Storage, kind: str, rows: RowBatch) -> object:
-        if kind == DOCUMENTS:
-            began.set()
-            assert exchange.wait(60)
-        return upsert(self, kind, rows)
-
-    def held_mark(self: Storage, **values: object) -> None:
-        deleted.set()
-        assert end.wait(60)
-        mark_written(self, **values)
-
-    def seen(self: Index) -> set[str]:
-        found = hidden(self)
-        exchange.set()
-        assert deleted.wait(60)
-        return found
-
-    def reloaded(self: Index) -> None:
-        end.set()
-        reload(self)
-
-    with opened(tmp_path / "db", embedder) as index:
-        index.upsert(documents(2))
-        assert len({hit.document for hit in index.query(ASKED, 100)}) == 2
-        monkeypatch.setattr(Storage, "upsert", held_upsert)
-        monkeypatch.setattr(Storage, "mark_written", held_mark)
-        with apart():
-            other = opened(tmp_path / "db", embedder)
-        writer = Thread(target=other.upsert, args=(documents(2, version=2),))
-        writer.start()
-        assert began.wait(60)
-        monkeypatch.setattr(Index, "hidden_versions", seen)
-        monkeypatch.setattr(Index, "reload", reloaded)
-        try:
-            hits = index.query(ASKED, 100)
-        finally:
-            end.set()
-            writer.join()
-        texts = {document.id: document.text for document in documents(2, version=2)}
-        assert {hit.document for hit in hits} == set(texts)
-        assert all(texts[hit.document][hit.start : hit.end] == hit.text for hit in hits)
-    with apart():
-        other.close()
 
 
 def test_two_writers_at_once_take_turns_and_embed_nothing_twice(tmp_path, embedder):

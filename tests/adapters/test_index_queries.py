@@ -130,12 +130,8 @@ def test_mmr_chooses_as_langchain_does(balance, shelf, query):
 
 def test_what_does_not_go_together_is_refused(shelf, tmp_path, embedder):
     for wanted, said in (
-        *(
-            ({"k": 0}, "k"),
-            ({"fetch_k": 0}, "fetch_k"),
-            ({"lambda_mult": 2}, "lambda_mult"),
-            ({"unit": "words"}, "unit"),
-        ),
+        *(({name: 0}, name) for name in ("k", "fetch_k")),
+        *(({"lambda_mult": 2}, "lambda_mult"), ({"unit": "words"}, "unit")),
         ({"documents": "papers/1"}, "documents='papers/1' must be a list of ids"),
         ({"sentences": True, "unit": "document"}, "sentences"),
         ({"alpha": 0.5, "unit": "document"}, "leave unit out"),

@@ -14,8 +14,9 @@ from filelock import FileLock
 from tests.adapters.indexes import DOCUMENTS, MAIN, SENTENCES_OF, apart, assert_same, documents, rows
 from tests.adapters.killing import stop_at
 
-from chroma_eddy import LOCK, Index, WriterLock, open_index
+from chroma_eddy import Index, WriterLock, open_index
 from chroma_eddy import index as chroma_index
+from chroma_eddy.database import LOCK
 from chroma_eddy.storage import Storage
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch
@@ -113,16 +114,6 @@ def test_who_opens_while_another_exchanges_waits_for_it(folder, new, wanted, mon
     with writer.acquire(), open_index(folder, "notes", new) as index:
         assert not writer.is_locked
         assert_same(rows(index), wanted)
-
-
-def test_who_reads_finishes_an_exchange_that_left_the_index_without_a_name(folder, embedder, monkeypatch):
-    with open_index(folder, "notes", embedder) as reader:
-        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt), apart():
-            stop_at(patch, 2, Collection, "modify", where={"name"})
-            with open_index(folder, "notes", embedder) as writer:
-                writer.reindex(embedder, passage_size=12)
-        assert {hit.document for hit in reader.query(ASKED, 100)} == {each.id for each in documents()}
-        assert reader.settings.passage_size == 12
 
 
 @pytest.mark.parametrize("step", [1, 2])

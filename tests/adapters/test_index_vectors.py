@@ -152,14 +152,6 @@ def test_collections_of_others_keep_their_vectors(tmp_path, embedder):
     assert [ids[0] for ids in found] == [str(number) for number in range(12)]
 
 
-def test_plain_chroma_reads_the_vectors(place, whole):
-    SharedSystemClient.clear_system_cache()
-    found = chromadb.PersistentClient(str(place)).get_collection("notes").get(include=["embeddings", "documents"])
-    for id_, vector, text in zip(found["ids"], found["embeddings"], found["documents"], strict=True):
-        np.testing.assert_array_equal(vector, whole[1][MAIN][id_][0])
-        assert text == whole[1][MAIN][id_][2]
-
-
 def test_a_row_is_on_the_disk_before_anything_names_it(embedder, tmp_path, monkeypatch):
     """A power failure loses what was not synced: Chroma's files of vectors, never ours, and the record with them."""
     save_often(monkeypatch)
@@ -196,7 +188,7 @@ def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder
     """Ctrl-C comes between two calls of Chroma's; a failure inside one leaves nobody knows what."""
     for error, times in ((KeyboardInterrupt, 0), (OSError, 1)):
         with opened(place, embedder) as index:
-            with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index.transaction({}):
+            with pytest.raises((KeyboardInterrupt, StorageError)), index.writing(), index._transaction({}):
                 index.storage.collection(DOCUMENTS).update(["papers/1"], metadatas=[{"number": 1}])
                 raise error
         with apart():

@@ -19,8 +19,7 @@ from tests.demo.conftest import FAST, opened
 from tests.selection import slow
 
 from chroma_eddy import ALPHA
-from chroma_eddy.rows import DOCUMENTS, MAIN
-from chroma_eddy.storage import Storage
+from chroma_eddy.storage import DOCUMENTS, MAIN, Storage
 from eddy_demo.ask import ask
 from eddy_demo.library.library import open_library
 from eddy_embed import Embedder

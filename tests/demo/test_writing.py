@@ -22,8 +22,7 @@ from tests.processes import UNPRIVILEGED, context, run_code
 from tests.selection import mostly_slow
 
 from chroma_eddy import index as chroma_index
-from chroma_eddy.rows import DOCUMENTS, MAIN
-from chroma_eddy.storage import Storage
+from chroma_eddy.storage import DOCUMENTS, MAIN, Storage
 from eddy_demo.cli import main, work
 from eddy_demo.library.library import delete_library
 from eddy_demo.library.settings import holds_library

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from chroma_eddy import LOCK, Document, Index, NoIndex, StoredDocument, WriteReport, WriterLock, open_index, reindex
+from chroma_eddy import Document, Index, NoIndex, StoredDocument, WriteReport, WriterLock, database, open_index, reindex
 from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.settings import (
     DATABASE_FOLDER,
@@ -153,7 +153,7 @@ def lock_library(folder: Path) -> Iterator[None]:
         if is_new and not holds_library(folder):
             with suppress(OSError):  # another process has written there, or the disk is gone
                 shutil.rmtree(folder / DATABASE_FOLDER, ignore_errors=True)  # an empty database
-                for name in (LOCK, READ_FILE):
+                for name in (database.LOCK, READ_FILE):
                     (folder / name).unlink(missing_ok=True)
                 folder.rmdir()
 

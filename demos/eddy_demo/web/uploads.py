@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from filelock import FileLock, Timeout
 
-from chroma_eddy import translated_errors
+from chroma_eddy.database import translated_errors
 from eddy_demo.errors import DemoError
 from eddy_demo.library.settings import FILES_FOLDER, SERVER_LOCK, check_available, holds_library
 from eddy_embed.utils.atomic_files import sync

@@ -9,37 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import chromadb
 import numpy as np
-from chromadb.api import ClientAPI
 from chromadb.config import Settings
 from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
 from llama_index.core.instrumentation.span import active_span_id
-from llama_index.core.schema import (
-    BaseNode,
-    ImageNode,
-    IndexNode,
-    MetadataMode,
-    NodeRelationship,
-    ObjectType,
-    RelatedNodeInfo,
-    TextNode,
-)
-from llama_index.core.vector_stores.types import (
-    BasePydanticVectorStore,
-    MetadataFilters,
-    VectorStoreQuery,
-    VectorStoreQueryResult,
-)
+from llama_index.core.schema import BaseNode, Document, ImageNode, IndexNode, MetadataMode, NodeRelationship, TextNode
+from llama_index.core.vector_stores import FilterCondition, FilterOperator, MetadataFilter, MetadataFilters
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQuery, VectorStoreQueryResult
 from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from chroma_eddy import ALPHA, DIGEST, RESERVED, Index, open_index, user_metadata
+from chroma_eddy import ALPHA, RESERVED, Index, open_index, user_metadata
 from eddy_embed.encoding.validation import check_kind, refuse_unknown
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, FINGERPRINT, START
 from eddy_embed.integrations.shared import in_worker
 from eddy_embed.utils.arrays import Doubles
 from llama_index.embeddings.eddy.base import EddyEmbedding, nodes_with_text, resolve_embed_model
-from llama_index.vector_stores.eddy.filters import DOCUMENT_KEYS, to_where
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -69,9 +54,9 @@ def _in_thread(method: Callable[..., Any], run: Callable[[Any], Awaitable[Any]] 
 class EddyChromaVectorStore(BasePydanticVectorStore):
     """Stores nodes in the main collection of an index that knows its embedder, and searches them by hybrid search.
 
-    Adding a node of a known id replaces it. Vectors of another embedder, in nodes and queries, are refused. Queries
-    find documents that the index has split itself, too. An index in a folder keeps fitted post-processing, which the
-    store's `embed_model` then has: pass that to `VectorStoreIndex` and to pipelines.
+    Vectors of another embedder, in nodes and queries, are refused. Queries find documents that the index has split
+    itself, too. An index in a folder keeps fitted post-processing, which the store's `embed_model` then has: pass that
+    to `VectorStoreIndex` and to pipelines.
 
     Args:
         collection_name: Name of the index.
@@ -108,8 +93,6 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     def __init__(
         self, collection_name: str, embed_model: EddyEmbedding | Mapping[str, Any] | None = None, **settings: Any
     ) -> None:
-        for name in ("stores_text", "is_embedding_query"):  # a serialised store names the base class's fields, too
-            settings.pop(name, None)
         if settings.get("persist_dir") is not None:
             settings["persist_dir"] = str(settings["persist_dir"])
         model = resolve_embed_model(embed_model, "an index is written to and searched with")
@@ -177,69 +160,52 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         """
         refuse_unknown("EddyChromaVectorStore.add", kwargs, ())
         embedder, written = self._index.embedder, nodes_with_text(nodes)
-        for node in written:
-            if node.embedding is None:
-                raise InvalidParameter(
-                    f"node {node.node_id!r} has no embedding; add nodes through VectorStoreIndex or IngestionPipeline, "
-                    "which embed them"
-                )
-        if written:
-            _check_vectors(embedder, written)
-            if len({len(node.get_embedding()) for node in written}) > 1:
-                raise InvalidParameter("the nodes' embeddings differ in length; embed all with store.embed_model")
-            self._index.upsert_rows(
-                [node.node_id for node in written],
-                [node.get_content(metadata_mode=MetadataMode.NONE) for node in written],
-                [node.get_embedding() for node in written],
-                [_to_metadata(node) for node in written],
-                [node.ref_doc_id or node.node_id for node in written],
-                embedder.fingerprint,
+        if bare := [node.node_id for node in written if node.embedding is None]:
+            raise InvalidParameter(
+                f"node {bare[0]!r} has no embedding; add nodes through VectorStoreIndex or IngestionPipeline, which "
+                "embed them"
             )
+        _check_vectors(embedder, written)
+        self._index.upsert_rows(
+            [node.node_id for node in written],
+            [node.get_content(metadata_mode=MetadataMode.NONE) for node in written],
+            [node.get_embedding() for node in written],
+            [_to_metadata(node) for node in written],
+            [node.ref_doc_id or node.node_id for node in written],
+            embedder.fingerprint,
+        )
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **delete_kwargs: Any) -> None:
         """Remove all nodes of a document, also of one that the index has split itself."""
         refuse_unknown("EddyChromaVectorStore.delete", delete_kwargs, ())
         check_kind("ref_doc_id", ref_doc_id, str, "a document's id")
-        if self._index.exists:
-            self._index.remove([ref_doc_id])
-            self._index.remove_rows(where={DOCUMENT: ref_doc_id})
+        self._index.remove([ref_doc_id])
+        self._index.remove_rows(where={DOCUMENT: ref_doc_id})
 
     def delete_nodes(
         self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None, **delete_kwargs: Any
     ) -> None:
-        """Remove nodes by ids, by filters, or by both.
+        """Remove nodes by ids, by filters, or by both; InvalidParameter if there are neither.
 
-        Raises:
-            InvalidParameter: There are neither ids nor filters; or a node is a passage of a document that the index has
-                split itself, which can only be removed whole.
+        A document that the index has split itself goes whole, if all of its passages are among them; InvalidParameter
+        if only some are.
         """
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
         if node_ids is None and filters is None:
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
-        got = self._get(node_ids, filters)
-        if whole := {str(row[DOCUMENT]) for row in got["metadatas"] if row.get(DIGEST)}:
-            raise InvalidParameter(
-                f"{len(whole)} documents were cut by the index, such as {min(whole)!r:.80}, and lose no single "
-                "passages: take them out whole, with delete(ref_doc_id)"
-            )
-        self._index.remove_rows(ids=got["ids"])
+        where, possible = to_where(filters)
+        self._index.remove_rows(node_ids if possible else [], where)
 
     def clear(self) -> None:
         """Remove all nodes, and all documents that the index has split itself."""
-        if self._index.exists:
-            with self._index.writing():
-                self._index.remove(list(self._index.entries()))
-                self._index.remove_rows()
+        self._index.remove_rows()
 
     def get_nodes(self, node_ids: list[str] | None = None, filters: MetadataFilters | None = None) -> list[BaseNode]:
         """Get nodes by ids, by filters, by both, or all nodes."""
-        got = self._get(node_ids, filters)
-        return list(map(_to_node, got["ids"], got["metadatas"], got["documents"]))
-
-    def _get(self, node_ids: list[str] | None, filters: MetadataFilters | None) -> dict[str, Any]:
         where, possible = to_where(filters)
-        return self._index.get(node_ids if possible else [], where)
+        got = self._index.get(node_ids if possible else [], where)
+        return list(map(_to_node, got["ids"], got["metadatas"], got["documents"]))
 
     # --- Queries
 
@@ -263,7 +229,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         where, possible = to_where(query.filters, kwargs.get("where"))
         options = self._options(query, text, kwargs)
         vector, fingerprint = self._vector(query, kwargs.get("fingerprint"))
-        hits = self._index.search(
+        (hits,) = self._index.search(
             vector,
             questions=[text] if text else None,
             fingerprint=fingerprint,
@@ -271,12 +237,9 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             documents=query.doc_ids,
             where=where,
             **options,
-        )[0]
-        return VectorStoreQueryResult(
-            nodes=[_to_node(hit.id, hit.row, hit.text) for hit in hits],
-            similarities=[hit.score for hit in hits],
-            ids=[hit.id for hit in hits],
         )
+        nodes = [_to_node(hit.id, hit.row, hit.text) for hit in hits]
+        return VectorStoreQueryResult(nodes, [hit.score for hit in hits], [hit.id for hit in hits])
 
     def _options(self, query: VectorStoreQuery, text: str, more: Mapping[str, Any]) -> dict[str, Any]:
         """Return options of `Index.search`: the weight of the vectors, the number of hits, and how they are chosen."""
@@ -317,9 +280,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         vector, embedder = query.query_embedding, self._index.embedder
         if vector is None:
             if query.query_str is None:
-                raise InvalidParameter(
-                    "the query has neither query_str nor query_embedding; get_nodes finds by filters alone"
-                )
+                raise InvalidParameter("the query has neither query_str nor query_embedding; get_nodes takes filters")
             return embedder.encode_query(query.query_str, show_progress=False).astype(np.float64), embedder.fingerprint
         made = fingerprint or getattr(vector, "fingerprint", None)
         if made is None:
@@ -347,7 +308,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
 
-    def _place(self) -> str | ClientAPI:
+    def _place(self) -> Any:
         if (self.persist_dir is None) == (self.host is None):
             raise InvalidParameter("give the database's place: persist_dir=, or host= and port= of a server")
         if self.persist_dir is not None:
@@ -366,7 +327,7 @@ def _to_metadata(node: BaseNode) -> dict[str, Any]:
     row.update({key: value for key, value in node.metadata.items() if isinstance(value, float)})
     places = {START: getattr(node, "start_char_idx", None), END: getattr(node, "end_char_idx", None)}
     row.update({key: offset for key, offset in places.items() if offset is not None})
-    return {key: value for key, value in row.items() if key not in DOCUMENT_KEYS}
+    return {key: value for key, value in row.items() if key not in _DOCUMENT_KEYS}
 
 
 def _to_node(id_: str, stored: Mapping[str, Any], text: str) -> BaseNode:
@@ -374,7 +335,7 @@ def _to_node(id_: str, stored: Mapping[str, Any], text: str) -> BaseNode:
     if all(key in stored for key in ("_node_content", _NODE_TYPE)):
         return metadata_dict_to_node(dict(stored), text=text)
     metadata = user_metadata(stored)
-    document = RelatedNodeInfo(node_id=str(stored[DOCUMENT]), node_type=ObjectType.DOCUMENT, metadata=dict(metadata))
+    document = Document(id_=str(stored[DOCUMENT]), metadata=dict(metadata)).as_related_node_info()
     places = {key: stored[key] for key in RESERVED if key in stored and key not in (START, END)}
     return TextNode(
         id_=id_,
@@ -392,18 +353,16 @@ def _check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
     Nodes with a fingerprint are compared by it; of the others, the first is embedded again, with its metadata as
     LlamaIndex embeds it, and without.
     """
-    unmarked = list[BaseNode]()
-    for node in nodes:
-        made = node.metadata.get(FINGERPRINT) or getattr(node.embedding, "fingerprint", None)
-        if made is None:
-            unmarked.append(node)
-        elif made != embedder.fingerprint:
+    made_by = [node.metadata.get(FINGERPRINT) or getattr(node.embedding, "fingerprint", None) for node in nodes]
+    for node, made in zip(nodes, made_by, strict=True):
+        if made not in (None, embedder.fingerprint):
             raise FingerprintMismatch(
                 f"node {node.node_id!r} was embedded by another embedder than the index's, `{embedder.method}` on "
                 f"`{embedder.model_name}`.\nIts fingerprint: {made}, the index's: {embedder.fingerprint}; embed it "
                 "with store.embed_model"
             )
-    for node in unmarked[:1]:
+    if None in made_by:
+        node = nodes[made_by.index(None)]
         vector = np.asarray(node.embedding, np.float64)
         for mode in (MetadataMode.EMBED, MetadataMode.NONE, MetadataMode.ALL):
             made_here = embedder.encode_document(node.get_content(metadata_mode=mode), show_progress=False)
@@ -414,3 +373,73 @@ def _check_vectors(embedder: Embedder, nodes: Sequence[BaseNode]) -> None:
             f"the vector of node {node.node_id!r} is not the one that the index's embedder, {embedder.model_name!r} "
             f"with {str(embedder.method)!r}, makes of its text: embed the nodes with store.embed_model"
         )
+
+
+# --- LlamaIndex's metadata filters as Chroma's conditions
+
+_DOCUMENT_KEYS = ("document_id", "doc_id", "ref_doc_id")
+"""Metadata keys of a node's document in LlamaIndex; the index has a key of its own for it."""
+_Condition = dict[str, Any] | bool
+"""A condition; True if every row meets it, False if none does: Chroma cannot express these two."""
+_OPERATORS = {
+    **{FilterOperator.EQ: "$eq", FilterOperator.NE: "$ne", FilterOperator.IN: "$in", FilterOperator.NIN: "$nin"},
+    **{FilterOperator.GT: "$gt", FilterOperator.GTE: "$gte", FilterOperator.LT: "$lt", FilterOperator.LTE: "$lte"},
+    **{FilterOperator.CONTAINS: "$contains", FilterOperator.ANY: "$or", FilterOperator.ALL: "$and"},
+}
+_OF_LISTS = ("$in", "$nin", "$or", "$and")
+_OPPOSITE = {"$eq": "$ne", "$ne": "$eq", "$in": "$nin", "$nin": "$in"}
+"""A row without the entry meets $ne and $nin, as the negation of $eq and $in requires."""
+
+
+def to_where(filters: MetadataFilters | None, where: Any = None) -> tuple[dict[str, Any] | None, bool]:
+    """Join filters with one of Chroma's conditions: Chroma's condition, or None; and whether any row can meet it.
+
+    Raises:
+        InvalidParameter: Chroma does not support a filter.
+    """
+    check_kind("filters", filters, MetadataFilters | None, "LlamaIndex's MetadataFilters, or None")
+    joined = _joined("$and", [filters is None or _group(filters, negated=False), where or True])
+    return (None, joined) if isinstance(joined, bool) else (joined, True)
+
+
+def _joined(operator: str, conditions: Sequence[_Condition]) -> _Condition:
+    """Join one or more conditions by "$and" or "$or"."""
+    decisive = operator == "$or"  # one such condition decides the whole
+    if any(condition is decisive for condition in conditions):
+        return decisive
+    rest = [condition for condition in conditions if not isinstance(condition, bool)]
+    if not rest:
+        return not decisive
+    return {operator: rest} if len(rest) > 1 else rest[0]
+
+
+def _group(filters: MetadataFilters, *, negated: bool) -> _Condition:
+    if not filters.filters:
+        return True
+    condition = FilterCondition(filters.condition or FilterCondition.AND)
+    is_not = condition == FilterCondition.NOT  # no filter is met
+    inside, either = negated != is_not, negated if is_not else (condition == FilterCondition.OR) != negated
+    conditions = [
+        _group(part, negated=inside) if isinstance(part, MetadataFilters) else _single(part, negated=inside)
+        for part in filters.filters
+    ]
+    return _joined("$or" if either else "$and", conditions)
+
+
+def _single(part: MetadataFilter, *, negated: bool) -> _Condition:
+    """Return the condition of one filter; `Index` refuses a value of a kind that Chroma does not take."""
+    wanted, value = FilterOperator(part.operator or FilterOperator.EQ), part.value
+    key = DOCUMENT if part.key in _DOCUMENT_KEYS else part.key
+    operator = _OPERATORS.get(wanted, "")
+    operator = _OPPOSITE.get(operator, "") if negated else operator
+    if not operator or (operator in _OF_LISTS and not isinstance(value, list)):
+        raise InvalidParameter(
+            f"the filter {part.key!r} {wanted.value} {value!r:.60}{' under not' * negated} cannot be asked: Chroma "
+            "compares whole values that a row has, and lists by their members; for words in texts, give "
+            "vector_store_kwargs={'where_document': {'$contains': ...}}"
+        )
+    if operator in _OF_LISTS and not value:
+        return operator in ("$nin", "$and")
+    if operator in ("$and", "$or"):
+        return _joined(operator, [{key: {"$contains": item}} for item in value])  # type: ignore[union-attr]
+    return {key: {operator: value}}
