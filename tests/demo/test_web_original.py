@@ -15,7 +15,7 @@ from PIL import Image
 from pypdf import PdfReader, PdfWriter
 from pypdfium2 import PdfDocument
 from tests.demo.site import Site
-from tests.demo.test_pdf import make
+from tests.readers.test_pdf import make
 
 from eddy_demo.library.library import to_index_document
 from eddy_demo.web import page_images

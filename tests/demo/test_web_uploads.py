@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from tests.demo.conftest import BREAD, DOCUMENTS, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
-from tests.demo.word_files import docx_of
+from tests.readers.word_files import docx_of
 
 from chroma_eddy import Index, WriterLock
 from eddy_demo.library.sync import shown_name

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from docx.oxml import parse_xml
-from tests.demo.word_files import raw_word, word_file
+from tests.readers.word_files import raw_word, word_file
 
 from eddy_embed import Segmenter
 from readers_eddy.documents import read_documents

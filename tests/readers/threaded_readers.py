@@ -6,12 +6,15 @@ import json
 import os
 import subprocess
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from readers_eddy import worker
+import pytest
+
+from readers_eddy import process, worker
 from readers_eddy.limits import ReadingLimits
 from readers_eddy.pdf.page_image import draw_page
 
@@ -65,3 +68,11 @@ THREADS = SimpleNamespace(
     TimeoutExpired=subprocess.TimeoutExpired,
 )
 """In place of the module `subprocess` where such processes are started."""
+
+
+@pytest.fixture(scope="session", autouse=True)
+def threaded_readers() -> Iterator[None]:
+    """Read files in threads; tests of what a process bears that reads them patch that back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(process, "subprocess", THREADS)
+        yield

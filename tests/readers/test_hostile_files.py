@@ -17,9 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import handbook_table
-from tests.demo.test_pdf import make
-from tests.demo.word_files import bomb
+from tests.readers.test_pdf import make
+from tests.readers.word_files import bomb
 
 from readers_eddy import process
 from readers_eddy.content import MAX_TITLE, Content, Row
@@ -226,7 +225,7 @@ def test_reading_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch)
     }
 
 
-def test_the_handbook_knows_the_limits() -> None:
+def test_the_handbook_knows_the_limits(handbook_table: Callable[[str], dict[str, str]]) -> None:
     told, own = handbook_table("files.md"), ReadingLimits()
     assert told["a file, or a row of `.jsonl`"] == f"{own.file_bytes // 2**20} MB"
     assert told["a `.jsonl` file"] == f"{own.rows:,} rows, {own.unpacked_bytes // 2**20} MB unpacked"
@@ -235,24 +234,3 @@ def test_the_handbook_knows_the_limits() -> None:
     assert told["a document's text"] == f"{own.characters:,} characters"
     assert told["reading a file"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
     assert told["a title, a row's id"] == f"{MAX_TITLE:,} characters"
-
-
-# --- The command line
-
-
-def test_every_skipped_file_is_named(folder: Path, run: Callable[..., Any], tmp_path: Path) -> None:
-    for number in range(30):
-        (folder / f"empty{number}.txt").touch()
-    (folder / "rows.jsonl").write_text("[]\n" * 50, encoding="utf-8")
-    for name in ("a.odt", "b.ODT", "\x1b[31m.\x1b[0m", "0", *(f"{n}.t{n}" for n in range(7))):
-        (folder / name).touch()
-    outcome = run("ingest", folder, "--library", tmp_path / "library", "--method", "plain:exit=0")
-    assert outcome.code == 1
-    assert "Skipped 80 files or rows:" in outcome.err
-    for number in range(30):
-        assert f"empty{number}.txt: empty" in outcome.err
-    assert outcome.err.count("not a row") == 20
-    assert "… and 30 more rows" in outcome.err
-    assert "2 documents written" in outcome.err
-    types = ".odt 2, .␛[0m 1, no suffix 1, .t0 1, .t1 1, .t2 1, .t3 1, .t4 1 and 2 more types"
-    assert f"11 files of other types ({types}): not read." in outcome.err  # the library in the folder is none of them

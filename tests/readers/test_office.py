@@ -15,8 +15,8 @@ import pytest
 from openpyxl.comments import Comment
 from pptx import Presentation
 from pptx.util import Inches
-from tests.demo.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, with_charts
-from tests.demo.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, formats, merged_sheet, saved, slides
+from tests.readers.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, with_charts
+from tests.readers.corpus.office_files import MAIL, MIXED, NOTEBOOK, PLAIN, book, formats, merged_sheet, saved, slides
 
 from readers_eddy.documents import SourceDocument, read_documents
 from readers_eddy.limits import ReadingLimits

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.demo.corpus.graphic_files import GRAPHIC_FILES
-from tests.demo.corpus.markup_files import MARKUP_FILES
-from tests.demo.corpus.office_files import OFFICE_FILES
-from tests.demo.corpus.pdf_files import PDF_FILES
+from tests.readers.corpus.graphic_files import GRAPHIC_FILES
+from tests.readers.corpus.markup_files import MARKUP_FILES
+from tests.readers.corpus.office_files import OFFICE_FILES
+from tests.readers.corpus.pdf_files import PDF_FILES
 
 from readers_eddy.documents import read_documents
 

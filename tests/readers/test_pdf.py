@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import io
-import json
-import re
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,11 +21,7 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfbase import pdfmetrics
 from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
-from tests.demo.conftest import FAST
 
-from chroma_eddy import Document, Highlight
-from eddy_demo.ask import pages_cited
-from eddy_demo.library.library import open_stored
 from eddy_embed import Embedder
 from readers_eddy import Unreadable, process, read_document
 from readers_eddy.pdf import read_pdf, recognition
@@ -126,58 +120,6 @@ def test_lines_become_paragraphs_across_pages() -> None:
     assert content.notes == (
         'left out 5 running headers and footers: page numbers (3 times), "Tides of the coast" (2 times)',
     )
-
-
-def test_pages_of_a_span() -> None:
-    starts = (0, 0, 10, 20, 20)  # the first and the fourth page are empty
-    spans = {(0, 10): (2, 2), (9, 10): (2, 2), (9, 11): (2, 3), (10, 20): (3, 3), (0, 25): (2, 5), (20, 21): (5, 5)}
-    book = Document("book", "text", {}, starts)
-    assert {span: tuple(book.pages.numbers(*span).values()) for span in spans} == spans
-    assert Document("note", "text").pages.numbers(0, 5) == {}
-
-
-@pytest.mark.parametrize(
-    ("pages", "labels", "cited"),
-    [
-        ((None, None), ("", ""), ""),
-        ((2, 3), ("", ""), "pp. 2–3"),
-        ((2, 2), ("slide 2", "slide 2"), "slide 2"),
-        ((2, 3), ("slide 2", "slide 3"), "slide 2 – slide 3"),
-        ((1, 2), ("“Loomings”", "“The Carpet-Bag”"), "“Loomings” – “The Carpet-Bag”"),
-        ((1, 1), ("sheet \x1b[2J", "sheet \x1b[2J"), "sheet ␛[2J"),
-    ],
-)
-def test_what_is_no_page_is_cited_by_its_own_name(pages: tuple[Any, Any], labels: tuple[str, str], cited: str) -> None:
-    assert pages_cited(Highlight(0, 1, "a", 0.5, 0.5, 0.5, "", *pages, *labels)) == cited
-
-
-def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
-    """Every passage is a slice of the text, with the pages where it begins and ends, cited by their labels."""
-    writer, labels = PdfWriter(clone_from=io.BytesIO(BOOK)), ("iv", "v", "A-1")
-    writer.set_page_label(0, 1, style="/r", start=4)
-    writer.set_page_label(2, 2, prefix="A-", style="/D")
-    writer.write(tmp_path / "tides.pdf")
-    (tmp_path / "note.txt").write_text("A note without pages.", encoding="utf-8")
-    made = run("ingest", tmp_path, "-l", tmp_path / "lib", "--passage-size", 40, *FAST)
-    assert made.code == 0, made.err
-    assert "tides.pdf: left out 5 running headers and footers: page" in made.err
-    question = ("ask", "When do the boats leave?", "-l", tmp_path / "lib", "-k", 100)
-    found, shown = json.loads(run(*question, "--json").out), run(*question).out
-    (note,) = (answer for answer in found if answer["document"] == "note.txt")
-    assert (note["page"], note["last_page"], note["cited"]) == (None, None, "") and "characters" not in shown
-    pages, cited = Document("book", TEXT, {}, read_pdf(BOOK).page_starts).pages, set[str]()
-    for answer in (answer for answer in found if answer != note):
-        assert answer["text"] == TEXT[answer["start"] : answer["end"]]
-        (first, last), (page, end) = (
-            pages.numbers(answer[f"{part}start"], answer[f"{part}end"]).values() for part in ("", "sentence_")
-        )
-        assert (answer["page"], answer["last_page"], answer["sentence_page"]) == (first, last, page)
-        expected = f"p. {labels[page - 1]}" if page == end else f"pp. {labels[page - 1]}–{labels[end - 1]}"
-        assert answer["cited"] == expected and re.search(rf"^ +{expected}(,|$)", shown, re.MULTILINE)
-        cited.add(expected)
-    assert cited == {"p. iv", "pp. iv–v", "p. v", "pp. v–A-1"}
-    with open_stored(tmp_path / "lib") as index:
-        assert labels in {document.page_labels for document in index.documents()}
 
 
 # --- What is left out

@@ -15,8 +15,8 @@ from pptx.enum.chart import XL_CHART_TYPE as CHARTS
 from pptx.opc.package import Part
 from pptx.opc.packuri import PackURI
 from pptx.util import Inches
-from tests.demo.corpus.markup_files import word
-from tests.demo.corpus.office_files import saved
+from tests.readers.corpus.markup_files import word
+from tests.readers.corpus.office_files import saved
 
 _DRAWINGS = "http://schemas.openxmlformats.org/drawingml/2006"
 _NAMESPACES = " ".join(

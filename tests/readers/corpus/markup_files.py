@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from docx.oxml import parse_xml
-from tests.demo.word_files import word_file
+from tests.readers.word_files import word_file
 
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 _M = 'xmlns:m="http://schemas.openxmlformats.org/officeDocument/2006/math"'
