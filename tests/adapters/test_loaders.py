@@ -8,7 +8,7 @@ import pytest
 from langchain_core.document_loaders import BaseLoader
 from llama_index.core import SimpleDirectoryReader
 from llama_index.core.schema import MetadataMode
-from reportlab.pdfgen.canvas import Canvas
+from tests.readers.pdf_builder import pdf, rewritten
 
 from langchain_eddy import EddyChroma, EddyEmbeddings, EddyLoader
 from llama_index.embeddings.eddy import EddyEmbedding
@@ -27,12 +27,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.pdf").write_text("no PDF", encoding="utf-8")
     (folder / "picture.odt").write_text("no type that is read", encoding="utf-8")
     (folder / "rows.jsonl").write_text('{"id": "r", "text": "A row."}\n{"id": "s"}\n', encoding="utf-8")
-    canvas = Canvas(str(folder / "paper.pdf"))
-    for page in PAGES:
-        canvas.drawString(60, 700, page)
-        canvas.showPage()
-    canvas.addPageLabel(0, style="ROMAN_LOWER", start=1)
-    canvas.save()
+    paper = rewritten(pdf(*([page] for page in PAGES)), lambda writer: writer.set_page_label(0, 1, style="/r", start=1))
+    (folder / "paper.pdf").write_bytes(paper)
     return folder
 
 

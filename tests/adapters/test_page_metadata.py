@@ -10,7 +10,7 @@ from langchain_core.documents import Document
 from llama_index.core import Document as LlamaDocument
 from llama_index.core import SimpleDirectoryReader
 from llama_index.core.schema import MetadataMode
-from reportlab.pdfgen.canvas import Canvas
+from tests.readers.pdf_builder import pdf
 
 from eddy_embed.errors import InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings, embed_passages, join_pages
@@ -38,27 +38,16 @@ FOUND = {
 """A sentence that goes on over a border is one, on two pages."""
 
 
-def written(path: Path, pages: list[list[str]]) -> Path:
-    canvas = Canvas(str(path))
-    for page in pages:
-        for row, line in enumerate(page):
-            canvas.drawString(60, 700 - 14 * row, line)
-        canvas.showPage()
-    canvas.save()
-    return path
-
-
 @pytest.fixture(scope="module")
-def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("papers") / "paper.pdf", PAGES)
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("papers")
+    for name, pages in (("paper.pdf", PAGES), ("across.pdf", ACROSS)):
+        (folder / name).write_bytes(pdf(*pages))
+    return folder / "paper.pdf", folder / "across.pdf"
 
 
-@pytest.fixture(scope="module")
-def across(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written(tmp_path_factory.mktemp("papers") / "across.pdf", ACROSS)
-
-
-def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> None:
+def test_llama_index_joins_the_pages_of_each_file(files: tuple[Path, Path]) -> None:
+    paper, across = files
     embedding = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1")
     parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8, parts=("passages", "sentences"))
     pages = SimpleDirectoryReader(input_files=[str(paper), str(across)]).load_data()
@@ -81,7 +70,8 @@ def test_llama_index_joins_the_pages_of_each_file(paper: Path, across: Path) -> 
         LongDocumentNodeParser.join_pages([note, LlamaDocument(text="Two.", metadata={"page_label": "2"})])
 
 
-def test_langchain_joins_the_pages_of_each_file(paper: Path, across: Path, tmp_path: Path) -> None:
+def test_langchain_joins_the_pages_of_each_file(files: tuple[Path, Path], tmp_path: Path) -> None:
+    paper, across = files
     embeddings = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
     loaded = [*PyPDFLoader(str(paper)).load(), *PyPDFLoader(str(across)).load()]
     whole = join_pages([*loaded, Document("A note.", id="note")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable
@@ -10,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pypdf import PdfWriter
 from tests.demo.conftest import FAST
+from tests.readers.pdf_builder import rewritten
 from tests.readers.test_page_lists import BODY, LEADERS, NAMES, TIDES
 from tests.readers.test_pdf import BOOK, TEXT
 
@@ -46,10 +45,9 @@ def test_what_is_no_page_is_cited_by_its_own_name(pages: tuple[Any, Any], labels
 
 def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
     """Every passage is a slice of the text, with the pages where it begins and ends, cited by their labels."""
-    writer, labels = PdfWriter(clone_from=io.BytesIO(BOOK)), ("iv", "v", "A-1")
-    writer.set_page_label(0, 1, style="/r", start=4)
-    writer.set_page_label(2, 2, prefix="A-", style="/D")
-    writer.write(tmp_path / "tides.pdf")
+    labels, data = ("iv", "v", "A-1"), rewritten(BOOK, lambda writer: writer.set_page_label(0, 1, style="/r", start=4))
+    data = rewritten(data, lambda writer: writer.set_page_label(2, 2, prefix="A-", style="/D"))
+    (tmp_path / "tides.pdf").write_bytes(data)
     (tmp_path / "note.txt").write_text("A note without pages.", encoding="utf-8")
     made = run("ingest", tmp_path, "-l", tmp_path / "lib", "--passage-size", 40, *FAST)
     assert made.code == 0, made.err

@@ -15,7 +15,7 @@ from PIL import Image
 from pypdf import PdfReader, PdfWriter
 from pypdfium2 import PdfDocument
 from tests.demo.site import Site
-from tests.readers.test_pdf import make
+from tests.readers.pdf_builder import pdf
 
 from eddy_demo.library.library import to_index_document
 from eddy_demo.web import page_images
@@ -33,7 +33,7 @@ TWICE, HYPHENATED = "The ferry leaves at noon.", "Ask for a ticket at the harbou
 
 @pytest.fixture(scope="module")
 def data() -> bytes:
-    return make([FIRST, SECOND])
+    return pdf(FIRST, SECOND, font="Vera")
 
 
 def page(site: Site, number: int, **headers: str) -> httpx.Response:
@@ -153,7 +153,7 @@ def test_a_sentence_across_pages_and_one_that_is_not_there(
         patch.setattr(page_images, "subprocess", subprocess)  # as users have it
         image = draw_original(path, row, text, text.rindex(TWICE), len(text), Limits())
     assert image.caption == "Page 1 of 2, with the sentence marked. It continues on the next page."
-    path.write_bytes(make([SECOND, SECOND]))
+    path.write_bytes(pdf(SECOND, SECOND))
     image = draw_original(path, row, text, 0, len(TWICE), Limits())
     assert image.caption.startswith("Page 1 of 2. The sentence was not found in the text of this page")
     assert lines(image.data) == 0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import gzip
 import inspect
-import json
 import os
 import re
 import socket
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.readers.test_pdf import make
+from tests.readers.pdf_builder import pdf
 from tests.readers.word_files import bomb
 
 from readers_eddy import process
@@ -82,17 +81,8 @@ def test_long_titles_are_left_out_and_the_notes_say_so() -> None:
         read_html(f"<title>{long}</title><h1>Short</h1><p>Text.</p>"),
     ):
         assert (content.title, content.notes) == ("Short", (note,))
-    for content in (read_html(f"<h1>{long}</h1><p>Text.</p>"), read_pdf(make([["Text."]], title=long))):
+    for content in (read_html(f"<h1>{long}</h1><p>Text.</p>"), read_pdf(pdf(["Text."], title=long))):
         assert (content.title, content.notes) == ("", (note,))
-
-
-def test_odd_encodings_of_html_are_refused(folder: Path) -> None:
-    encodings = ("undefined", "idna", "zip", "klingon", "k" * 500)
-    for number, encoding in enumerate(encodings):
-        (folder / f"odd{number}.html").write_bytes(f'<meta charset="{encoding}"><p>'.encode() + b"\xfc" * 99)
-    reasons = rest_is_read(read_documents([folder]))
-    assert len(reasons) == len(encodings) and all(len(each) < 300 for each in reasons.values())
-    assert "not UTF-8" in reasons["odd3.html"]  # as without a label
 
 
 # --- What is no regular file
@@ -143,27 +133,6 @@ def test_folders_may_be_nested_deeper_than_python_calls(folder: Path) -> None:
 
 
 # --- Limits
-
-
-def test_rows_are_skipped_one_by_one(folder: Path) -> None:
-    lines = [
-        "[" * 200_000,
-        '{"text": ' * 200_000,
-        '{"id": ' + "9" * 5_000 + ', "text": "t"}',
-        json.dumps({"id": "i" * 1001, "text": "t"}),
-        json.dumps({"id": 1, "title": "t" * 1001, "text": "Read."}),
-    ]
-    (folder / "rows.jsonl").write_bytes("\n".join(lines).encode() + b'\n{"text": "\xfc"}\n{"text": "Last."}')
-    result = read_documents([folder / "rows.jsonl"])
-    assert [(d.name, d.title, d.text, d.notes) for d in result.documents] == [
-        ("1", "", "Read.", ("a title of 1,001 characters is left out; at most 1,000 are taken",)),
-        ("(line 7)", "", "Last.", ()),
-    ]
-    reasons = {skipped.name.removeprefix("rows.jsonl, line "): skipped.reason for skipped in result.skipped}
-    assert reasons["1"] == reasons["2"] == "its JSON is nested hundreds of levels deep"
-    assert reasons["3"].startswith("not JSON: Exceeds the limit")
-    assert reasons["4"] == "its id has 1,001 characters, and at most 1,000 are read; shorten it"
-    assert reasons["6"].startswith("not UTF-8: byte 0xfc at position 10")
 
 
 def test_packed_rows_are_bounded(folder: Path) -> None:

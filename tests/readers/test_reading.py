@@ -7,14 +7,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.readers.word_files import docx_of
 
 from readers_eddy.documents import read_documents
 from readers_eddy.errors import NothingToRead
-
-
-def reasons(path: Path) -> dict[str, str]:
-    return {skipped.name: skipped.reason for skipped in read_documents([path]).skipped}
 
 
 @pytest.fixture
@@ -44,91 +39,37 @@ def test_reads_every_type_in_order(folder: Path) -> None:
     assert reading.skipped == []
 
 
-def test_text_is_the_file_character_by_character(folder: Path) -> None:
-    text = "Zeile eins.\r\nZeile zwei – mit Strich.\u2028\tEnde. 🌊\n"
-    (folder / "exact.txt").write_bytes(b"\xef\xbb\xbf" + text.encode())
-    assert read_documents([folder / "exact.txt"]).documents[0].text == text
-
-
-def test_page_heads_of_a_text_tear_no_sentence(folder: Path) -> None:
-    pages = [
-        f"\n{head}\n\n{text}\n\nAda Berg   [Page {n}]\n"
-        for n, (head, text) in enumerate(
-            (
-                ("", "  A float that hears\n  nothing for long is"),
-                ("RFN 12   Floats", "  lost.\n\nChapter 1"),
-                ("RFN 12   Floats", "  Then:\nit sinks."),
-            ),
-            start=1,
-        )
-    ]
-    for name, text in (("a.txt", "\f".join(pages)), ("b.txt", "\r\n".join("".join(pages).split("\n")))):
-        (folder / name).write_text(text, encoding="utf-8", newline="")
-        document = read_documents([folder / name]).documents[0]
-        assert (
-            document.text == "  A float that hears\n  nothing for long is\n  lost.\n\nChapter 1\n\n  Then:\nit sinks."
-        )
-        note = "page numbers and running heads are left out: “Ada Berg [Page #]”, “RFN # Floats”"
-        assert document.notes == (note,)
-    (folder / "a.txt").write_text("\f".join(f"Chapter {n}\n\nText {'x' * n}." for n in range(1, 4)), encoding="utf-8")
-    assert read_documents([folder / "a.txt"]).documents[0].text.count("Chapter") == 3
-    rows = [f"Eel {n}\n\nCod {n * 3}\nRay {n}" for n in range(1, 5)]
-    (folder / "a.txt").write_text("\f".join(rows), encoding="utf-8")
-    assert read_documents([folder / "a.txt"]).documents[0].text == "\f".join(rows), "as it is"
-
-
-def test_what_cannot_be_read_is_named_with_its_reason(folder: Path) -> None:
-    (folder / "empty.txt").write_bytes(b"")
-    (folder / "blank.md").write_bytes(b" \n\t\n")
-    (folder / "latin.txt").write_bytes("Grüße".encode("latin-1"))
-    (folder / "utf16.txt").write_bytes("plain".encode("utf-16-le"))
-    (folder / "broken.jsonl.gz").write_bytes(b"\x1f\x8b\x08garbage")
-    (folder / "empty.pdf").write_bytes(b"")
-    (folder / "broken.pdf").write_bytes(b"%PDF-1.7\nnothing")
-    (folder / "broken.docx").write_bytes(docx_of("Text.")[:-999])
-    (folder / "locked.docx").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512))
-    (folder / "blank.docx").write_bytes(docx_of(""))
-    (folder / "rows.jsonl").write_text(
-        '{"id": 1, "text": "Fine."}\n{"id": 2}\n{oops\n{"id": 1, "text": "Again."}\n{"id": 3, "text": "\\ud800 half"}\n'
-        '{"id": 4, "title": "\\udfff", "text": "Fine, but its title is not."}\n[]\n'
-        '{"id": 8, "body": "Elsewhere."}\n{"text": null}\n{"text": ["a"]}\n{}\n7\n',
-        encoding="utf-8",
-    )
-    found = reasons(folder)
-    assert found["empty.txt"] == "empty"
-    assert found["blank.md"].startswith("blank")
-    assert found["latin.txt"].startswith("not UTF-8: byte 0xfc at position 2 ")
-    assert "NUL" in found["utf16.txt"]
-    assert found["broken.jsonl.gz"]
-    assert found["empty.pdf"] == "empty"
-    assert found["broken.pdf"].startswith("damaged, or no PDF file")
-    assert found["broken.docx"].startswith("broken, or no .docx file (")
-    assert found["locked.docx"].startswith("protected by a password")
-    assert found["blank.docx"] == "empty"
-    assert found["rows.jsonl, line 2"] == 'it has no "text", which a row needs; its fields: "id"'
-    assert "not JSON" in found["rows.jsonl, line 3"]
-    assert "'1' is used twice" in found["rows.jsonl, line 4"]
-    assert "character 0 of its text is half of a surrogate pair" in found["rows.jsonl, line 5"]
-    assert "of its title" in found["rows.jsonl, line 6"]
-    assert "not a row" in found["rows.jsonl, line 7"] and "not a row" in found["rows.jsonl, line 12"]
-    assert found["rows.jsonl, line 8"].endswith('its fields: "id", "body"')
-    assert found["rows.jsonl, line 9"] == 'its "text" must be a string, not null'
-    assert found["rows.jsonl, line 10"] == 'its "text" must be a string, not ["a"]'
-    assert found["rows.jsonl, line 11"].endswith("its fields: ")
-    assert [d.name for d in read_documents([folder]).documents] == ["good.txt", "1"]
-
-
-def test_pointers_of_git_lfs_are_named_and_hold_up_nothing(folder: Path) -> None:
-    pointer = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'7b' * 32}\nsize 1234\n"
-    for suffix in (".md", ".txt", ".pdf", ".docx", ".csv", ".jsonl", ".jsonl.gz"):
-        (folder / f"absent{suffix}").write_text(pointer, encoding="utf-8")
-    (folder / "about.md").write_text(f"A pointer looks like this:\n\n{pointer}", encoding="utf-8")
-    reading = read_documents([folder])
-    assert [document.name for document in reading.documents] == ["about.md", "good.txt"]
-    assert len(reading.skipped) == 7
-    assert {each.reason for each in reading.skipped} == {
-        "a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again"
+def test_rows_that_cannot_be_read_are_named_with_their_reasons(folder: Path) -> None:
+    lines = {  # each with the reason, "" where it is read
+        b'{"id": 1, "text": "Fine."}': "",
+        b'{"id": 2}': 'it has no "text", which a row needs; its fields: "id"',
+        b"{oops": "not JSON: ",
+        b'{"id": 1, "text": "Again."}': "the id '1' is used twice",
+        b'{"id": 3, "text": "\\ud800 half"}': "character 0 of its text is half of a surrogate pair",
+        b'{"id": 4, "title": "\\udfff", "text": "Its title is not fine."}': "character 0 of its title is half",
+        b"[]": "not a row",
+        b'{"id": 8, "body": "Elsewhere."}': 'it has no "text", which a row needs; its fields: "id", "body"',
+        b'{"text": null}': 'its "text" must be a string, not null',
+        b'{"text": ["a"]}': 'its "text" must be a string, not ["a"]',
+        b"{}": 'it has no "text", which a row needs; its fields: ',
+        b"7": "not a row",
+        b"[" * 200_000: "its JSON is nested hundreds of levels deep",
+        b'{"text": ' * 200_000: "its JSON is nested hundreds of levels deep",
+        b'{"id": ' + b"9" * 5_000 + b', "text": "t"}': "not JSON: Exceeds the limit",
+        b'{"text": "t", "id": "' + b"i" * 1001 + b'"}': "its id has 1,001 characters, and at most 1,000 are read",
+        b'{"text": "\xfc"}': "not UTF-8: byte 0xfc at position 10",
+        b'{"title": "' + b"t" * 1001 + b'", "text": "Read."}': "",
     }
+    (folder / "rows.jsonl").write_bytes(b"\n".join(lines))
+    result = read_documents([folder / "rows.jsonl"])
+    assert [(document.name, document.title, document.text, document.notes) for document in result.documents] == [
+        ("1", "", "Fine.", ()),
+        ("(line 18)", "", "Read.", ("a title of 1,001 characters is left out; at most 1,000 are taken",)),
+    ]
+    reasons = {skipped.name: skipped.reason for skipped in result.skipped}
+    for number, reason in enumerate(lines.values(), start=1):
+        assert reasons.get(f"rows.jsonl, line {number}", "").startswith(reason), number
+    assert len(result.skipped) == 16
 
 
 def test_paths_that_lead_nowhere(folder: Path) -> None:

@@ -1,1 +1,27 @@
-"""Small files, each of a kind, with the text that a reader sees."""
+"""Small files, each of a kind, with what a reader sees of them, or why they are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A file with what is right of it; None stands for what its kind is not about."""
+
+    suffix: str
+    data: bytes | Callable[[], bytes]
+    text: str | None = None
+    title: str | None = None
+    notes: tuple[str, ...] | None = None
+    pages: tuple[str, ...] | None = None  # first line of each
+    page_labels: tuple[str, ...] | None = None
+    reason: str | None = None  # how it begins, of a file that is refused
+
+    @property
+    def right(self) -> dict[str, Any]:
+        """What is right, by the names of a document's parts."""
+        said = vars(self).items()
+        return {name: value for name, value in said if name not in ("suffix", "data") and value is not None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import zipfile
-from collections.abc import Callable
 
 import xlsxwriter
 from docx.oxml import parse_xml
@@ -15,8 +14,9 @@ from pptx.enum.chart import XL_CHART_TYPE as CHARTS
 from pptx.opc.package import Part
 from pptx.opc.packuri import PackURI
 from pptx.util import Inches
-from tests.readers.corpus.markup_files import word
+from tests.readers.corpus import Sample
 from tests.readers.corpus.office_files import saved
+from tests.readers.word_files import raw_word
 
 _DRAWINGS = "http://schemas.openxmlformats.org/drawingml/2006"
 _NAMESPACES = " ".join(
@@ -142,23 +142,9 @@ def diagram_slide(*parts: bytes) -> bytes:
 
 def with_charts(*parts: bytes) -> bytes:
     """A Word file with charts below a paragraph."""
-    drawings = (
-        f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="chart{n}"/></w:drawing></w:r>' for n in range(len(parts))
-    )
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(word(*drawings))) as source, zipfile.ZipFile(out, "w") as target:
-        for name in source.namelist():
-            body = source.read(name)
-            if name == "word/_rels/document.xml.rels":
-                links = "".join(
-                    f'<Relationship Id="chart{n}" Type="chart" Target="charts/../chart{n}.xml"/>'
-                    for n in range(len(parts))
-                )
-                body = body.replace(b"</Relationships>", f"{links}</Relationships>".encode())
-            target.writestr(name, body)
-        for n, part in enumerate(parts):
-            target.writestr(f"word/chart{n}.xml", part)
-    return out.getvalue()
+    drawings = (f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="{n}"/></w:drawing></w:r>' for n in range(len(parts)))
+    body = f"<w:p><w:r><w:t>Start</w:t></w:r>{''.join(drawings)}</w:p>"
+    return raw_word(body, linked={f"{n}": part for n, part in enumerate(parts)})
 
 
 def word_charts() -> bytes:
@@ -181,19 +167,21 @@ def chart_sheet() -> bytes:
 
 
 _SHARES = "Share of seats taken\nSeats\n\n| Pier | Summer | Winter |\n| Bay | 75% | 30% |\n| Cliff |  | 100% |"
-GRAPHIC_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "slides: charts": (
+GRAPHIC_FILES = {
+    "slides: charts": Sample(
         ".pptx",
         charts,
         f"# Boats\n\n{_SHARES}\n\n"
         "|  |  | Trips |\n| Spring | April | 3 |\n| Spring | May | 4 |\n| Autumn | October | 1234.5 |\n\n"
         "|  | Depth |\n| 0.5 | 7 |\n| 2 | 9 |\n\n|  | Crew |\n| 2030-03-02 | 2 |\n| 2030-03-03 | 3 |",
     ),
-    "slides: a diagram, a chart of a newer kind, a formula": (
+    "slides: a diagram, a chart of a newer kind, a formula": Sample(
         ".pptx",
         lambda: diagram_slide(DIAGRAM, NEWER),
         "- Ferry\n  - Crew\n  - Sails\n\nCosts\n\n|  | Euro |\n| Fuel | -1,200 |\n| Total | 300 |\n\nSo E=mc²",
     ),
-    "word: a chart and a diagram": (".docx", word_charts, f"Start\n\n{_SHARES}\n\n- Ferry\n- Crew\n- Sails"),
-    "sheets: a chart of cells": (".xlsx", chart_sheet, "# Boats\n\n| Bay | 3 |\n| Cliff | 4 |\n\nBoats at each pier"),
+    "word: a chart and a diagram": Sample(".docx", word_charts, f"Start\n\n{_SHARES}\n\n- Ferry\n- Crew\n- Sails"),
+    "sheets: a chart of cells": Sample(
+        ".xlsx", chart_sheet, "# Boats\n\n| Bay | 3 |\n| Cliff | 4 |\n\nBoats at each pier"
+    ),
 }

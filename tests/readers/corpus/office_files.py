@@ -1,19 +1,20 @@
-"""Slides, sheets, books, notebooks and e-mails, and the text that a reader sees."""
+"""Slides, sheets and books, and the text that a reader sees."""
 
 from __future__ import annotations
 
 import datetime
 import io
-import json
-import zipfile
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import openpyxl
 from openpyxl.cell.rich_text import CellRichText, TextBlock
 from openpyxl.cell.text import InlineFont
+from openpyxl.comments import Comment
 from pptx import Presentation
 from pptx.util import Inches
+from tests.readers.corpus import Sample
+from tests.readers.word_files import changed, docx_of, zipped
 
 
 def saved(file: Any) -> bytes:
@@ -48,14 +49,15 @@ def slides() -> bytes:
     return saved(file)
 
 
-def boxes() -> bytes:
-    """Text boxes that were drawn from bottom to top, one of them in a group."""
+def boxes(*placed: tuple[float, float, str], in_group: str = "") -> bytes:
+    """A slide with text boxes, each so far from the left and the top, and one in a group above them."""
     file = Presentation()
     shapes = file.slides.add_slide(file.slide_layouts[6]).shapes
-    for top, text in ((4, "Third."), (2, "Second.")):
-        shapes.add_textbox(Inches(1), Inches(top), Inches(3), Inches(1)).text_frame.text = text
-    group = shapes.add_group_shape()
-    group.shapes.add_textbox(Inches(1), Inches(1), Inches(3), Inches(0.5)).text_frame.text = "First."
+    for left, top, text in placed:
+        shapes.add_textbox(Inches(left), Inches(top), Inches(3), Inches(1)).text_frame.text = text
+    if in_group:
+        group = shapes.add_group_shape()
+        group.shapes.add_textbox(Inches(1), Inches(1), Inches(3), Inches(0.5)).text_frame.text = in_group
     return saved(file)
 
 
@@ -92,129 +94,131 @@ def merged_sheet() -> bytes:
 
 def book() -> bytes:
     """Two chapters in the spine's order, not the archive's; a contents page that is left out."""
-    out = io.BytesIO()
     page = '<html xmlns="http://www.w3.org/1999/xhtml"><head><title/></head><body>{}</body></html>'
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.writestr("mimetype", "application/epub+zip")
-        archive.writestr(
-            "META-INF/container.xml",
-            '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
+    return zipped(
+        {
+            "mimetype": "application/epub+zip",
+            "META-INF/container.xml": '<container xmlns="urn:oasis:names:tc:opendocument:xmlns:container"><rootfiles>'
             '<rootfile full-path="OPS/book.opf"/></rootfiles></container>',
-        )
-        archive.writestr(
-            "OPS/book.opf",
-            '<package xmlns="http://www.idpf.org/2007/opf"><metadata xmlns:dc="http://purl.org/dc/elements/1.1/">'
-            "<dc:title>The Bay</dc:title></metadata><manifest>"
+            "OPS/book.opf": '<package xmlns="http://www.idpf.org/2007/opf"><metadata '
+            'xmlns:dc="http://purl.org/dc/elements/1.1/"><dc:title>The Bay</dc:title></metadata><manifest>'
             '<item id="n" href="nav.xhtml" media-type="application/xhtml+xml" properties="nav"/>'
             '<item id="a" href="text/one%20a.xhtml" media-type="application/xhtml+xml"/>'
             '<item id="b" href="text/../two.xhtml" media-type="application/xhtml+xml"/></manifest>'
             '<spine><itemref idref="n"/><itemref idref="a"/><itemref idref="b"/></spine></package>',
-        )
-        archive.writestr("OPS/two.xhtml", page.format('<h1>Two</h1><p>The sea<a id="x"/> rose.</p>'))
-        archive.writestr("OPS/nav.xhtml", page.format("<p>One 1</p>"))
-        archive.writestr("OPS/text/one a.xhtml", page.format("<h1>One</h1><p>The sea<sup>1</sup> fell.</p>"))
-    return out.getvalue()
+            "OPS/two.xhtml": page.format('<h1>Two</h1><p>The sea<a id="x"/> rose.</p>'),
+            "OPS/nav.xhtml": page.format("<p>One 1</p>"),
+            "OPS/text/one a.xhtml": page.format("<h1>One</h1><p>The sea<sup>1</sup> fell.</p>"),
+        }
+    )
 
 
-NOTEBOOK = {
-    "nbformat": 4,
-    "metadata": {"kernelspec": {"language": "python"}},
-    "cells": [
-        {"cell_type": "markdown", "source": ["# Tides\n", "\n", "They *rise*."]},
-        {
-            "cell_type": "code",
-            "source": "print(2)\ntable",
-            "outputs": [
-                {"output_type": "stream", "text": ["2\n"]},
-                {"data": {"text/html": "<table><tr><th>a<th>b<tr><td>1<td>2</table>", "text/plain": "a b"}},
-                {"data": {"image/png": "iVBO", "text/plain": "<Figure>"}},
-                {"output_type": "error", "traceback": ["\x1b[31mKeyError\x1b[0m", "'x'"]},
-            ],
-        },
-    ],
-}
-MAIL = """From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
-To: crew@example.org
-Subject: The
- ferry
-Received: from elsewhere
-MIME-Version: 1.0
-"""
-PLAIN = """Content-Type: text/plain; charset=iso-8859-1
-Content-Transfer-Encoding: quoted-printable
+def book_in_xml() -> bytes:
+    """A chapter with an entity of its own, one that the book does not list, and one that is not there."""
+    page = (
+        '<!DOCTYPE html [<!ENTITY own "ours">]><html><body><p/><p>&own;<i/> &ndash; <![CDATA[a<b]]></p></body></html>'
+    )
+    data = changed(book(), "OPS/text/one a.xhtml", "(?s).+", page)
+    data = changed(data, "OPS/book.opf", "<spine>", '<spine><itemref idref="lost"/>')
+    return changed(data, "OPS/book.opf", "two.xhtml", "2.xhtml#top")
 
-=93Six=94 =3D 6.
-"""
-MIXED = f"""Content-Type: multipart/mixed; boundary=M
 
---M
-Content-Type: multipart/alternative; boundary=A
+def unsaved() -> bytes:
+    """A sheet with a formula that no program has computed, and a comment."""
+    file = openpyxl.Workbook()
+    file.properties.title = "Sums"
+    file.active.append([1, "=A1*2"])
+    file.active["A1"].comment = Comment("Not so.", "Ada")
+    return saved(file)
 
---A
-{PLAIN}--A
-Content-Type: text/html; charset=utf-8
 
-<p style="display:none">Preview<p>It <b>leaves</b> at six.
---A--
---M
-Content-Type: application/pdf
-Content-Disposition: attachment; filename=map.pdf
+def far() -> bytes:
+    """A cell at the far end of a sheet, which costs nothing."""
+    file = openpyxl.Workbook()
+    file.active["A1"], file.active["XFD1048576"] = "near", "far"
+    return saved(file)
 
-x
---M--
-"""
-FORWARDED = f"""Content-Type: multipart/mixed; boundary=M
 
---M
-
-See below.
---M
-Content-Type: message/rfc822
-
-From: Cleo <c@example.org>
-{PLAIN}--M--
-"""
-SHOWN = "From: Jürgen <j@example.org>\nTo: crew@example.org\nSubject: The ferry"
-OFFICE_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "slides: lists, notes, a merged table, a hidden slide": (
+MISSING = "missing in the file"
+OFFICE_FILES = {
+    "slides: lists, notes, a merged table": Sample(
         ".pptx",
         slides,
         "# Ferry\n\n- Leaves at six\n  - From the old pier\n- Area in m²\n\nNotes: Mention the dog.\n\n"
         "# Prices\n\n| Summer | Summer |\n| Bay | 5.00 |",
+        "Ferry",
+        ("parts of the file are not read: hidden slides (1)",),
+        ("# Ferry", "# Prices", "# Prices"),  # a hidden slide is a page without text
+        ("slide 1", "slide 2", "slide 3"),
     ),
-    "slides: boxes by place": (".pptx", boxes, "First.\n\nSecond.\n\nThird."),
-    "sheets: numbers as shown": (
+    "slides: boxes by place": Sample(
+        ".pptx",
+        partial(boxes, (1, 4, "Third."), (1, 2, "Second."), in_group="First."),
+        "First.\n\nSecond.\n\nThird.",
+    ),
+    "slides: boxes whose tops are level": Sample(
+        ".pptx", partial(boxes, (5, 1, "b"), (1, 1.02, "a"), (5, 2, "d"), (1, 2.05, "c")), "a\n\nb\n\nc\n\nd"
+    ),
+    "sheets: numbers as shown": Sample(
         ".xlsx",
         formats,
         "# Prices\n\n| kind | 0 | 1 | 2 | 3 | 4 | 5 |\n"
         "| shown | 1,234.50 | 12.5% | € 5.00 | 00123 | 0.3 | 2026-03-01 |",
     ),
-    "sheets: merged and hidden cells": (
+    "sheets: merged and hidden cells": Sample(
         ".xlsx",
         merged_sheet,
         "# Routes\n\n| Bay | six |\n| Bay | nine |\n| Cliff | ten |\n\n"
         "| Area | in |\n| 3 | m² |\n\n# Crew\n\nOne sailor.",
+        "",
+        (
+            "hidden sheets are left out (1)",
+            "hidden rows, as by a filter, are left out (1)",
+            "cells of hidden columns are left out (1)",
+        ),
+        ("# Routes", "# Crew"),
+        ("sheet Routes", "sheet Crew"),
     ),
-    "csv: quotes": (".csv", lambda: b'a,b\r\n"1,5","two\r\nlines"\r\n,\r\n', "| a | b |\n| 1,5 | two lines |"),
-    "csv: semicolons": (".csv", lambda: "sep=;\r\nPreis;1,5\r\n".encode("utf-8-sig"), "| Preis | 1,5 |"),
-    "csv: tabs": (".tsv", lambda: b"a\tb, c\n1\t2, 3\n", "| a | b, c |\n| 1 | 2, 3 |"),
-    "csv: short rows": (
-        ".csv",
-        lambda: b"Boat,Crew\nRed\nBlue,3\n",
-        "| Boat | Crew |\n| Red |  |\n| Blue | 3 |",
+    "sheets: formulas without values": Sample(
+        ".xlsx",
+        unsaved,
+        "# Sheet\n\n1",
+        "Sums",
+        (
+            "comments are not read (1)",
+            "1 formulas have no stored value: open the file in an office program and save it again",
+        ),
     ),
-    "book: chapters in order": (".epub", book, "# One\n\nThe sea¹ fell.\n\n# Two\n\nThe sea rose."),
-    "notebook: cells and results": (
-        ".ipynb",
-        lambda: json.dumps(NOTEBOOK).encode(),
-        "# Tides\n\nThey *rise*.\n\n```python\nprint(2)\ntable\n```\n\n```\n2\n```\n\n| a | b |\n| 1 | 2 |\n\n"
-        "```\n<Figure>\n```\n\n```\nKeyError\n'x'\n```",
+    "sheets: a cell far away": Sample(".xlsx", far, "# Sheet\n\nnear\n\nfar"),
+    "book: chapters in order": Sample(
+        ".epub",
+        book,
+        "# One\n\nThe sea¹ fell.\n\n# Two\n\nThe sea rose.",
+        "The Bay",
+        (),
+        ("# One", "# Two"),
+        ("“One”", "“Two”"),
     ),
-    "mail: quoted-printable": (".eml", lambda: (MAIL + PLAIN).encode(), f"{SHOWN}\n\n“Six” = 6."),
-    "mail: another one forwarded": (
-        ".eml",
-        lambda: (MAIL + FORWARDED).encode(),
-        f"{SHOWN}\n\nSee below.\n\nForwarded:\n\nFrom: Cleo <c@example.org>\n\n“Six” = 6.",
+    "book: chapters in XML": Sample(
+        ".epub",
+        book_in_xml,
+        "ours – a<b",
+        notes=(f"chapters are not read: lost ({MISSING}); OPS/2.xhtml ({MISSING})",),
     ),
-    "mail: two versions, an attachment": (".eml", lambda: (MAIL + MIXED).encode(), f"{SHOWN}\n\nIt leaves at six."),
+    "book: a bad chapter": Sample(
+        ".epub",
+        lambda: changed(book(), "OPS/two.xhtml", "<h1>Two", "\0"),
+        "# One\n\nThe sea¹ fell.",
+        notes=("chapters are not read: OPS/two.xhtml (character 70 is NUL: binary, or UTF-16 without its mark)",),
+    ),
+    "word: without a text": Sample(".docx", partial(docx_of, ""), reason="empty"),
+    **{
+        f"{suffix}: {kind}": Sample(suffix, data, reason=reason)
+        for suffix, make in ((".docx", partial(docx_of, "A")), (".pptx", slides), (".xlsx", formats), (".epub", book))
+        for kind, data, reason in (
+            ("cut", partial(lambda make: make()[:-99], make), f"broken, or no {suffix} file ("),
+            ("another file", b"Some text.", f"broken, or no {suffix} file ("),
+            ("locked", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(512), "protected by a password"),
+        )
+    },
 }

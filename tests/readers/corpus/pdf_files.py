@@ -2,65 +2,34 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 
 from PIL import Image
-from pypdf import PdfReader, PdfWriter
+from pypdf import PdfWriter
 from pypdf.generic import ArrayObject, DictionaryObject, NameObject, TextStringObject
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
-
-Drawing = Callable[[Canvas], None]
+from tests.readers.corpus import Sample
+from tests.readers.pdf_builder import Drawing, at, pdf, rewritten
 
 LEFT = ("The ferry crosses the wide bay every", "morning and returns before the sun", "sets behind the hills.")
 RIGHT = ("Bread is baked at night by two men", "who sing while they knead, and sold", "at six to the fishers.")
+TITLE = "A title that is as wide as both of the columns"
 COLUMNS = f"{' '.join(LEFT)}\n\n{' '.join(RIGHT)}"
-
-
-def pdf(*pages: Drawing) -> bytes:
-    out = io.BytesIO()
-    canvas = Canvas(out, invariant=1, pageCompression=0)
-    for draw in pages:
-        canvas.setFont("Helvetica", 11)
-        draw(canvas)
-        canvas.showPage()
-    canvas.save()
-    return out.getvalue()
-
-
-def lines(
-    *texts: str, x: float = 60, y: float = 700, pitch: float = 14, size: float = 11, font: str = "Helvetica"
-) -> Drawing:
-    def draw(canvas: Canvas) -> None:
-        canvas.setFont(font, size)
-        for row, text in enumerate(texts):
-            canvas.drawString(x, y - pitch * row, text)
-
-    return draw
-
-
-def all_of(*drawings: Drawing) -> Drawing:
-    def draw(canvas: Canvas) -> None:
-        for drawing in drawings:
-            drawing(canvas)
-
-    return draw
 
 
 def grid(rows: Iterable[Sequence[str]], places: Sequence[float], pitch: float = 14, drop: float = 0) -> Drawing:
     """Cells drawn row by row at these places across, each so much lower than the one before it."""
-    return all_of(
-        *(
-            lines(text, x=x, y=700 - pitch * row - drop * column)
-            for row, cells in enumerate(rows)
-            for column, (x, text) in enumerate(zip(places, cells, strict=True))
-        )
-    )
+
+    def draw(canvas: Canvas) -> None:
+        for row, cells in enumerate(rows):
+            for column, (x, text) in enumerate(zip(places, cells, strict=True)):
+                canvas.drawString(x, 700 - pitch * row - drop * column, text)
+
+    return draw
 
 
-BY_ROW = grid(zip(LEFT, RIGHT, strict=True), (60, 320))
+BESIDE = list(zip(LEFT, RIGHT, strict=True))
 TABLE = grid((("Route", "Adult", "Child"), ("Bay", "5.00", "2.50"), ("Night tour", "12.00", "")), (60, 180, 300), 16)
 
 
@@ -86,21 +55,16 @@ def raised(canvas: Canvas) -> None:
 def raised_apart(canvas: Canvas) -> None:
     x = 60.0
     for text, size, y in (("About 10", 11, 700), ("3", 7, 704), (" boats on the 1", 11, 700), ("st", 7, 704)):
-        lines(text, x=x, y=y, size=size)(canvas)
+        at(x, y, text, size=size)(canvas)
         x += canvas.stringWidth(text, "Helvetica", size)
 
 
-def unseen(text: str, y: float) -> Drawing:
-    """Text in the mode that draws nothing."""
-
-    def draw(canvas: Canvas) -> None:
-        drawn = canvas.beginText(60, y)
-        drawn.setFont("Helvetica", 11)
-        drawn.setTextRenderMode(3)
-        drawn.textOut(text)
-        canvas.drawText(drawn)
-
-    return draw
+def unseen(canvas: Canvas, text: str, y: float) -> None:
+    """Write text in the mode that draws nothing."""
+    drawn = canvas.beginText(60, y)
+    drawn.setTextRenderMode(3)
+    drawn.textOut(text)
+    canvas.drawText(drawn)
 
 
 def invisible(canvas: Canvas) -> None:
@@ -117,18 +81,17 @@ def invisible(canvas: Canvas) -> None:
     canvas.drawString(-300, 620, "Off the page.")
     canvas.setFont("Helvetica", 0.5)
     canvas.drawString(60, 600, "Tiny.")
-    unseen("Mode three.", 580)(canvas)
+    canvas.setFont("Helvetica", 11)
+    unseen(canvas, "Mode three.", 580)
 
 
 def scan(canvas: Canvas) -> None:
     canvas.drawImage(ImageReader(Image.new("L", (60, 80), 250)), 0, 0, 595, 842)
-    unseen("The text of a scan.", 700)(canvas)
+    unseen(canvas, "The text of a scan.", 700)
 
 
 def blacked_out(canvas: Canvas) -> None:
-    canvas.drawString(60, 700, "The spy is")
-    canvas.drawString(130, 700, "Anna Berg")
-    canvas.rect(128, 695, 60, 16, fill=1)
+    canvas.rect(128, 775, 60, 16, fill=1)
 
 
 def form(canvas: Canvas) -> None:
@@ -141,52 +104,29 @@ def form(canvas: Canvas) -> None:
 def turned(canvas: Canvas) -> None:
     canvas.rotate(90)
     canvas.setPageRotation(270)
-    for row, text in enumerate(("A page that lies on its side has lines", "as any other page.")):
-        canvas.drawString(100, -100 - 14 * row, text)
 
 
-def actual_text(canvas: Canvas) -> None:
-    canvas.drawString(60, 700, "The word is ")
-    canvas._code.append("/Span <</ActualText (harbour)>> BDC")
-    canvas.drawString(60 + canvas.stringWidth("The word is "), 700, "h@rb0ur")
-    canvas._code.append("EMC")
-
-
-def layers() -> bytes:
-    """Two layers, of which the second is off."""
+def marked(mark: str, text: str, x: float = 60, y: float = 700) -> Drawing:
+    """Text in a sequence of marked content."""
 
     def draw(canvas: Canvas) -> None:
-        for name, text, y in (("On", "This layer is on.", 700), ("Off", "This layer is off.", 680)):
-            canvas._code.append(f"/OC /{name} BDC")
-            canvas.drawString(60, y, text)
-            canvas._code.append("EMC")
+        canvas._code.append(f"{mark} BDC")
+        canvas.drawString(x, y, text)
+        canvas._code.append("EMC")
 
-    data = pdf(draw)
-    writer = PdfWriter(clone_from=PdfReader(io.BytesIO(data)))
+    return draw
+
+
+def layers(writer: PdfWriter) -> None:
+    """Declare two layers, of which the second is off."""
     groups = {}
-    for name in ("On", "Off"):
+    for name in ("/On", "/Off"):
         entries = {NameObject("/Type"): NameObject("/OCG"), NameObject("/Name"): TextStringObject(name)}
-        groups[name] = writer._add_object(DictionaryObject(entries))
-    page = writer.pages[0]
-    page["/Resources"][NameObject("/Properties")] = DictionaryObject(
-        {NameObject(f"/{name}"): group for name, group in groups.items()}
-    )
-    chosen = DictionaryObject({NameObject("/OFF"): ArrayObject([groups["Off"]])})
-    writer._root_object[NameObject("/OCProperties")] = DictionaryObject(
-        {NameObject("/OCGs"): ArrayObject(groups.values()), NameObject("/D"): chosen}
-    )
-    out = io.BytesIO()
-    writer.write(out)
-    return out.getvalue()
-
-
-def small(text: str, y: float) -> Drawing:
-    return lines(text, y=y, size=8)
-
-
-def lesson(number: int) -> Drawing:
-    body = f"{'abcde'[number]} thing is taught here and it takes an hour."
-    return all_of(lines(f"Lesson {number + 1}", y=780, size=20), lines(body, y=700))
+        groups[NameObject(name)] = writer._add_object(DictionaryObject(entries))
+    writer.pages[0]["/Resources"][NameObject("/Properties")] = DictionaryObject(groups)
+    chosen = DictionaryObject({NameObject("/OFF"): ArrayObject([groups["/Off"]])})
+    declared = {NameObject("/OCGs"): ArrayObject(groups.values()), NameObject("/D"): chosen}
+    writer._root_object[NameObject("/OCProperties")] = DictionaryObject(declared)
 
 
 TABLE_TEXT = "| Route | Adult | Child |\n| Bay | 5.00 | 2.50 |\n| Night tour | 12.00 | |"
@@ -220,119 +160,139 @@ def choice(canvas: Canvas) -> None:
 def outlined(canvas: Canvas) -> None:
     canvas.bookmarkPage("tides")
     canvas.addOutlineEntry("Of tides and of boats", "tides")
-    lines("Of tides", "and of boats", "They come and go.")(canvas)
+    at(60, 700, "Of tides", "and of boats", "They come and go.")(canvas)
 
 
-PAGES = {  # drawings of pages, and their text
-    "columns drawn row by row": ([BY_ROW], COLUMNS),
-    "columns drawn one by one": ([all_of(lines(*LEFT), lines(*RIGHT, x=320))], COLUMNS),
-    "columns at other heights": ([grid(zip(LEFT, RIGHT, strict=True), (60, 320), drop=6)], COLUMNS),
+LESSONS = [
+    (f"Lesson {number}", f"{letter} thing is taught here and it takes an hour.")
+    for number, letter in enumerate("abcde", start=1)
+]
+THREE = [[f"the {row} line of column {column} runs" for row in "abcd"] for column in range(3)]
+PAGES: dict[str, tuple[list[list[str | Drawing]], str]] = {  # drawings of pages, and their text
+    "columns drawn row by row": ([[grid(BESIDE, (60, 320))]], COLUMNS),
+    "columns drawn one by one": ([[at(60, 700, *LEFT), at(320, 700, *RIGHT)]], COLUMNS),
+    "columns at other heights": ([[grid(BESIDE, (60, 320), drop=6)]], COLUMNS),
     "a title over columns": (
-        [all_of(lines("A title that is as wide as both of the columns", y=740, size=20), BY_ROW)],
-        f"A title that is as wide as both of the columns\n\n{COLUMNS}",
+        [[at(60, 740, TITLE, size=20), grid(BESIDE, (60, 320))]],
+        f"{TITLE}\n\n{COLUMNS}",
     ),
     "three columns": (
-        [
-            all_of(
-                *(
-                    lines(*(f"the {row} line of column {column} runs" for row in "abcd"), x=x)
-                    for column, x in enumerate((40, 230, 420))
-                )
-            )
-        ],
-        " ".join(f"the {row} line of column {column} runs" for column in range(3) for row in "abcd"),
+        [[at(x, 700, *column) for x, column in zip((40, 230, 420), THREE, strict=True)]],
+        " ".join(line for column in THREE for line in column),
     ),
-    "a table": ([TABLE], TABLE_TEXT),
-    "bold by repetition": ([bold], "Important Notice\n\nTotal"),
-    "raised and lowered in one line": ([raised], "strong growth¹² of CO₂ now"),
-    "raised by position": ([raised_apart], "About 10³ boats on the 1st"),
-    "unseen text": ([invisible], "Seen.\n\nWhite on blue is seen."),
-    "a scan with its text": ([scan], "The text of a scan."),
-    "blacked out": ([blacked_out], "The spy is"),
-    "a form": ([form], "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
+    "a table": ([[TABLE]], TABLE_TEXT),
+    "bold by repetition": ([[bold]], "Important Notice\n\nTotal"),
+    "raised and lowered in one line": ([[raised]], "strong growth¹² of CO₂ now"),
+    "raised by position": ([[raised_apart]], "About 10³ boats on the 1st"),
+    "unseen text": ([[invisible]], "Seen.\n\nWhite on blue is seen."),
+    "a scan with its text": ([[scan]], "The text of a scan."),
+    "blacked out": ([["The spy is ", at(130, 780, "Anna Berg"), blacked_out]], "The spy is"),
+    "a form": ([[form]], "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
     "a drop cap": (
         [
-            all_of(
-                lines("O", y=672, size=36),
-                lines("nce upon a time there was a ferry that", "crossed the bay each day of the year,", x=92, y=698),
-                lines("and it came back at night, always late.", y=670),
-            )
+            [
+                at(60, 672, "O", size=36),
+                at(92, 698, "nce upon a time there was a ferry that", "crossed the bay each day of the year,"),
+                at(60, 670, "and it came back at night, always late."),
+            ]
         ],
         "Once upon a time there was a ferry that crossed the bay each day of the year, and it came back at night, "
         "always late.",
     ),
-    "a turned page": ([turned], "A page that lies on its side has lines as any other page."),
-    "actual text": ([actual_text], "The word is harbour"),
+    "a turned page": (
+        [[turned, at(100, -100, "A page that lies on its side has lines", "as any other page.")]],
+        "A page that lies on its side has lines as any other page.",
+    ),
+    "actual text": (
+        [[at(60, 700, "The word is "), marked("/Span <</ActualText (harbour)>>", "h@rb0ur", 120)]],
+        "The word is harbour",
+    ),
     "headings that count": (
-        [lesson(number) for number in range(5)],
-        "\n\n".join(f"Lesson {n + 1}\n\n{'abcde'[n]} thing is taught here and it takes an hour." for n in range(5)),
+        [[at(60, 780, title, size=20), at(60, 700, body)] for title, body in LESSONS],
+        "\n\n".join(text for lesson in LESSONS for text in lesson),
     ),
     "running heads": (
         [
-            all_of(small("Of tides", 800), lines(f"Page {w} of the text."), small(f"{n}", 40))
+            [at(60, 800, "Of tides", size=8), at(60, 700, f"Page {w} of the text."), at(60, 40, f"{n}", size=8)]
             for n, w in enumerate(("one", "two", "three"), start=1)
         ],
         "Of tides\n\nPage one of the text.\n\nPage two of the text.\n\nPage three of the text.",
     ),
-    "a table's head on every page": ([TABLE, TABLE], f"{TABLE_TEXT}\n{TABLE_TEXT}"),
-    "a list": (
-        [grid(zip("•••", ITEMS, strict=True), (60, 80))],
-        "\n\n".join(f"• {item}" for item in ITEMS),
+    "a title in the words of the header": (
+        [
+            [at(60, 815, "Tides", size=8), *page]
+            for page in ([at(60, 780, "Tides", size=24), "", "", "The first."], ["The second."], ["The third."])
+        ],
+        "Tides\n\nThe first.\n\nThe second.\n\nThe third.",
     ),
-    "a table of contents": ([lines(*CONTENTS)], "\n".join(CONTENTS)),
-    "a narrow justified column": ([justified], " ".join(NARROW)),
+    "a table's head on every page": ([[TABLE], [TABLE]], f"{TABLE_TEXT}\n{TABLE_TEXT}"),
+    "a list": ([[grid(zip("•••", ITEMS, strict=True), (60, 80))]], "\n\n".join(f"• {item}" for item in ITEMS)),
+    "a table of contents": ([list(CONTENTS)], "\n".join(CONTENTS)),
+    "a narrow justified column": ([[justified]], " ".join(NARROW)),
     "a sentence around a caption": (
-        [all_of(lines(OPEN), lines("Figure 1. The pier.", y=660, size=9), lines(REST, y=620))],
+        [[at(60, 700, OPEN), at(60, 660, "Figure 1. The pier.", size=9), at(60, 620, REST)]],
         f"{OPEN} {REST}\n\nFigure 1. The pier.",
     ),
     "a sentence around a footnote and a page's end": (
-        [all_of(lines("Cats are rare.", OPEN), small("1 The clerk is paid.", 60)), lines(REST)],
+        [[at(60, 700, "Cats are rare.", OPEN), at(60, 60, "1 The clerk is paid.", size=8)], [at(60, 700, REST)]],
         f"Cats are rare.\n\n1 The clerk is paid.\n\n{OPEN} {REST}",
     ),
     "a box beside a sentence": (
-        [all_of(lines(OPEN), lines("Tip: buy tickets", "early.", x=430, y=694, size=9), lines(REST, y=686))],
+        [[at(60, 700, OPEN), at(430, 694, "Tip: buy tickets", "early.", size=9), at(60, 686, REST)]],
         f"{OPEN} {REST}\n\nTip: buy tickets early.",
     ),
     "a program": (
         [
-            all_of(
-                lines("It prints the tide of the day:", y=730),
-                lines("def tide(x):", size=9, font="Courier"),
-                lines("# low and high", "return bay[x] * 7", x=60 + 5.4 * 4, y=688, pitch=12, size=9, font="Courier"),
-            )
+            [
+                at(60, 730, "It prints the tide of the day:"),
+                at(60, 700, "def tide(x):", size=9, font="Courier"),
+                at(60 + 5.4 * 4, 688, "# low and high", "return bay[x] * 7", pitch=12, size=9, font="Courier"),
+            ]
         ],
         "It prints the tide of the day:\n\n```\ndef tide(x):\n    # low and high\n    return bay[x] * 7\n```",
     ),
-    "numbers of lines": ([grid(zip("789", SAILS, strict=True), (40, 60))], " ".join(SAILS)),
+    "numbers of lines": ([[grid(zip("789", SAILS, strict=True), (40, 60))]], " ".join(SAILS)),
     "a table drawn by column": (
-        [
-            all_of(
-                lines("Pier", "Alden", "Berg"),
-                lines("Boats", "12", "7", x=160),
-                lines("Fee", "3.50", "12.00", x=260),
-            )
-        ],
-        "| Pier | Boats | Fee |\n| Alden | 12 | 3.50 |\n| Berg | 7 | 12.00 |",
+        [[at(60, 700, "Pier", "Alden", "Berg"), at(160, 700, "Boats", "12", "7"), at(260, 700, "Fee", "3.5", "12.0")]],
+        "| Pier | Boats | Fee |\n| Alden | 12 | 3.5 |\n| Berg | 7 | 12.0 |",
     ),
     "cells of several lines": (
         [
-            all_of(
-                *(lines("Anna"), lines("mends the nets of", "the old boat", x=160)),
-                *(lines("Bo", "Berg", y=660), lines("sings", x=160, y=660)),
-            )
+            [
+                *(at(60, 700, "Anna"), at(160, 700, "mends the nets of", "the old boat")),
+                *(at(60, 660, "Bo", "Berg"), at(160, 660, "sings")),
+            ]
         ],
         "| Anna | mends the nets of the old boat |\n| Bo Berg | sings |",
     ),
     "page numbers of a volume": (
-        [all_of(lines(text), lines(f"{216 + n}", y=40)) for n, text in enumerate((OPEN, *PLACES))],
+        [[at(60, 700, text), at(60, 40, f"{216 + n}")] for n, text in enumerate((OPEN, *PLACES))],
         f"{OPEN} {' '.join(PLACES)}",
     ),
-    "a choice of a form": ([choice], "Harbour: Berg pier"),
-    "a heading of the outline": ([outlined], "# Of tides and of boats\n\nThey come and go."),
+    "a choice of a form": ([[choice]], "Harbour: Berg pier"),
+    "a heading of the outline": ([[outlined]], "# Of tides and of boats\n\nThey come and go."),
     "a word broken at a line's end": (
-        [lines("The harbour master takes his ex-", "perience to the coast.")],
+        [["The harbour master takes his ex-", "perience to the coast."]],
         "The harbour master takes his experience to the coast.",
     ),
 }
-PDF_FILES = {kind: (partial(pdf, *drawings), text) for kind, (drawings, text) in PAGES.items()}
-PDF_FILES["a layer that is off"] = layers, "This layer is on."
+
+
+def encrypted(password: str, way: str) -> bytes:
+    return rewritten(pdf(["A note."]), lambda writer: writer.encrypt(password, "owner", algorithm=way))
+
+
+LAYERS = pdf([marked("/OC /On", "This layer is on."), marked("/OC /Off", "This layer is off.", y=680)])
+TWICE = "Only this.\n\nOnly this."
+TREELESS = pdf(["A note."]).replace(b"/Pages", b"/Pagan")
+DAMAGED = {"no PDF": b"no pdf", "no tree": TREELESS, "no pages": rewritten(b"", lambda _: None)}
+PDF_FILES = {
+    **{f"pdf: {kind}": Sample(".pdf", pdf(*pages), text) for kind, (pages, text) in PAGES.items()},
+    "pdf: a layer that is off": Sample(".pdf", rewritten(LAYERS, layers), "This layer is on."),
+    "pdf: headers alone": Sample(".pdf", pdf(["Only this."], ["Only this."]), TWICE, "", ()),
+    **{f"pdf: {way}": Sample(".pdf", encrypted("", way), "A note.") for way in ("RC4-128", "AES-128", "AES-256")},
+    "pdf: a password": Sample(".pdf", encrypted("secret", "AES-256"), reason="protected by a password: open it in"),
+    **{f"pdf: {kind}": Sample(".pdf", data, reason="damaged, or no PDF file") for kind, data in DAMAGED.items()},
+    "pdf: blank": Sample(".pdf", pdf([], []), reason="no text in its 2 pages"),
+    "pdf: empty": Sample(".pdf", b"", reason="empty"),
+}
