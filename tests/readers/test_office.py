@@ -62,7 +62,7 @@ def test_a_damaged_chart_costs_only_itself(
     [
         ("a.pptx", slides(), "ppt/slides/slide1.xml", "Leaves at six"),
         ("a.pptx", diagram_slide(DIAGRAM, NEWER), "ppt/graphic0.xml", "Ferry"),
-        ("a.docx", with_charts(NEWER), "word/0.xml", "Costs"),
+        ("a.docx", with_charts(NEWER), "word/chart0.xml", "Costs"),
         ("a.xlsx", formats(), "xl/workbook.xml", "Prices"),
         ("a.xlsx", formats(), "xl/worksheets/sheet1.xml", "shown"),
         ("a.epub", book(), "OPS/book.opf", "The Bay"),

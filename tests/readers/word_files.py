@@ -6,7 +6,6 @@ import io
 import re
 import zipfile
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Any
 
 import docx
@@ -32,11 +31,7 @@ def docx_of(text: str) -> bytes:
 
 
 def raw_word(
-    body: str,
-    styles: str = "",
-    numbering: str = "",
-    strict: bool = False,
-    linked: Mapping[str, bytes] = MappingProxyType({}),
+    body: str, styles: str = "", numbering: str = "", footnotes: str = "", strict: bool = False, **linked: bytes
 ) -> bytes:
     """A Word file of the XML of its parts, with other names than Word gives them; in the strict format's namespaces."""
     base = "http://schemas.openxmlformats.org/{}/2006/{}"
@@ -44,19 +39,20 @@ def raw_word(
         base = "http://purl.oclc.org/ooxml/{}/{}"
     spaces = f'xmlns:w="{base.format("wordprocessingml", "main")}" xmlns:m="{base.format("officeDocument", "math")}"'
     link, package = base.format("officeDocument", "relationships"), "http://schemas.openxmlformats.org/package/2006"
+    texts = {"styles": styles, "numbering": numbering, "footnotes": footnotes}
     parts: dict[str, str | bytes] = {
         "word/text2.xml": f"<w:document {spaces}><w:body>{body}</w:body></w:document>",
-        "word/styles.xml": f"<w:styles {spaces}>{styles}</w:styles>",
-        "word/numbering.xml": f"<w:numbering {spaces}>{numbering}</w:numbering>",
         "[Content_Types].xml": f'<Types xmlns="{package}/content-types"/>',
+        **{f"word/{name}.xml": f"<w:{name} {spaces}>{inside}</w:{name}>" for name, inside in texts.items()},
+        **{f"word/{name}.xml": part for name, part in linked.items()},
     }
     for name, links in (
         ("_rels/.rels", {"officeDocument": "word/text2.xml"}),
-        ("word/_rels/text2.xml.rels", {name: f"charts/../{name}.xml" for name in ("styles", "numbering", *linked)}),
+        ("word/_rels/text2.xml.rels", {name: f"charts/../{name}.xml" for name in (*texts, *linked)}),
     ):
         inside = (f'<Relationship Id="{kind}" Type="{link}/{kind}" Target="{at}"/>' for kind, at in links.items())
         parts[name] = f'<Relationships xmlns="{package}/relationships">{"".join(inside)}</Relationships>'
-    return zipped(parts | {f"word/{name}.xml": part for name, part in linked.items()})
+    return zipped(parts)
 
 
 def zipped(parts: Mapping[str, str | bytes]) -> bytes:

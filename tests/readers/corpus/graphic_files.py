@@ -142,9 +142,11 @@ def diagram_slide(*parts: bytes) -> bytes:
 
 def with_charts(*parts: bytes) -> bytes:
     """A Word file with charts below a paragraph."""
-    drawings = (f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="{n}"/></w:drawing></w:r>' for n in range(len(parts)))
+    drawings = (
+        f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="chart{n}"/></w:drawing></w:r>' for n in range(len(parts))
+    )
     body = f"<w:p><w:r><w:t>Start</w:t></w:r>{''.join(drawings)}</w:p>"
-    return raw_word(body, linked={f"{n}": part for n, part in enumerate(parts)})
+    return raw_word(body, **{f"chart{n}": part for n, part in enumerate(parts)})
 
 
 def word_charts() -> bytes:

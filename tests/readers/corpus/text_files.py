@@ -132,6 +132,7 @@ TEXT_FILES = {
         f"html: a charset {name:.9}": Sample(".html", b'<meta charset="%b">\xfc' % name.encode(), reason="not UTF-8")
         for name in ("undefined", "idna", "zip", "klingon", "k" * 500)
     },
+    "html: a NUL": Sample(".html", b"<p>a\0b", reason="character 4 is NUL"),
     "text: as it is": Sample(".txt", b"\xef\xbb\xbf" + EXACT.encode(), EXACT),
     "text: utf-16 with a mark": Sample(".txt", "Notepad – é.".encode("utf-16"), "Notepad – é."),
     "text: page heads": Sample(".txt", "\f".join(FLOATS).encode(), FLOATS_TEXT, notes=(FLOATS_NOTE,)),
