@@ -20,10 +20,8 @@ from tests.readers.pdf_builder import pdf
 from tests.readers.word_files import bomb
 
 from readers_eddy import process
-from readers_eddy.content import MAX_TITLE, Content, Row
+from readers_eddy.content import MAX_TITLE, Content, NothingToRead, ReadingLimits, Row
 from readers_eddy.documents import ReadResult, read_documents
-from readers_eddy.errors import NothingToRead
-from readers_eddy.limits import ReadingLimits
 from readers_eddy.markup import read_html, read_markdown
 from readers_eddy.pdf import read_pdf
 from readers_eddy.process import ReaderProcess

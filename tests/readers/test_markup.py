@@ -222,8 +222,8 @@ def test_docx_notes_boxes_and_what_is_lost() -> None:
         "<w:p><w:r><w:t xml:space='preserve'>Area </w:t></w:r><m:oMath><m:r><m:t>x</m:t></m:r></m:oMath>"
         "<w:r><w:footnoteReference w:id='2'/></w:r>"
         "<w:del w:id='9' w:author='a'><w:r><w:delText>gone</w:delText></w:r></w:del>"
-        f"<w:r><w:pict xmlns:v='urn:schemas-microsoft-com:vml'><v:shape><v:textbox>{boxed}</v:textbox></v:shape></w:pict>"
-        f"</w:r></w:p>{line('After.')}"
+        f"<w:r><w:pict><v:shape xmlns:v='urn:schemas-microsoft-com:vml'><v:textbox>{boxed}</v:textbox></v:shape>"
+        f"</w:pict></w:r></w:p>{line('After.')}"
     )
     note = f"<w:footnote w:id='2'>{line('A note.')}</w:footnote>"
     for strict in (False, True):

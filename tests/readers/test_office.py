@@ -13,9 +13,9 @@ from tests.readers.corpus.graphic_files import DIAGRAM, NEWER, diagram_slide, wi
 from tests.readers.corpus.office_files import book, formats, slides
 from tests.readers.word_files import changed
 
+from readers_eddy.content import ReadingLimits
 from readers_eddy.documents import SourceDocument, read_documents
-from readers_eddy.limits import ReadingLimits
-from readers_eddy.office.cells import shown_number, shown_time
+from readers_eddy.office.drawingml import shown_number, shown_time
 
 
 def read(folder: Path, name: str, data: bytes) -> SourceDocument:

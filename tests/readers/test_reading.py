@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from readers_eddy.content import NothingToRead
 from readers_eddy.documents import read_documents
-from readers_eddy.errors import NothingToRead
 
 
 @pytest.fixture

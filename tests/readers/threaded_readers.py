@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from readers_eddy import process, worker
-from readers_eddy.limits import ReadingLimits
+from readers_eddy.content import ReadingLimits
 from readers_eddy.pdf.page_image import draw_page
 
 _LOCK = threading.Lock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ctypes import byref, c_float, c_uint, c_ulong, create_string_buffer
 from dataclasses import dataclass
 from itertools import repeat
@@ -142,32 +142,27 @@ def _hidden(page: PdfPage, glyphs: Glyphs, looks: list[Any], drawn: list[Any]) -
     middle = (glyphs.boxes[:, :2] + glyphs.boxes[:, 2:]) / 2
     hidden = (middle < (left, bottom)).any(1) | (middle > (right, top)).any(1)
     hidden |= glyphs.sizes < min(_LEAST_SIZE, (top - bottom) / 500)
-    unseen = np.array([mode in _MODES_UNSEEN for _, _, mode, _ in looks])[glyphs.runs]
-    pictures, painted = 0.0, list[tuple[tuple[float, ...], tuple[int, ...]]]()
+    modes, colours = np.array([look[2] for look in looks]), np.array([look[3] for look in looks])
+    unseen = np.isin(modes, _MODES_UNSEEN)[glyphs.runs]
+    pictures, painted = 0.0, set[tuple[int, ...]]()
     for kind, box, colour in _objects(page):
         area = max(min(box[2], right) - max(box[0], left), 0) * max(min(box[3], top) - max(box[1], bottom), 0)
         if kind == pdfium.FPDF_PAGEOBJ_IMAGE:
             pictures += area
         elif colour and area > 36:
-            painted.append((box, colour))
-    scan = pictures >= _SCAN * (right - left) * (top - bottom)
-    if not scan:
+            painted.add(colour)
+    if pictures < _SCAN * (right - left) * (top - bottom):
         hidden |= unseen
-    doubtful = np.zeros(len(looks), np.bool_)
-    for run, (_, _, mode, colour) in enumerate(looks):
-        faint = mode == pdfium.FPDF_TEXTRENDERMODE_FILL and (colour[3] < _FAINT or min(colour[:3]) > _LIGHT)
-        doubtful[run] = faint or any(_alike(colour, other) for _, other in painted)
-    if (asked := doubtful[glyphs.runs] & ~hidden & ~unseen).any():
+    faint = (modes == pdfium.FPDF_TEXTRENDERMODE_FILL) & ((colours[:, 3] < _FAINT) | (colours[:, :3].min(1) > _LIGHT))
+    behind = np.array([*painted]).reshape(-1, 3)
+    alike = (np.abs(colours[:, None, :3] - behind) < _CONTRAST).all(2).any(1)
+    if (asked := (faint | alike)[glyphs.runs] & ~hidden & ~unseen).any():
         hidden[asked] |= _without_contrast(page, glyphs.boxes[asked])
     for runs in _layers(drawn):
         mine = np.isin(glyphs.runs, runs)
         if mine.any() and not _leaves_a_trace(page, [drawn[run] for run in runs]):
             hidden |= mine
     return np.asarray(hidden, np.bool_)
-
-
-def _alike(one: Iterable[int], other: Iterable[int]) -> bool:
-    return all(abs(a - b) < _CONTRAST for a, b in zip(list(one)[:3], other, strict=False))
 
 
 def _objects(page: PdfPage) -> Iterator[tuple[int, tuple[float, ...], tuple[int, ...]]]:

@@ -161,7 +161,13 @@ class _Flow:
             return gap < 2 * typical
         heading = line.font != before.font and all(earlier.font == before.font for earlier in paragraph.lines)
         if len(before.text) < _HEADING and not ended and _PROSE.search(line.text):
-            heading = heading or before.text.isupper() or all(_is_title(earlier.text) for earlier in paragraph.lines)
+            heading = (
+                heading
+                or before.text.isupper()
+                or all(
+                    _TITLE.fullmatch(earlier.text) and not _PROSE.search(earlier.text) for earlier in paragraph.lines
+                )
+            )
         indented = line.x > before.x + 0.7 * line.size and (ended or len(paragraph.lines) > 1)
         return gap <= _MAX_GAP * typical and not heading and not indented and self._is_full(before, line)
 
@@ -212,10 +218,6 @@ def _reach(lines: list[Line]) -> dict[Line, float]:
             reach |= dict.fromkeys(block, most)
         block = [line] if line else []
     return reach
-
-
-def _is_title(text: str) -> bool:
-    return bool(_TITLE.fullmatch(text)) and not _PROSE.search(text)
 
 
 def _is_lower(text: str) -> bool:

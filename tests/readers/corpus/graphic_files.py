@@ -142,10 +142,8 @@ def diagram_slide(*parts: bytes) -> bytes:
 
 def with_charts(*parts: bytes) -> bytes:
     """A Word file with charts below a paragraph."""
-    drawings = (
-        f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="chart{n}"/></w:drawing></w:r>' for n in range(len(parts))
-    )
-    body = f"<w:p><w:r><w:t>Start</w:t></w:r>{''.join(drawings)}</w:p>"
+    drawings = (f'<w:drawing><c:chart r:id="chart{n}"/></w:drawing>' for n in range(len(parts)))
+    body = f"<w:p><w:r><w:t>Start</w:t></w:r><w:r {_NAMESPACES}>{''.join(drawings)}</w:r></w:p>"
     return raw_word(body, **{f"chart{n}": part for n, part in enumerate(parts)})
 
 
