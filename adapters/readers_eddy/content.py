@@ -63,14 +63,11 @@ class Row:
 
 def join_pages(pages: Iterable[str]) -> tuple[str, tuple[int, ...]]:
     """Return the text of pages, with an empty line between two, and the offset of each page's first character."""
-    parts: list[str] = []
-    starts, at = [], 0
+    text, starts = "", list[int]()
     for page in pages:
-        starts.append(at)
-        if text := page.strip("\n").rstrip():
-            parts.append(text)
-            at += len(text) + 2
-    text = "\n\n".join(parts)
+        starts.append(len(text) + 2 if text else 0)
+        if body := page.strip("\n").rstrip():
+            text += f"\n\n{body}" if text else body
     return text, tuple(min(start, len(text)) for start in starts)
 
 

@@ -79,13 +79,13 @@ def read_file(
 
 def _read(path: Path, suffix: str, limits: ReadingLimits, alive: Callable[[], None]) -> Iterator[Content | Row]:
     with path.open("rb") as file:
-        if _GIT_LFS.match(file.read(_GIT_LFS_BYTES)):
+        data = file.read(_GIT_LFS_BYTES)
+        if _GIT_LFS.match(data):
             raise Unreadable("a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again")
-    if suffix in _ROW_SUFFIXES:
-        yield from _read_rows(path, suffix, limits)
-        return
-    with path.open("rb") as file:
-        data = file.read(limits.file_bytes + 1)  # the size that a system names may be wrong, as in /proc
+        if suffix in _ROW_SUFFIXES:
+            yield from _read_rows(path, suffix, limits)
+            return
+        data += file.read(limits.file_bytes)  # the size that a system names may be wrong, as in /proc
     if len(data) > limits.file_bytes:
         raise Unreadable(f"larger than {_megabytes(limits.file_bytes)}; split it")
     yield _checked(_content(data, suffix, limits, alive), limits)

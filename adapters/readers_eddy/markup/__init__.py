@@ -16,7 +16,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 from eddy_embed.text.sentences import headings
 from readers_eddy.content import MAX_TITLE, Content, Unreadable, choose_title
-from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen, mark_hidden_by_styles
+from readers_eddy.markup.unseen import HEADINGS, leave_out_unseen, mark_hidden_by_styles
 from readers_eddy.scripts import lowered, numeral, raised
 
 _HIDDEN = ("script style template noscript head title svg iframe object audio video canvas img input select rp").split()
@@ -67,8 +67,8 @@ def read_tree(markup: str) -> Content:
         tag.replace_with(BeautifulSoup(str(tag.get("srcdoc", tag.get_text())), "html.parser"))
     try:
         hidden = leave_out_unseen(soup)
-        titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
-        named = [tag.get_text() for tag in titles]
+        titles = soup.find_all(lambda tag: tag.name == "title" and tag.find_parent("svg") is None)  # a picture's own
+        named, headings = [tag.get_text() for tag in titles[:1]], soup.find_all(HEADINGS, limit=1)
         named += [_Converter().convert_soup(tag).strip().lstrip("#") for tag in headings]
         title, notes = choose_title([_SPACE.sub(" ", name).strip() for name in named])
         notes += hidden + _leave_out_surroundings(soup)
@@ -315,8 +315,6 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def _language(pre: Tag) -> str:
-    for tag in (pre, pre.find("code"), pre.parent):
-        match = _LANGUAGE.search(" ".join(tag.get("class") or [])) if isinstance(tag, Tag) else None
-        if match:
-            return match[1]
-    return ""
+    tags = (tag for tag in (pre, pre.find("code"), pre.parent) if isinstance(tag, Tag))
+    matches = (_LANGUAGE.search(" ".join(tag.get("class") or [])) for tag in tags)
+    return next((match[1] for match in matches if match), "")

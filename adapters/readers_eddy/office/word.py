@@ -204,8 +204,7 @@ def _set_style(paragraph: Any, kind: str) -> None:
     properties = paragraph.find(f"{W}pPr")
     if properties is not None:
         paragraph.remove(properties)
-    paragraph.insert(0, _MAKE.pPr(_MAKE.pStyle()))
-    paragraph[0][0].set(f"{W}val", f"Eddy{kind}")
+    paragraph.insert(0, _MAKE.pPr(_MAKE.pStyle({f"{W}val": f"Eddy{kind}"})))
 
 
 def _elements(graphic: Graphic) -> list[Any]:

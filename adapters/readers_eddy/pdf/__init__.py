@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -14,7 +13,7 @@ from pypdfium2 import PdfDocument, PdfiumError, PdfPage
 from readers_eddy.content import Content, ReadingLimits, Unreadable, choose_title
 from readers_eddy.pdf.glyphs import read_glyphs
 from readers_eddy.pdf.lines import Line, read_fields, read_lines
-from readers_eddy.pdf.page_headers import split_page_headers
+from readers_eddy.pdf.page_headers import letters_of, split_page_headers
 from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, reflow
 from readers_eddy.pdf.recognition import can_recognize, recognize
 
@@ -117,14 +116,14 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
     titles: dict[int, dict[str, int]] = defaultdict(dict)
     for entry in islice(document.get_toc(), _OUTLINE):
         page = dest.get_index() if (dest := entry.get_dest()) else None
-        if page is not None and (title := _letters(entry.get_title())):
+        if page is not None and (title := letters_of(entry.get_title())):
             titles[page].setdefault(title, min(entry.level + 1, 6))
     out: list[Line] = []
     at = 0
     while at < len(lines):
         line, wanted, title, size = lines[at], titles.get(lines[at].page, {}), "", 0
         for end in range(at + 1, min(at + _TITLE_LINES, len(lines)) + 1):
-            title += _letters(lines[end - 1].text)
+            title += letters_of(lines[end - 1].text)
             if not lines[end - 1].is_row and title in wanted:
                 size, level = end - at, wanted.pop(title)
                 text = " ".join(part.text for part in lines[at:end]).replace(f"{SOFT_HYPHEN} ", "")
@@ -135,10 +134,6 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
         out.append(line)
         at += max(size, 1)
     return out
-
-
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalpha, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _title(document: PdfDocument) -> str:

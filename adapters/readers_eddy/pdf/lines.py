@@ -114,33 +114,26 @@ def _pieces(glyphs: Glyphs) -> list[Line]:
     wide = np.append(apart & ~breaks, False)  # the last one for the end
     # Letters that are set apart are no words.
     lone = np.repeat(np.add.reduceat(wide, borders[:-1]) * 2.5 > np.diff(borders), np.diff(borders))
-    told = glyphs.spaced[1:] & ((np.diff(glyphs.runs) == 0) | (gap > 0.04))
-    spaces = (told | (wide & ~lone)[:-1]) & ~breaks
+    spaced = glyphs.spaced[1:] & ((np.diff(glyphs.runs) == 0) | (gap > 0.04))
+    spaces = (spaced | (wide & ~lone)[:-1]) & ~breaks
     least = np.minimum.reduceat(np.append(np.where(spaces, gap, 9.0), 9.0), borders[:-1]).tolist()
     letters = [chr(code) for code in glyphs.codes.tolist()]
     for at in np.flatnonzero(spaces).tolist():
         letters[at] += " "
     first, last = np.minimum.reduceat(left, borders[:-1]).tolist(), np.maximum.reduceat(right, borders[:-1]).tolist()
-    middle = (borders[:-1] + borders[1:]) // 2
-    fonts, mono = glyphs.fonts[middle].tolist(), glyphs.mono[middle].tolist()
-    heights, sizes, edges = base[borders[:-1]].tolist(), size[borders[:-1]].tolist(), borders.tolist()
+    start, middle = borders[:-1], (borders[:-1] + borders[1:]) // 2
+    columns = base[start], size[start], glyphs.fonts[middle], glyphs.mono[middle]
+    values = zip(pairwise(borders.tolist()), first, last, least, *(column.tolist() for column in columns), strict=True)
     return [
-        Line(
-            *("".join(letters[a:b]), 0, first[n], heights[n], sizes[n], 0.0, False, last[n], 1, fonts[n], mono[n]),
-            order=n,
-            space=least[n],
-        )
-        for n, (a, b) in enumerate(pairwise(edges))
+        Line("".join(letters[a:b]), 0, x, y, size, end=end, font=font, is_code=code, order=n, space=space)
+        for n, ((a, b), x, end, space, y, size, font, code) in enumerate(values)
     ]
 
 
 def _is_rtl(glyphs: Glyphs) -> NDArray[np.bool_]:
     codes = glyphs.codes
-    return (
-        ((codes >= 0x590) & (codes < 0x660))
-        | ((codes > 0x66C) & (codes < 0x900))
-        | ((codes >= 0xFB1D) & (codes < 0xFEFD))
-    )
+    arabic = (codes >= 0x590) & (codes < 0x900) & ((codes < 0x660) | (codes > 0x66C))
+    return arabic | ((codes >= 0xFB1D) & (codes < 0xFEFD))
 
 
 def _in_reading_order(glyphs: Glyphs) -> Glyphs:
