@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pytest
 from langchain_core.document_loaders import BaseLoader
+from langchain_core.documents import Document
+from llama_index.core import Document as LlamaDocument
 from llama_index.core import SimpleDirectoryReader
 from llama_index.core.schema import MetadataMode
 from tests.readers.pdf_builder import pdf, rewritten
 
-from langchain_eddy import EddyChroma, EddyEmbeddings, EddyLoader
+from eddy_embed.errors import InvalidParameter
+from langchain_eddy import EddyChroma, EddyEmbeddings, EddyLoader, embed_passages, join_pages
 from llama_index.embeddings.eddy import EddyEmbedding
 from llama_index.node_parser.eddy import LongDocumentNodeParser
 from llama_index.readers.eddy import EddyReader
 from readers_eddy import NothingToRead, ReadingLimits, Unreadable, read_document, read_documents
+
+with warnings.catch_warnings():  # the package announces its end; its loader is the one that people use
+    warnings.simplefilter("ignore", DeprecationWarning)
+    from langchain_community.document_loaders import PyPDFLoader
 
 MARKDOWN = "# Tides\n\nThe sea comes and goes.\n"
 PAGES = ["The moon pulls the water of the sea.", "Bread needs flour, water and salt."]
@@ -95,3 +103,74 @@ def test_langchain_loads_a_document_a_file(folder: Path, tmp_path: Path) -> None
     assert entry.page_labels == ("i", "ii") and entry.metadata["source"] == f"{folder}/paper.pdf"
     with pytest.raises(NothingToRead, match="nowhere does not exist"):
         EddyLoader(folder / "nowhere").load()
+
+
+# --- The frameworks' own readers of PDF files: what they know of pages survives our node parser and our ingestion
+
+THREE = [
+    ["The moon pulls the water of the sea.", "Twice a day the harbour fills."],
+    ["Bread needs flour, water and salt.", "The dough rests overnight."],
+    ["A pendulum swings once in two seconds.", "The weights are wound up by hand."],
+]
+ACROSS = [["The ferry leaves at noon, and dogs"], ["travel for free. Bread needs flour."], ["Clocks tick."]]
+FOUND = {
+    "The ferry leaves at noon, and dogs\ntravel for free.": ("1", "2"),
+    "Bread needs flour.": ("2", "2"),
+    "Clocks tick.": ("3", "3"),
+}
+"""A sentence that goes on over a border is one, on two pages."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("papers")
+    for name, pages in (("paper.pdf", THREE), ("across.pdf", ACROSS)):
+        (folder / name).write_bytes(pdf(*pages))
+    return folder / "paper.pdf", folder / "across.pdf"
+
+
+def test_llama_index_joins_the_pages_of_each_file(files: tuple[Path, Path]) -> None:
+    paper, across = files
+    embedding = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1")
+    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8, parts=("passages", "sentences"))
+    pages = SimpleDirectoryReader(input_files=[str(paper), str(across)]).load_data()
+    note = LlamaDocument(text="A note.", id_="note")
+    first, second, last = LongDocumentNodeParser.join_pages([*pages, note])
+    assert last is note and first.id_ == str(paper) and second.metadata["file_name"] == "across.pdf"
+    assert "page" not in second.get_content(MetadataMode.LLM).lower()
+    nodes = parser.get_nodes_from_documents([first, second])
+    mine = [node for node in nodes if node.ref_doc_id == str(across)]
+    assert len(mine) == 2 * len(FOUND)
+    for node in mine:
+        assert (node.metadata["page_label"], node.metadata["last_page_label"]) == FOUND[node.text]
+        assert second.text[node.start_char_idx : node.end_char_idx] == node.text
+        told = [node.metadata, *(related.metadata for related in (node.source_node, node.next_node) if related)]
+        assert not any("eddy_pages" in each for each in told), "a long file's list would be repeated in every node"
+    apart = [node.metadata["page_label"] for node in nodes if node.ref_doc_id == str(paper)]
+    assert apart == 2 * ["1", "1", "2", "2", "3", "3"]
+    assert "eddy_pages" in second.metadata, "the caller's document is as it was"
+    with pytest.raises(InvalidParameter, match=r"documents\[1\] is page '2' of no file"):
+        LongDocumentNodeParser.join_pages([note, LlamaDocument(text="Two.", metadata={"page_label": "2"})])
+
+
+def test_langchain_joins_the_pages_of_each_file(files: tuple[Path, Path], tmp_path: Path) -> None:
+    paper, across = files
+    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
+    loaded = [*PyPDFLoader(str(paper)).load(), *PyPDFLoader(str(across)).load()]
+    whole = join_pages([*loaded, Document("A note.", id="note")])
+    assert [document.id for document in whole] == [str(paper), str(across), "note"]
+    passages = [passage.document for passage in embed_passages(whole, embeddings, passage_size=8)]
+    assert len(passages) == 6 + len(FOUND) + 1
+    hits = [hit for hit in passages if hit.metadata.get("source") == str(across)]
+    assert {hit.page_content: (hit.metadata["page_label"], hit.metadata["last_page_label"]) for hit in hits} == FOUND
+    assert all("eddy_pages" not in hit.metadata and hit.metadata["total_pages"] == 3 for hit in hits)
+    with pytest.raises(InvalidParameter, match=r"documents\[0\] is page '7' of no file"):
+        join_pages([Document("Seven.", metadata={"page_label": "7"})])
+    shelf = EddyChroma("shelf", embeddings, persist_directory=str(tmp_path), passage_size=8)
+    shelf.ingest(whole)
+    rows = {
+        hit.page_content: hit.metadata for hit in shelf.similarity_search("bread", k=20, filter={"source": str(across)})
+    }
+    assert {text: (row["page"], row["last_page"]) for text, row in rows.items()} == {
+        text: tuple(map(int, labels)) for text, labels in FOUND.items()
+    }

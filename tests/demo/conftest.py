@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import typer
 from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
-from tests.readers.threaded_readers import THREADS, threaded_readers  # noqa: F401  (a fixture)
+from tests.readers.threaded_readers import THREADS, real_processes, threaded_readers  # noqa: F401  (fixtures)
 
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy import index as chroma_index

@@ -19,7 +19,6 @@ import pytest
 from tests.readers.pdf_builder import pdf
 from tests.readers.word_files import bomb
 
-from readers_eddy import process
 from readers_eddy.content import MAX_TITLE, Content, NothingToRead, ReadingLimits, Row
 from readers_eddy.documents import ReadResult, read_documents
 from readers_eddy.markup import read_html, read_markdown
@@ -150,12 +149,6 @@ def test_packed_rows_are_bounded(folder: Path) -> None:
         (skipped,) = result.skipped
         assert skipped.name == "rows.jsonl.gz"
         assert re.search(reason, skipped.reason), skipped.reason
-
-
-@pytest.fixture
-def real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers as users have them: what such a process bears is the subject."""
-    monkeypatch.setattr(process, "subprocess", subprocess)
 
 
 @pytest.mark.usefixtures("real_processes")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -19,7 +18,7 @@ from reportlab.lib.utils import ImageReader
 from tests.readers.pdf_builder import PITCH, SIZE, TOP, at, pdf, rewritten
 
 from eddy_embed import Embedder
-from readers_eddy import Unreadable, process, read_document
+from readers_eddy import Unreadable, read_document
 from readers_eddy.pdf import read_pdf, recognition
 from readers_eddy.pdf.glyphs import Glyphs, read_glyphs
 from readers_eddy.pdf.lines import Line, read_lines
@@ -232,14 +231,14 @@ def test_files_without_text_are_refused(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr().err == ""
 
 
-def test_scanned_pages_are_recognized_column_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("real_processes")
+def test_scanned_pages_are_recognized_column_by_column(tmp_path: Path) -> None:
     """In the process with limited memory."""
     columns = [[f"{name} column goes on in line {line}." for line in range(4)] for name in ("The left", "The right")]
     drawn = pdf([at(x, 780, *column, pitch=20) for x, column in zip((20, 250), columns, strict=True)])
     with PdfDocument(drawn) as document:
         picture = ImageReader(document[0].render(scale=3, crop=(0, 680, 135, 2)).to_pil())
     (tmp_path / "scan.pdf").write_bytes(pdf([lambda canvas: canvas.drawImage(picture, 0, 680, 460, 160)]))
-    monkeypatch.setattr(process, "subprocess", subprocess)
     read = read_document(tmp_path / "scan.pdf")
     assert read.text == "\n\n".join(map(" ".join, columns))
     assert read.notes == ("recognized in pictures, so there may be errors: text on 1 of 1 pages (p. 1)",)

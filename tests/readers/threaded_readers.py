@@ -1,78 +1,63 @@
-"""Files are read and pages drawn in threads of the tests' process: a process takes longer than its work."""
+"""Files are read and pages drawn in a thread of the tests' process: a process takes longer than its work."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from readers_eddy import process, worker
-from readers_eddy.content import ReadingLimits
+from readers_eddy import Unreadable, worker
+from readers_eddy.content import Content, Row
 from readers_eddy.pdf.page_image import draw_page
+from readers_eddy.process import ReaderProcess
 
-_LOCK = threading.Lock()
+_THREAD = ThreadPoolExecutor(1)
 """PDFium knows one thread at a time."""
+READ = ReaderProcess.read
 
 
-class ThreadedReader:
-    """What `ReaderProcess` uses of a `subprocess.Popen`: it answers as `readers.worker` does."""
-
-    def __init__(self, command: list[str], **_: Any) -> None:
-        (read_in, write_in), (read_out, write_out) = os.pipe(), os.pipe()
-        self.stdin, self.stdout, self.returncode = os.fdopen(write_in, "wb"), os.fdopen(read_out, "rb"), -9
-        limits = ReadingLimits(**json.loads(command[-1]))
-        threading.Thread(target=_answer, args=(read_in, write_out, limits), daemon=True).start()
-
-    def kill(self) -> None:
-        """Nothing: the thread ends when its input does."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        return self.returncode
+def _read(reader: ReaderProcess, path: Path, suffix: str) -> Iterator[Content | Row]:
+    messages = _THREAD.submit(lambda: list(worker._messages(path, suffix, reader._limits)))
+    reader._check()
+    while not wait([messages], timeout=0.05).done:
+        reader._check()
+    *items, end = messages.result()
+    for item in items:
+        yield from item.values()
+    if end["error"]:
+        raise Unreadable(end["error"])
 
 
-def _answer(read_in: int, write_out: int, limits: ReadingLimits) -> None:
-    with os.fdopen(read_in) as requests, os.fdopen(write_out, "w") as out, suppress(BrokenPipeError):
-        for request in requests:
-            path, suffix = json.loads(request)
-            with _LOCK:
-                messages = list(worker._messages(Path(path), suffix, limits))
-            for message in messages:
-                out.write(f"{json.dumps(message, default=vars)}\n")
-            out.flush()
-
-
-def _run(command: list[str], input: bytes, **_: Any) -> subprocess.CompletedProcess[bytes]:
+def _draw(command: list[str], input: bytes, **_: Any) -> subprocess.CompletedProcess[bytes]:
     request = json.loads(input)
-    data = Path(request.pop("file")).read_bytes()
     try:
-        with _LOCK:
-            image, marked = draw_page(data, **request)
+        image, marked = _THREAD.submit(draw_page, Path(request.pop("file")).read_bytes(), **request).result()
     except Exception:
         return subprocess.CompletedProcess(command, 1, b"")
     return subprocess.CompletedProcess(command, 0, b"%d" % marked + image)
 
 
 THREADS = SimpleNamespace(
-    Popen=ThreadedReader,
-    run=_run,
-    PIPE=subprocess.PIPE,
-    DEVNULL=subprocess.DEVNULL,
-    TimeoutExpired=subprocess.TimeoutExpired,
+    run=_draw, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL, TimeoutExpired=subprocess.TimeoutExpired
 )
-"""In place of the module `subprocess` where such processes are started."""
+"""In place of the module `subprocess` where a process draws pages."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def threaded_readers() -> Iterator[None]:
-    """Read files in threads; tests of what a process bears that reads them patch that back."""
+    """Read files in threads, but where a test takes `real_processes`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(process, "subprocess", THREADS)
+        patch.setattr(ReaderProcess, "read", _read)
         yield
+
+
+@pytest.fixture
+def real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers as users have them: what such a process bears is the subject."""
+    monkeypatch.setattr(ReaderProcess, "read", READ)
