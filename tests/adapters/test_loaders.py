@@ -24,6 +24,7 @@ with warnings.catch_warnings():  # the package announces its end; its loader is 
     warnings.simplefilter("ignore", DeprecationWarning)
     from langchain_community.document_loaders import PyPDFLoader
 
+MODEL = {"model_name": "eddy-tiny", "method": "plain:exit=1"}
 MARKDOWN = "# Tides\n\nThe sea comes and goes.\n"
 PAGES = ["The moon pulls the water of the sea.", "Bread needs flour, water and salt."]
 
@@ -65,17 +66,12 @@ def test_llama_index_reads_a_document_a_file(folder: Path) -> None:
     with pytest.warns(UserWarning, match=NOT_READ):
         documents = EddyReader().load_data(folder, extra_info={"shelf": "sea"})
     markdown, paper, row = documents
-    assert (
-        markdown.text == MARKDOWN
-        and markdown.metadata["file_name"] == "a#1.md"
-        and markdown.metadata["title"] == "Tides"
-    )
+    shown = markdown.text, markdown.metadata["file_name"], markdown.metadata["title"]
+    assert shown == (MARKDOWN, "a#1.md", "Tides")
     assert row.id_ == f"{folder}/rows.jsonl#r" and row.metadata["file_path"] == f"{folder}/rows.jsonl"
     assert all(document.metadata["shelf"] == "sea" for document in documents)
     assert paper.get_content(MetadataMode.EMBED) == paper.text
-    parser = LongDocumentNodeParser(
-        embed_model=EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1"), passage_size=8
-    )
+    parser = LongDocumentNodeParser(embed_model=EddyEmbedding(**MODEL), passage_size=8)
     nodes = parser.get_nodes_from_documents([paper])
     assert [(node.text, node.metadata["page_label"]) for node in nodes] == list(zip(PAGES, ("i", "ii"), strict=True))
     assert not any(key.startswith(("eddy_pages", "eddy_notes")) for node in nodes for key in node.metadata)
@@ -90,12 +86,7 @@ def test_langchain_loads_a_document_a_file(folder: Path, tmp_path: Path) -> None
     with pytest.warns(UserWarning, match=NOT_READ):
         documents = loader.load()
     assert [document.id for document in documents][:1] == [documents[0].metadata["source"]] == [f"{folder}/a#1.md"]
-    shelf = EddyChroma(
-        "shelf",
-        EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1"),
-        persist_directory=str(tmp_path),
-        passage_size=8,
-    )
+    shelf = EddyChroma("shelf", EddyEmbeddings(**MODEL), persist_directory=str(tmp_path), passage_size=8)
     shelf.ingest(documents)
     (hit,) = shelf.similarity_search("flour", k=1, filter={"file_name": "paper.pdf"})
     assert hit.page_content == PAGES[1] and hit.metadata["page"] == 2
@@ -107,11 +98,6 @@ def test_langchain_loads_a_document_a_file(folder: Path, tmp_path: Path) -> None
 
 # --- The frameworks' own readers of PDF files: what they know of pages survives our node parser and our ingestion
 
-THREE = [
-    ["The moon pulls the water of the sea.", "Twice a day the harbour fills."],
-    ["Bread needs flour, water and salt.", "The dough rests overnight."],
-    ["A pendulum swings once in two seconds.", "The weights are wound up by hand."],
-]
 ACROSS = [["The ferry leaves at noon, and dogs"], ["travel for free. Bread needs flour."], ["Clocks tick."]]
 FOUND = {
     "The ferry leaves at noon, and dogs\ntravel for free.": ("1", "2"),
@@ -122,17 +108,16 @@ FOUND = {
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    folder = tmp_path_factory.mktemp("papers")
-    for name, pages in (("paper.pdf", THREE), ("across.pdf", ACROSS)):
-        (folder / name).write_bytes(pdf(*pages))
-    return folder / "paper.pdf", folder / "across.pdf"
+def files(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    across = tmp_path_factory.mktemp("papers") / "across.pdf"
+    across.write_bytes(pdf(*ACROSS))
+    return folder / "paper.pdf", across
 
 
 def test_llama_index_joins_the_pages_of_each_file(files: tuple[Path, Path]) -> None:
     paper, across = files
-    embedding = EddyEmbedding(model_name="eddy-tiny", method="plain:exit=1")
-    parser = LongDocumentNodeParser(embed_model=embedding, passage_size=8, parts=("passages", "sentences"))
+    parts = ("passages", "sentences")
+    parser = LongDocumentNodeParser(embed_model=EddyEmbedding(**MODEL), passage_size=8, parts=parts)
     pages = SimpleDirectoryReader(input_files=[str(paper), str(across)]).load_data()
     note = LlamaDocument(text="A note.", id_="note")
     first, second, last = LongDocumentNodeParser.join_pages([*pages, note])
@@ -147,7 +132,7 @@ def test_llama_index_joins_the_pages_of_each_file(files: tuple[Path, Path]) -> N
         told = [node.metadata, *(related.metadata for related in (node.source_node, node.next_node) if related)]
         assert not any("eddy_pages" in each for each in told), "a long file's list would be repeated in every node"
     apart = [node.metadata["page_label"] for node in nodes if node.ref_doc_id == str(paper)]
-    assert apart == 2 * ["1", "1", "2", "2", "3", "3"]
+    assert apart == 2 * ["i", "ii"]
     assert "eddy_pages" in second.metadata, "the caller's document is as it was"
     with pytest.raises(InvalidParameter, match=r"documents\[1\] is page '2' of no file"):
         LongDocumentNodeParser.join_pages([note, LlamaDocument(text="Two.", metadata={"page_label": "2"})])
@@ -155,12 +140,12 @@ def test_llama_index_joins_the_pages_of_each_file(files: tuple[Path, Path]) -> N
 
 def test_langchain_joins_the_pages_of_each_file(files: tuple[Path, Path], tmp_path: Path) -> None:
     paper, across = files
-    embeddings = EddyEmbeddings(model_name="eddy-tiny", method="plain:exit=1")
+    embeddings = EddyEmbeddings(**MODEL)
     loaded = [*PyPDFLoader(str(paper)).load(), *PyPDFLoader(str(across)).load()]
     whole = join_pages([*loaded, Document("A note.", id="note")])
     assert [document.id for document in whole] == [str(paper), str(across), "note"]
     passages = [passage.document for passage in embed_passages(whole, embeddings, passage_size=8)]
-    assert len(passages) == 6 + len(FOUND) + 1
+    assert len(passages) == len(PAGES) + len(FOUND) + 1
     hits = [hit for hit in passages if hit.metadata.get("source") == str(across)]
     assert {hit.page_content: (hit.metadata["page_label"], hit.metadata["last_page_label"]) for hit in hits} == FOUND
     assert all("eddy_pages" not in hit.metadata and hit.metadata["total_pages"] == 3 for hit in hits)
@@ -168,9 +153,6 @@ def test_langchain_joins_the_pages_of_each_file(files: tuple[Path, Path], tmp_pa
         join_pages([Document("Seven.", metadata={"page_label": "7"})])
     shelf = EddyChroma("shelf", embeddings, persist_directory=str(tmp_path), passage_size=8)
     shelf.ingest(whole)
-    rows = {
-        hit.page_content: hit.metadata for hit in shelf.similarity_search("bread", k=20, filter={"source": str(across)})
-    }
-    assert {text: (row["page"], row["last_page"]) for text, row in rows.items()} == {
-        text: tuple(map(int, labels)) for text, labels in FOUND.items()
-    }
+    found = shelf.similarity_search("bread", k=20, filter={"source": str(across)})
+    rows = {hit.page_content: (f"{hit.metadata['page']}", f"{hit.metadata['last_page']}") for hit in found}
+    assert rows == FOUND

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,6 @@ from readers_eddy.documents import ReadResult, read_documents
 from readers_eddy.markup import read_html, read_markdown
 from readers_eddy.pdf import read_pdf
 from readers_eddy.process import ReaderProcess
-
-ALIASES = "".join(f"  - &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefgh"))
 
 
 @pytest.fixture
@@ -42,31 +39,6 @@ def rest_is_read(result: ReadResult) -> dict[str, str]:
 
 
 # --- Titles
-
-
-def test_front_matter_gives_a_title_as_it_is_written() -> None:
-    for matter, title in (
-        (f"lists:\n  - &a [ha, ha]\n{ALIASES}title: *h", "Heading"),
-        (f"title:\n  - &a [ha, ha]\n{ALIASES}", "Heading"),
-        ("title: [a, b]", "Heading"),
-        ("title: {a: b}", "Heading"),
-        ("title: ~", "Heading"),
-        ("title:", "Heading"),
-        ("? [title]\n: Odd", "Heading"),
-        ("base: &t Given once\ntitle: *t", "Given once"),
-        ("title: !unknown Tagged", "Tagged"),
-        ("title: 2026-01-01", "2026-01-01"),
-    ):
-        content = read_markdown(f"---\n{matter}\n---\n# Heading\n")
-        assert (content.title, content.text, content.notes) == (title, "# Heading\n", ()), matter
-
-
-def test_deep_front_matter_stays_in_the_text() -> None:
-    for opening in ("[", "{a: ", "- "):
-        text = f"---\ntitle: T\nlist:\n {opening * 1_000}\n---\n# Heading\n"
-        content = read_markdown(text)
-        assert (content.title, content.text) == ("Heading", text)
-        assert content.notes == ("its front matter stays in the text: it is nested hundreds of levels deep",)
 
 
 def test_long_titles_are_left_out_and_the_notes_say_so() -> None:

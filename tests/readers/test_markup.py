@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.readers.word_files import raw_word, word_file
 
@@ -171,6 +173,8 @@ def test_code_and_rows_are_no_prose() -> None:
     assert sentences == ["One.", "Two.", "```", *lines, "```", "| No. 5. Left. | b |", "| c | d |"]
 
 
+ALIASES = "".join(f"  - &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefgh"))
+HEADING = "# Heading\n"
 # Each: front matter, text, title.
 MARKDOWN = [
     ("", "Intro.\n\n## First *heading* with `code` ##\n", "First heading with code"),
@@ -181,13 +185,36 @@ MARKDOWN = [
     ("", "---\nnot: [yaml\n---\n\n# Heading\n", "Heading"),
     ("", "---\n\nText between two rules.\n\n---\n", ""),
     ("", f"```python\n{CODE}\n```\n\n| a | b |\n|---|---|\n| *c* | &amp; |\n\n- x\n    - y\n", ""),
+    *(
+        (f"---\n{matter}\n---\n", HEADING, "Heading")
+        for matter in ("title: [a, b]", "title: {a: b}", "title: ~", "title:")
+    ),
+    *(
+        (f"---\n{matter}\n---\n", HEADING, title)
+        for matter, title in (
+            (f"lists:\n  - &a [ha, ha]\n{ALIASES}title: *h", "Heading"),
+            (f"title:\n  - &a [ha, ha]\n{ALIASES}", "Heading"),
+            ("? [title]\n: Odd", "Heading"),
+            ("base: &t Given once\ntitle: *t", "Given once"),
+            ("title: !unknown Tagged", "Tagged"),
+            ("title: 2026-01-01", "2026-01-01"),
+        )
+    ),
 ]
 
 
 @pytest.mark.parametrize(("matter", "text", "title"), MARKDOWN, ids=range(len(MARKDOWN)))
 def test_markdown_is_the_file_behind_its_front_matter(matter: str, text: str, title: str) -> None:
     content = read_markdown(matter + text)
-    assert (content.title, content.text) == (title, text)
+    assert (content.title, content.text, content.notes) == (title, text, ())
+
+
+def test_deep_front_matter_stays_in_the_text() -> None:
+    for opening in ("[", "{a: ", "- "):
+        text = f"---\ntitle: T\nlist:\n {opening * 1_000}\n---\n{HEADING}"
+        content = read_markdown(text)
+        assert (content.title, content.text) == ("Heading", text)
+        assert content.notes == ("its front matter stays in the text: it is nested hundreds of levels deep",)
 
 
 def test_docx_in_reading_order() -> None:

@@ -50,25 +50,25 @@ def charts() -> bytes:
     chart.chart_title.text_frame.text = "Share of seats taken"
     chart.category_axis.axis_title.text_frame.text = "Pier"
     chart.value_axis.axis_title.text_frame.text = "Seats"
-    levels = CategoryChartData()
+    levels, points, days = CategoryChartData(), XyChartData(), CategoryChartData()
     for quarter, months in (("Spring", ("April", "May")), ("Autumn", ("October",))):
         wider = levels.add_category(quarter)
         for month in months:
             wider.add_sub_category(month)
     levels.add_series("Trips", (3, 4, 1234.5))
-    deep = shapes.add_chart(CHARTS.COLUMN_STACKED, Inches(1), Inches(3), Inches(6), Inches(1), levels)
-    plot = deep.chart._chartSpace.plotArea[0]
-    plot.tag = plot.tag.replace("barChart", "bar3DChart")
-    points = XyChartData()
     depth = points.add_series("Depth")
-    depth.add_data_point(0.5, 7)
-    depth.add_data_point(2, 9)
-    shapes.add_chart(CHARTS.XY_SCATTER, Inches(1), Inches(4), Inches(6), Inches(1), points)
-    days = CategoryChartData()
+    for x, y in ((0.5, 7), (2, 9)):
+        depth.add_data_point(x, y)
     days.categories = [datetime.date(2026, 3, 1), datetime.date(2026, 3, 2)]
     days.add_series("Crew", (2, 3))
-    crew = shapes.add_chart(CHARTS.LINE, Inches(1), Inches(5), Inches(6), Inches(1), days).chart
-    crew._chartSpace.find("{*}date1904").set("val", "1")  # the same numbers, four years later
+    deep, _, crew = (
+        shapes.add_chart(kind, Inches(1), Inches(3 + n), Inches(6), Inches(1), data).chart._chartSpace
+        for n, (kind, data) in enumerate(
+            ((CHARTS.COLUMN_STACKED, levels), (CHARTS.XY_SCATTER, points), (CHARTS.LINE, days))
+        )
+    )
+    deep.plotArea[0].tag = deep.plotArea[0].tag.replace("barChart", "bar3DChart")
+    crew.find("{*}date1904").set("val", "1")  # the same numbers, four years later
     return saved(file)
 
 
@@ -98,6 +98,12 @@ NEWER = (
 ).encode()
 
 
+FORMULA = (
+    f"<a14:m {_NAMESPACES}><m:oMath><m:r><m:t>E=m</m:t></m:r><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e>"
+    "<m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath></a14:m>"
+)
+
+
 def _frame(inside: str, address: str) -> str:
     return (
         f'<p:graphicFrame {_NAMESPACES}><p:nvGraphicFramePr><p:cNvPr id="9" name="x"/><p:cNvGraphicFramePr/><p:nvPr/>'
@@ -114,29 +120,16 @@ def diagram_slide(*parts: bytes) -> bytes:
         slide.part.relate_to(Part(PackURI(f"/ppt/graphic{n}.xml"), "application/xml", slide.part.package, part), f"{n}")
         for n, part in enumerate(parts)
     ]
-    frames = (
-        _frame(f'<dgm:relIds r:dm="{ids[0]}"/>', f"{_DRAWINGS}/diagram"),
-        *(
-            _frame(f'<cx:chart r:id="{id_}"/>', "http://schemas.microsoft.com/office/drawing/2014/chartex")
-            for id_ in ids[1:]
-        ),
-    )
+    newer = "http://schemas.microsoft.com/office/drawing/2014/chartex"
+    frames = [parse_xml(_frame(f'<cx:chart r:id="{id_}"/>', newer)) for id_ in ids[1:]]
     tree = slide.shapes._spTree
-    tree.append(parse_xml(frames[0]))
+    tree.append(parse_xml(_frame(f'<dgm:relIds r:dm="{ids[0]}"/>', f"{_DRAWINGS}/diagram")))
     box = slide.shapes.add_textbox(*_AREA)
     box.text_frame.text = "So "
-    box.text_frame.paragraphs[0]._p.append(
-        parse_xml(
-            f"<a14:m {_NAMESPACES}><m:oMath><m:r><m:t>E=m</m:t></m:r><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup>"
-            "<m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath></a14:m>"
-        )
-    )
-    for choice in (*map(parse_xml, frames[1:]), box._element):
-        alternative = parse_xml(
-            f'<mc:AlternateContent {_NAMESPACES}><mc:Choice Requires="x"/><mc:Fallback/></mc:AlternateContent>'
-        )
-        alternative[0].append(choice)
-        tree.append(alternative)
+    box.text_frame.paragraphs[0]._p.append(parse_xml(FORMULA))
+    for choice in (*frames, box._element):
+        tree.append(parse_xml(f"<mc:AlternateContent {_NAMESPACES}><mc:Choice/><mc:Fallback/></mc:AlternateContent>"))
+        tree[-1][0].append(choice)
     return saved(file)
 
 
@@ -157,8 +150,8 @@ def chart_sheet() -> bytes:
     out = io.BytesIO()
     with xlsxwriter.Workbook(out) as file:
         sheet = file.add_worksheet("Boats")
-        for row in (("Bay", 3), ("Cliff", 4)):
-            sheet.write_row(row[1] - 3, 0, row)
+        for row, cells in enumerate((("Bay", 3), ("Cliff", 4))):
+            sheet.write_row(row, 0, cells)
         chart = file.add_chart({"type": "column"})
         chart.add_series({"categories": "=Boats!$A$1:$A$2", "values": "=Boats!$B$1:$B$2"})
         chart.set_title({"name": "Boats at each pier"})

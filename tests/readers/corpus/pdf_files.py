@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from PIL import Image
 from pypdf import PdfWriter
@@ -167,113 +168,95 @@ LESSONS = [
     (f"Lesson {number}", f"{letter} thing is taught here and it takes an hour.")
     for number, letter in enumerate("abcde", start=1)
 ]
+CROSSED = "a ferry that crossed the bay each day,"
+COUNTED = [(1, "one"), (2, "two"), (3, "three")]
+NETS = ("mends the nets of", "the old boat")
+code = partial(at, pitch=12, size=9, font="Courier")
+HEAD = at(60, 815, "Tides", size=8)
 THREE = [[f"the {row} line of column {column} runs" for row in "abcd"] for column in range(3)]
-PAGES: dict[str, tuple[list[list[str | Drawing]], str]] = {  # drawings of pages, and their text
-    "columns drawn row by row": ([[grid(BESIDE, (60, 320))]], COLUMNS),
-    "columns drawn one by one": ([[at(60, 700, *LEFT), at(320, 700, *RIGHT)]], COLUMNS),
-    "columns at other heights": ([[grid(BESIDE, (60, 320), drop=6)]], COLUMNS),
-    "a title over columns": (
-        [[at(60, 740, TITLE, size=20), grid(BESIDE, (60, 320))]],
-        f"{TITLE}\n\n{COLUMNS}",
-    ),
-    "three columns": (
-        [[at(x, 700, *column) for x, column in zip((40, 230, 420), THREE, strict=True)]],
-        " ".join(line for column in THREE for line in column),
-    ),
-    "a table": ([[TABLE]], TABLE_TEXT),
-    "bold by repetition": ([[bold]], "Important Notice\n\nTotal"),
-    "raised and lowered in one line": ([[raised]], "strong growth¹² of CO₂ now"),
-    "raised by position": ([[raised_apart]], "About 10³ boats on the 1st"),
-    "unseen text": ([[invisible]], "Seen.\n\nWhite on blue is seen."),
-    "a scan with its text": ([[scan]], "The text of a scan."),
-    "blacked out": ([["The spy is ", at(130, 780, "Anna Berg"), blacked_out]], "The spy is"),
-    "a form": ([[form]], "Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured"),
+PAGES: dict[str, tuple[str, *tuple[list[str | Drawing], ...]]] = {  # the text, and what is drawn on each page
+    "columns drawn row by row": (COLUMNS, [grid(BESIDE, (60, 320))]),
+    "columns drawn one by one": (COLUMNS, [at(60, 700, *LEFT), at(320, 700, *RIGHT)]),
+    "columns at other heights": (COLUMNS, [grid(BESIDE, (60, 320), drop=6)]),
+    "a title over columns": (f"{TITLE}\n\n{COLUMNS}", [at(60, 740, TITLE, size=20), grid(BESIDE, (60, 320))]),
+    "three columns": (" ".join(sum(THREE, [])), [at(40 + 190 * n, 700, *column) for n, column in enumerate(THREE)]),
+    "a table": (TABLE_TEXT, [TABLE]),
+    "bold by repetition": ("Important Notice\n\nTotal", [bold]),
+    "raised and lowered in one line": ("strong growth¹² of CO₂ now", [raised]),
+    "raised by position": ("About 10³ boats on the 1st", [raised_apart]),
+    "unseen text": ("Seen.\n\nWhite on blue is seen.", [invisible]),
+    "a scan with its text": ("The text of a scan.", [scan]),
+    "blacked out": ("The spy is", ["The spy is ", at(130, 780, "Anna Berg"), blacked_out]),
+    "a form": ("Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured", [form]),
     "a drop cap": (
+        f"Once upon a time there was {CROSSED} and it came back at night, always late.",
         [
-            [
-                at(60, 672, "O", size=36),
-                at(92, 698, "nce upon a time there was a ferry that", "crossed the bay each day of the year,"),
-                at(60, 670, "and it came back at night, always late."),
-            ]
+            at(60, 672, "O", size=36),
+            at(92, 698, "nce upon a time there was", CROSSED),
+            at(60, 670, "and it came back at night, always late."),
         ],
-        "Once upon a time there was a ferry that crossed the bay each day of the year, and it came back at night, "
-        "always late.",
     ),
-    "a turned page": (
-        [[turned, at(100, -100, "A page that lies on its side has lines", "as any other page.")]],
-        "A page that lies on its side has lines as any other page.",
-    ),
+    "a turned page": (f"{OPEN} {REST}", [turned, at(100, -100, OPEN, REST)]),
     "actual text": (
-        [[at(60, 700, "The word is "), marked("/Span <</ActualText (harbour)>>", "h@rb0ur", 120)]],
         "The word is harbour",
+        [at(60, 700, "The word is "), marked("/Span <</ActualText (harbour)>>", "h@rb0ur", 120)],
     ),
     "headings that count": (
-        [[at(60, 780, title, size=20), at(60, 700, body)] for title, body in LESSONS],
         "\n\n".join(text for lesson in LESSONS for text in lesson),
+        *([at(60, 780, title, size=20), at(60, 700, body)] for title, body in LESSONS),
     ),
     "running heads": (
-        [
-            [at(60, 800, "Of tides", size=8), at(60, 700, f"Page {w} of the text."), at(60, 40, f"{n}", size=8)]
-            for n, w in enumerate(("one", "two", "three"), start=1)
-        ],
-        "Of tides\n\nPage one of the text.\n\nPage two of the text.\n\nPage three of the text.",
+        "Tides\n\nPage one.\n\nPage two.\n\nPage three.",
+        *([HEAD, at(60, 700, f"Page {word}."), at(60, 40, f"{n}", size=8)] for n, word in COUNTED),
     ),
     "a title in the words of the header": (
-        [
-            [at(60, 815, "Tides", size=8), *page]
-            for page in ([at(60, 780, "Tides", size=24), "", "", "The first."], ["The second."], ["The third."])
-        ],
-        "Tides\n\nThe first.\n\nThe second.\n\nThe third.",
+        "Tides\n\nPage one.\n\nPage two.\n\nPage three.",
+        [HEAD, at(60, 780, "Tides", size=24), at(60, 700, "Page one.")],
+        *([HEAD, at(60, 700, f"Page {number}.")] for number in ("two", "three")),
     ),
-    "a table's head on every page": ([[TABLE], [TABLE]], f"{TABLE_TEXT}\n{TABLE_TEXT}"),
-    "a list": ([[grid(zip("•••", ITEMS, strict=True), (60, 80))]], "\n\n".join(f"• {item}" for item in ITEMS)),
-    "a table of contents": ([list(CONTENTS)], "\n".join(CONTENTS)),
-    "a narrow justified column": ([[justified]], " ".join(NARROW)),
+    "a table's head on every page": (f"{TABLE_TEXT}\n{TABLE_TEXT}", [TABLE], [TABLE]),
+    "a list": ("\n\n".join(f"• {item}" for item in ITEMS), [grid(zip("•••", ITEMS, strict=True), (60, 80))]),
+    "a table of contents": ("\n".join(CONTENTS), [*CONTENTS]),
+    "a narrow justified column": (" ".join(NARROW), [justified]),
     "a sentence around a caption": (
-        [[at(60, 700, OPEN), at(60, 660, "Figure 1. The pier.", size=9), at(60, 620, REST)]],
         f"{OPEN} {REST}\n\nFigure 1. The pier.",
+        [at(60, 700, OPEN), at(60, 660, "Figure 1. The pier.", size=9), at(60, 620, REST)],
     ),
     "a sentence around a footnote and a page's end": (
-        [[at(60, 700, "Cats are rare.", OPEN), at(60, 60, "1 The clerk is paid.", size=8)], [at(60, 700, REST)]],
         f"Cats are rare.\n\n1 The clerk is paid.\n\n{OPEN} {REST}",
+        [at(60, 700, "Cats are rare.", OPEN), at(60, 60, "1 The clerk is paid.", size=8)],
+        [REST],
     ),
     "a box beside a sentence": (
-        [[at(60, 700, OPEN), at(430, 694, "Tip: buy tickets", "early.", size=9), at(60, 686, REST)]],
         f"{OPEN} {REST}\n\nTip: buy tickets early.",
+        [at(60, 700, OPEN), at(430, 694, "Tip: buy tickets", "early.", size=9), at(60, 686, REST)],
     ),
     "a program": (
-        [
-            [
-                at(60, 730, "It prints the tide of the day:"),
-                at(60, 700, "def tide(x):", size=9, font="Courier"),
-                at(60 + 5.4 * 4, 688, "# low and high", "return bay[x] * 7", pitch=12, size=9, font="Courier"),
-            ]
-        ],
         "It prints the tide of the day:\n\n```\ndef tide(x):\n    # low and high\n    return bay[x] * 7\n```",
+        [
+            at(60, 730, "It prints the tide of the day:"),
+            code(60, 700, "def tide(x):"),
+            code(81.6, 688, "# low and high", "return bay[x] * 7"),
+        ],
     ),
-    "numbers of lines": ([[grid(zip("789", SAILS, strict=True), (40, 60))]], " ".join(SAILS)),
+    "numbers of lines": (" ".join(SAILS), [grid(zip("789", SAILS, strict=True), (40, 60))]),
     "a table drawn by column": (
-        [[at(60, 700, "Pier", "Alden", "Berg"), at(160, 700, "Boats", "12", "7"), at(260, 700, "Fee", "3.5", "12.0")]],
         "| Pier | Boats | Fee |\n| Alden | 12 | 3.5 |\n| Berg | 7 | 12.0 |",
+        [at(60, 700, "Pier", "Alden", "Berg"), at(160, 700, "Boats", "12", "7"), at(260, 700, "Fee", "3.5", "12.0")],
     ),
     "cells of several lines": (
-        [
-            [
-                *(at(60, 700, "Anna"), at(160, 700, "mends the nets of", "the old boat")),
-                *(at(60, 660, "Bo", "Berg"), at(160, 660, "sings")),
-            ]
-        ],
         "| Anna | mends the nets of the old boat |\n| Bo Berg | sings |",
+        [at(60, 700, "Anna"), at(160, 700, *NETS), at(60, 660, "Bo", "Berg"), at(160, 660, "sings")],
     ),
     "page numbers of a volume": (
-        [[at(60, 700, text), at(60, 40, f"{216 + n}")] for n, text in enumerate((OPEN, *PLACES))],
         f"{OPEN} {' '.join(PLACES)}",
+        *([at(60, 700, text), at(60, 40, f"{216 + n}")] for n, text in enumerate((OPEN, *PLACES))),
     ),
-    "a choice of a form": ([[choice]], "Harbour: Berg pier"),
-    "a heading of the outline": ([[outlined]], "# Of tides and of boats\n\nThey come and go."),
+    "a choice of a form": ("Harbour: Berg pier", [choice]),
+    "a heading of the outline": ("# Of tides and of boats\n\nThey come and go.", [outlined]),
     "a word broken at a line's end": (
-        [["The harbour master takes his ex-", "perience to the coast."]],
         "The harbour master takes his experience to the coast.",
+        ["The harbour master takes his ex-", "perience to the coast."],
     ),
 }
 
@@ -287,7 +270,7 @@ TWICE = "Only this.\n\nOnly this."
 TREELESS = pdf(["A note."]).replace(b"/Pages", b"/Pagan")
 DAMAGED = {"no PDF": b"no pdf", "no tree": TREELESS, "no pages": rewritten(b"", lambda _: None)}
 PDF_FILES = {
-    **{f"pdf: {kind}": Sample(".pdf", pdf(*pages), text) for kind, (pages, text) in PAGES.items()},
+    **{f"pdf: {kind}": Sample(".pdf", pdf(*pages), text) for kind, (text, *pages) in PAGES.items()},
     "pdf: a layer that is off": Sample(".pdf", rewritten(LAYERS, layers), "This layer is on."),
     "pdf: headers alone": Sample(".pdf", pdf(["Only this."], ["Only this."]), TWICE, "", ()),
     **{f"pdf: {way}": Sample(".pdf", encrypted("", way), "A note.") for way in ("RC4-128", "AES-128", "AES-256")},

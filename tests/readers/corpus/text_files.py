@@ -47,23 +47,17 @@ CHAPTERS = "\f".join(f"Chapter {n}\n\nText {'x' * n}." for n in range(1, 4))
 ROWS = "\f".join(f"Eel {n}\n\nCod {n * 3}\nRay {n}" for n in range(1, 5))
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'7b' * 32}\nsize 1234\n"
 LFS = "a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again"
-NOTEBOOK = {
-    "nbformat": 4,
-    "metadata": {"kernelspec": {"language": "python"}},
-    "cells": [
-        {"cell_type": "markdown", "source": ["# Tides\n", "\n", "They *rise*."]},
-        {
-            "cell_type": "code",
-            "source": "print(2)\ntable",
-            "outputs": [
-                {"output_type": "stream", "text": ["2\n"]},
-                {"data": {"text/html": "<table><tr><th>a<th>b<tr><td>1<td>2</table>", "text/plain": "a b"}},
-                {"data": {"image/png": "iVBO", "text/plain": "<Figure>"}},
-                {"output_type": "error", "traceback": ["\x1b[31mKeyError\x1b[0m", "'x'"]},
-            ],
-        },
-    ],
-}
+OUTPUTS = [
+    {"output_type": "stream", "text": ["2\n"]},
+    {"data": {"text/html": "<table><tr><th>a<th>b<tr><td>1<td>2</table>", "text/plain": "a b"}},
+    {"data": {"image/png": "iVBO", "text/plain": "<Figure>"}},
+    {"output_type": "error", "traceback": ["\x1b[31mKeyError\x1b[0m", "'x'"]},
+]
+CELLS = [
+    {"cell_type": "markdown", "source": ["# Tides\n", "\n", "They *rise*."]},
+    {"cell_type": "code", "source": "print(2)\ntable", "outputs": OUTPUTS},
+]
+NOTEBOOK = {"nbformat": 4, "metadata": {"kernelspec": {"language": "python"}}, "cells": CELLS}
 MAIL = """From: =?utf-8?q?J=C3=BCrgen?= <j@example.org>
 To: crew@example.org
 Subject: The
@@ -106,18 +100,13 @@ From: Cleo <c@example.org>
 {PLAIN}--M--
 """
 PARTS = "Content-Type: multipart/mixed; boundary=M\n\n--M\n\nOne.\n--M\n{}\n--M\n\nTwo.\n--M--\n"
+PART = "Content-Type: {}\nContent-Disposition: {}\n\nx"
 NO_TEXT = "Content-Type: multipart/alternative; boundary=A\n\n--A\n\nPlain.\n--A\nContent-Type: text/html\n\n\n--A--"
 BODIES = {
     "quoted-printable": (PLAIN, "“Six” = 6."),
     "another one forwarded": (FORWARDED, "See below.\n\nForwarded:\n\nFrom: Cleo <c@example.org>\n\n“Six” = 6."),
-    "a picture in the text": (
-        PARTS.format("Content-Type: image/png\nContent-Disposition: inline; filename=a.png\n\nx"),
-        "One.\n\nTwo.",
-    ),
-    "an attached page": (
-        PARTS.format("Content-Type: text/html; name=a.html\nContent-Disposition: attachment\n\nx"),
-        "One.\n\nTwo.",
-    ),
+    "a picture in the text": (PARTS.format(PART.format("image/png", "inline; filename=a.png")), "One.\n\nTwo."),
+    "an attached page": (PARTS.format(PART.format("text/html; name=a.html", "attachment")), "One.\n\nTwo."),
     "a page in the text": (PARTS.format("Content-Type: text/html\n\n<p>Here."), "One.\n\nHere.\n\nTwo."),
     "a label in a page": ("Content-Type: text/html\n\n<meta charset=iso-8859-1><p>Caf\xe9", "Café"),
     "a version without text": (NO_TEXT, "Plain."),
