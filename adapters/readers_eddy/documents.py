@@ -18,12 +18,7 @@ from readers_eddy.content import Content, NothingToRead, ReadingLimits, Unreadab
 from readers_eddy.formats import DOCUMENT_SUFFIXES, READABLE_SUFFIXES, check_unicode, suffix_of
 from readers_eddy.process import Read, reading
 
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _SHOWN_ROWS, _SHOWN_TYPES = 20, 8
 
 

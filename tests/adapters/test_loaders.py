@@ -47,7 +47,7 @@ NOT_READ = r"(?s)not read:\n  broken.pdf: damaged.*\n  rows.jsonl, line 2: it ha
 def test_a_folder_is_read_for_plain_python(folder: Path) -> None:
     result = read_documents(folder)
     assert [document.origin for document in result.documents] == [
-        *(str(folder / name) for name in ("a#1.md", "paper.pdf", "rows.jsonl#r")),
+        *(str(folder / name) for name in ("a#1.md", "paper.pdf", "rows.jsonl#r"))
     ]
     assert [item.name for item in result.skipped] == ["broken.pdf", "rows.jsonl, line 2"]
     paper = read_document(folder / "paper.pdf")

@@ -164,7 +164,7 @@ def test_a_body_of_unknown_length_is_counted(site: Site) -> None:
 
 
 def test_reading_is_bounded(site: Site) -> None:
-    """By the limits of the server; `test_hostile_files` has each of them."""
+    """By the limits of the server; `readers/test_reading.py` has each of them."""
     id_ = site.upload("two.pdf", two_pages()).json()["id"]
     (job,) = (job for job in site.settled() if job["id"] == id_)
     assert (job["state"], job["message"]) == ("failed", "it has 2 pages, and at most 1 are read; split it")

@@ -26,8 +26,9 @@ def test_every_kind_of_file_is_read_as_people_see_it(tmp_path: Path) -> None:
         seen[document.name] = {**vars(document), "pages": pages}
     wrong = {}
     for kind, sample in FILES.items():
-        for part, right in sample.right.items():
+        for part, right in vars(sample).items():
             value = seen[names[kind]].get(part)
-            if value != right and not (part == "reason" and value and value.startswith(right)):
+            begins = part == "reason" and str(value).startswith(str(right))
+            if part not in ("suffix", "data") and right is not None and value != right and not begins:
                 wrong[f"{kind}: {part}"] = value, right
     assert wrong == {}

@@ -69,10 +69,7 @@ PAGES = [
     ("3<sup>1</sup>&frasl;<sub>4</sub> cups, <sup>1</sup>/<sub>2</sub>", "3 1/4 cups, 1/2"),
     ("<table><tr><td>1<td rowspan=0>x<tr><td>2<caption>C</table>", "C\n\n| 1 | x |\n| 2 | x |"),
     # Code beside its line numbers.
-    (
-        f"<table><tr><td><pre>1\n2\n3\n4\n5\n6</pre><td><pre>{CODE}</pre></table>",
-        f"```\n{CODE}\n```",
-    ),
+    (f"<table><tr><td><pre>1\n2\n3\n4\n5\n6</pre><td><pre>{CODE}</pre></table>", f"```\n{CODE}\n```"),
     ("<pre><span class=lineno>1 </span>if x:\n<span class=lineno>2 </span>    y</pre>", "```\nif x:\n    y\n```"),
     # What the page's own styles hide, unless another of their rules shows it.
     (
@@ -102,39 +99,35 @@ PAGES = [
 
 # Each: MathML; the same in Word, "" where it has no other form; its linear form.
 X, Y, TWO, SUM = "<mi>x</mi>", "<mi>y</mi>", "<mn>2</mn>", "<mrow><mi>x</mi><mo>+</mo><mi>y</mi></mrow>"
-_E = "<m:e><m:r><m:t>{}</m:t></m:r></m:e>"
-_X = _E.format("x")
+_R = "<m:r><m:t>{}</m:t></m:r>".format
+_E = f"<m:e>{_R('{}')}</m:e>".format
+_X = _E("x")
 FORMULAS = [
     (f"<mn>3</mn><mfrac>{TWO}<mn>5</mn></mfrac>", "", "3 2/5"),
     (
         f"<mfrac>{SUM}<mrow>{TWO}{X}</mrow></mfrac><mo>=</mo>{Y}",
-        "<m:f><m:num><m:r><m:t>x+y</m:t></m:r></m:num><m:den><m:r><m:t>2x</m:t></m:r></m:den></m:f>"
-        "<m:r><m:t>=y</m:t></m:r>",
+        f"<m:f><m:num>{_R('x+y')}</m:num><m:den>{_R('2x')}</m:den></m:f>{_R('=y')}",
         "(x+y)/(2x)=y",
     ),
-    (f"<msqrt>{X}{Y}</msqrt>", f"<m:rad><m:deg/>{_E.format('xy')}</m:rad>", "√(xy)"),
-    (f"<mroot>{X}<mn>3</mn></mroot>", f"<m:rad><m:deg><m:r><m:t>3</m:t></m:r></m:deg>{_X}</m:rad>", "∛x"),
+    (f"<msqrt>{X}{Y}</msqrt>", f"<m:rad><m:deg/>{_E('xy')}</m:rad>", "√(xy)"),
+    (f"<mroot>{X}<mn>3</mn></mroot>", f"<m:rad><m:deg>{_R('3')}</m:deg>{_X}</m:rad>", "∛x"),
     (f"<msup><mrow><mo>(</mo>{SUM}<mo>)</mo></mrow>{TWO}</msup>", "", "(x+y)²"),
     (f"<msup>{X}<mrow>{X}{Y}</mrow></msup>{Y}", "", "x^(xy) y"),
-    (f"<msub>{X}{Y}</msub>", f"<m:sSub>{_X}<m:sub><m:r><m:t>y</m:t></m:r></m:sub></m:sSub>", "x_y"),
+    (f"<msub>{X}{Y}</msub>", f"<m:sSub>{_X}<m:sub>{_R('y')}</m:sub></m:sSub>", "x_y"),
     (
         f"<munderover><mo>∑</mo>{SUM}{TWO}</munderover>{X}",
-        f"<m:nary><m:naryPr><m:chr m:val='∑'/></m:naryPr><m:sub><m:r><m:t>x+y</m:t></m:r></m:sub>"
-        f"<m:sup><m:r><m:t>2</m:t></m:r></m:sup>{_X}</m:nary>",
+        f"<m:nary><m:naryPr><m:chr m:val='∑'/></m:naryPr><m:sub>{_R('x+y')}</m:sub>"
+        f"<m:sup>{_R('2')}</m:sup>{_X}</m:nary>",
         "∑_(x+y)² x",
     ),
     (
         f"<mo>[</mo><mtable><mtr><mtd>{X}</mtd><mtd>{Y}</mtd></mtr><mtr><mtd>{TWO}</mtd></mtr></mtable><mo>]</mo>",
         "<m:d><m:dPr><m:begChr m:val='['/><m:endChr m:val=']'/></m:dPr><m:e><m:m>"
-        f"<m:mr>{_X}{_E.format('y')}</m:mr><m:mr>{_E.format('2')}</m:mr></m:m></m:e></m:d>",
+        f"<m:mr>{_X}{_E('y')}</m:mr><m:mr>{_E('2')}</m:mr></m:m></m:e></m:d>",
         "[x y; 2]",
     ),
     (f"<mover>{X}<mo>^</mo></mover>", f"<m:acc>{_X}</m:acc>", "x\u0302"),
-    (
-        f"<mi>sin</mi><mo>&#x2061;</mo>{X}",
-        f"<m:func><m:fName><m:r><m:t>sin</m:t></m:r></m:fName>{_X}</m:func>",
-        "sin x",
-    ),
+    (f"<mi>sin</mi><mo>&#x2061;</mo>{X}", f"<m:func><m:fName>{_R('sin')}</m:fName>{_X}</m:func>", "sin x"),
     (f"<mfenced open='{{'>{X}{Y}</mfenced>", "", "{x,y)"),
     (f"<mfrac linethickness='0'>{X}{Y}</mfrac>", "", "x¦y"),
     (f"<mmultiscripts>{X}<mprescripts/>{TWO}<mn>4</mn></mmultiscripts>", "", "₂⁴x"),
@@ -346,10 +339,7 @@ WORD = {
         "<w:p><w:r><w:fldChar w:fldCharType='begin'/><w:t>a</w:t></w:r></w:p>" + line("b"),
         "a\n\nb",
     ),
-    "forms": (
-        f"<w:p>{field('', '', CHECKED)}{field('', '', CHOICE)}</w:p>",
-        "☒M",
-    ),
+    "forms": (f"<w:p>{field('', '', CHECKED)}{field('', '', CHOICE)}</w:p>", "☒M"),
     "readings, line ends": (
         "<w:p><w:r><w:ruby><w:rt><w:r><w:t>うみ</w:t></w:r></w:rt><w:rubyBase><w:r><w:t>海</w:t></w:r></w:rubyBase></w:ruby>"
         "</w:r><w:r><w:cr/><w:t>b</w:t></w:r></w:p>",
@@ -365,8 +355,5 @@ def test_word_files_are_read_as_word_shows_them(body: str, text: str) -> None:
 
 
 def test_hidden_text_of_word_files_is_counted() -> None:
-    for kind, count in (
-        ("hidden and raised text", "hidden texts"),
-        ("hidden rows, gaps before cells", "hidden rows"),
-    ):
+    for kind, count in (("hidden and raised text", "hidden texts"), ("hidden rows, gaps before cells", "hidden rows")):
         assert read_docx(raw_word(WORD[kind][0], STYLES)).notes == (f"{count} are left out (1)",)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,9 +18,3 @@ class Sample:
     pages: tuple[str, ...] | None = None  # first line of each
     page_labels: tuple[str, ...] | None = None
     reason: str | None = None  # how it begins, of a file that is refused
-
-    @property
-    def right(self) -> dict[str, Any]:
-        """What is right, by the names of a document's parts."""
-        said = vars(self).items()
-        return {name: value for name, value in said if name not in ("suffix", "data") and value is not None}

@@ -146,9 +146,7 @@ OFFICE_FILES = {
         ("slide 1", "slide 2", "slide 3"),
     ),
     "slides: boxes by place": Sample(
-        ".pptx",
-        partial(boxes, (1, 4, "Third."), (1, 2, "Second."), in_group="First."),
-        "First.\n\nSecond.\n\nThird.",
+        ".pptx", partial(boxes, (1, 4, "Third."), (1, 2, "Second."), in_group="First."), "First.\n\nSecond.\n\nThird."
     ),
     "slides: boxes whose tops are level": Sample(
         ".pptx", partial(boxes, (5, 1, "b"), (1, 1.02, "a"), (5, 2, "d"), (1, 2.05, "c")), "a\n\nb\n\nc\n\nd"
@@ -193,10 +191,7 @@ OFFICE_FILES = {
         ("“One”", "“Two”"),
     ),
     "book: chapters in XML": Sample(
-        ".epub",
-        book_in_xml,
-        "ours – a<b",
-        notes=(f"chapters are not read: lost ({MISSING}); OPS/2.xhtml ({MISSING})",),
+        ".epub", book_in_xml, "ours – a<b", notes=(f"chapters are not read: lost ({MISSING}); OPS/2.xhtml ({MISSING})",)
     ),
     "book: a bad chapter": Sample(
         ".epub",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from PIL import Image
 from pypdf import PdfWriter
@@ -91,20 +92,11 @@ def scan(canvas: Canvas) -> None:
     unseen(canvas, "The text of a scan.", 700)
 
 
-def blacked_out(canvas: Canvas) -> None:
-    canvas.rect(128, 775, 60, 16, fill=1)
-
-
 def form(canvas: Canvas) -> None:
     canvas.drawString(60, 700, "Name of the boat:")
     canvas.acroForm.textfield(name="boat", x=180, y=694, width=120, height=18, value="Seagull Nine")
     canvas.acroForm.textfield(name="harbour", x=60, y=660, width=120, height=18, value="Alden")
     canvas.acroForm.checkbox(name="insured", x=60, y=630, size=14, checked=True)
-
-
-def turned(canvas: Canvas) -> None:
-    canvas.rotate(90)
-    canvas.setPageRotation(270)
 
 
 def marked(mark: str, text: str, x: float = 60, y: float = 700) -> Drawing:
@@ -158,12 +150,6 @@ def choice(canvas: Canvas) -> None:
     )
 
 
-def outlined(canvas: Canvas) -> None:
-    canvas.bookmarkPage("tides")
-    canvas.addOutlineEntry("Of tides and of boats", "tides")
-    at(60, 700, "Of tides", "and of boats", "They come and go.")(canvas)
-
-
 LESSONS = [
     (f"Lesson {number}", f"{letter} thing is taught here and it takes an hour.")
     for number, letter in enumerate("abcde", start=1)
@@ -174,19 +160,22 @@ NETS = ("mends the nets of", "the old boat")
 code = partial(at, pitch=12, size=9, font="Courier")
 HEAD = at(60, 815, "Tides", size=8)
 THREE = [[f"the {row} line of column {column} runs" for row in "abcd"] for column in range(3)]
-PAGES: dict[str, tuple[str, *tuple[list[str | Drawing], ...]]] = {  # the text, and what is drawn on each page
+PAGES: dict[str, tuple[Any, ...]] = {  # the text, and what is drawn on each page
     "columns drawn row by row": (COLUMNS, [grid(BESIDE, (60, 320))]),
     "columns drawn one by one": (COLUMNS, [at(60, 700, *LEFT), at(320, 700, *RIGHT)]),
     "columns at other heights": (COLUMNS, [grid(BESIDE, (60, 320), drop=6)]),
     "a title over columns": (f"{TITLE}\n\n{COLUMNS}", [at(60, 740, TITLE, size=20), grid(BESIDE, (60, 320))]),
-    "three columns": (" ".join(sum(THREE, [])), [at(40 + 190 * n, 700, *column) for n, column in enumerate(THREE)]),
+    "three columns": (" ".join(map(" ".join, THREE)), [at(40 + 190 * n, 700, *texts) for n, texts in enumerate(THREE)]),
     "a table": (TABLE_TEXT, [TABLE]),
     "bold by repetition": ("Important Notice\n\nTotal", [bold]),
     "raised and lowered in one line": ("strong growth¹² of CO₂ now", [raised]),
     "raised by position": ("About 10³ boats on the 1st", [raised_apart]),
     "unseen text": ("Seen.\n\nWhite on blue is seen.", [invisible]),
     "a scan with its text": ("The text of a scan.", [scan]),
-    "blacked out": ("The spy is", ["The spy is ", at(130, 780, "Anna Berg"), blacked_out]),
+    "blacked out": (
+        "The spy is",
+        ["The spy is ", at(130, 780, "Anna Berg"), lambda c: c.rect(128, 775, 60, 16, fill=1)],
+    ),
     "a form": ("Name of the boat: Seagull Nine\n\nharbour: Alden\n\n☒ insured", [form]),
     "a drop cap": (
         f"Once upon a time there was {CROSSED} and it came back at night, always late.",
@@ -196,7 +185,10 @@ PAGES: dict[str, tuple[str, *tuple[list[str | Drawing], ...]]] = {  # the text, 
             at(60, 670, "and it came back at night, always late."),
         ],
     ),
-    "a turned page": (f"{OPEN} {REST}", [turned, at(100, -100, OPEN, REST)]),
+    "a turned page": (
+        f"{OPEN} {REST}",
+        [lambda c: c.rotate(90), lambda c: c.setPageRotation(270), at(100, -100, OPEN, REST)],
+    ),
     "actual text": (
         "The word is harbour",
         [at(60, 700, "The word is "), marked("/Span <</ActualText (harbour)>>", "h@rb0ur", 120)],
@@ -253,7 +245,14 @@ PAGES: dict[str, tuple[str, *tuple[list[str | Drawing], ...]]] = {  # the text, 
         *([at(60, 700, text), at(60, 40, f"{216 + n}")] for n, text in enumerate((OPEN, *PLACES))),
     ),
     "a choice of a form": ("Harbour: Berg pier", [choice]),
-    "a heading of the outline": ("# Of tides and of boats\n\nThey come and go.", [outlined]),
+    "a heading of the outline": (
+        "# Of tides and of boats\n\nThey come and go.",
+        [
+            lambda c: c.bookmarkPage(""),
+            lambda c: c.addOutlineEntry("Of tides and of boats", ""),
+            at(60, 700, "Of tides", "and of boats", "They come and go."),
+        ],
+    ),
     "a word broken at a line's end": (
         "The harbour master takes his experience to the coast.",
         ["The harbour master takes his ex-", "perience to the coast."],

@@ -70,46 +70,35 @@ Content-Transfer-Encoding: quoted-printable
 
 =93Six=94 =3D 6.
 """
-MIXED = f"""Content-Type: multipart/mixed; boundary=M
 
---M
-Content-Type: multipart/alternative; boundary=A
 
---A
-{PLAIN}--A
-Content-Type: text/html; charset=utf-8
+def multipart(kind: str, *parts: str) -> str:
+    mark = kind[0]
+    inside = "".join(f"--{mark}\n{part}\n" for part in parts)
+    return f"Content-Type: multipart/{kind}; boundary={mark}\n\n{inside}--{mark}--\n"
 
-<p style="display:none">Preview<p>It <b>leaves</b> at six.
---A--
---M
-Content-Type: application/pdf
-Content-Disposition: attachment; filename=map.pdf
 
-x
---M--
-"""
-FORWARDED = f"""Content-Type: multipart/mixed; boundary=M
-
---M
-
-See below.
---M
-Content-Type: message/rfc822
-
-From: Cleo <c@example.org>
-{PLAIN}--M--
-"""
-PARTS = "Content-Type: multipart/mixed; boundary=M\n\n--M\n\nOne.\n--M\n{}\n--M\n\nTwo.\n--M--\n"
 PART = "Content-Type: {}\nContent-Disposition: {}\n\nx"
-NO_TEXT = "Content-Type: multipart/alternative; boundary=A\n\n--A\n\nPlain.\n--A\nContent-Type: text/html\n\n\n--A--"
+PAGE = "Content-Type: text/html\n\n"
+VERSIONS = multipart("alternative", PLAIN, f'{PAGE}<p style="display:none">Preview<p>It <b>leaves</b> at six.')
+MIXED = multipart("mixed", VERSIONS, PART.format("application/pdf", "attachment; filename=map.pdf"))
+FORWARDED = f"Content-Type: message/rfc822\n\nFrom: Cleo <c@example.org>\n{PLAIN}"
 BODIES = {
     "quoted-printable": (PLAIN, "“Six” = 6."),
-    "another one forwarded": (FORWARDED, "See below.\n\nForwarded:\n\nFrom: Cleo <c@example.org>\n\n“Six” = 6."),
-    "a picture in the text": (PARTS.format(PART.format("image/png", "inline; filename=a.png")), "One.\n\nTwo."),
-    "an attached page": (PARTS.format(PART.format("text/html; name=a.html", "attachment")), "One.\n\nTwo."),
-    "a page in the text": (PARTS.format("Content-Type: text/html\n\n<p>Here."), "One.\n\nHere.\n\nTwo."),
+    "another one forwarded": (
+        multipart("mixed", "\nSee below.", FORWARDED),
+        "See below.\n\nForwarded:\n\nFrom: Cleo <c@example.org>\n\n“Six” = 6.",
+    ),
+    **{
+        f"{kind} in the text": (multipart("mixed", "\nOne.", part, "\nTwo."), f"One.\n\n{text}Two.")
+        for kind, part, text in (
+            ("a picture", PART.format("image/png", "inline; filename=a.png"), ""),
+            ("an attached page", PART.format("text/html; name=a.html", "attachment"), ""),
+            ("a page", f"{PAGE}<p>Here.", "Here.\n\n"),
+        )
+    },
     "a label in a page": ("Content-Type: text/html\n\n<meta charset=iso-8859-1><p>Caf\xe9", "Café"),
-    "a version without text": (NO_TEXT, "Plain."),
+    "a version without text": (multipart("alternative", "\nPlain.", PAGE), "Plain."),
 }
 SHOWN = "From: Jürgen <j@example.org>\nTo: crew@example.org\nSubject: The ferry"
 UNLABELLED = "Content-Type: text/plain{}\nContent-Transfer-Encoding: 8bit\n\nCaf\xe9"
