@@ -46,15 +46,13 @@ NOT_READ = r"(?s)not read:\n  broken.pdf: damaged.*\n  rows.jsonl, line 2: it ha
 
 def test_a_folder_is_read_for_plain_python(folder: Path) -> None:
     result = read_documents(folder)
-    assert [document.origin for document in result.documents] == [
-        *(str(folder / name) for name in ("a#1.md", "paper.pdf", "rows.jsonl#r"))
-    ]
+    names = ("a#1.md", "paper.pdf", "rows.jsonl#r")
+    assert [document.origin for document in result.documents] == [str(folder / name) for name in names]
     assert [item.name for item in result.skipped] == ["broken.pdf", "rows.jsonl, line 2"]
     paper = read_document(folder / "paper.pdf")
     assert paper.text == "\n\n".join(PAGES) and paper.page_labels == ("i", "ii")
     assert [paper.text[start:][: len(page)] for start, page in zip(paper.page_starts, PAGES, strict=True)] == PAGES
-    here = read_document(folder / "paper.pdf", isolated=False)
-    assert here == paper
+    assert read_document(folder / "paper.pdf", isolated=False) == paper
     for isolated in (True, False):
         with pytest.raises(Unreadable, match="damaged, or no PDF file"):
             read_document(folder / "broken.pdf", isolated=isolated)

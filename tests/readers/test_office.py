@@ -6,6 +6,7 @@ import datetime
 import io
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,8 @@ from tests.readers.corpus.office_files import book, formats, slides
 from tests.readers.word_files import changed
 
 from readers_eddy.content import ReadingLimits
-from readers_eddy.documents import SourceDocument, read_documents
+from readers_eddy.documents import SourceDocument, read_document, read_documents
 from readers_eddy.office.drawingml import shown_number, shown_time
-
-
-def read(folder: Path, name: str, data: bytes) -> SourceDocument:
-    (folder / name).write_bytes(data)
-    return read_documents([folder / name]).documents[0]
 
 
 def test_an_archive_is_measured_before_it_is_unpacked(tmp_path: Path) -> None:
@@ -39,22 +35,22 @@ def test_an_archive_is_measured_before_it_is_unpacked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "made", "note"),
     [
-        ("a.pptx", lambda part: diagram_slide(DIAGRAM, part), "damaged charts or diagrams (1)"),
+        ("a.pptx", partial(diagram_slide, DIAGRAM), "damaged charts or diagrams (1)"),
         ("a.docx", with_charts, "a damaged chart or diagram"),
     ],
 )
-def test_a_damaged_chart_costs_only_itself(
-    tmp_path: Path, name: str, made: Callable[[bytes], bytes], note: str
-) -> None:
-    whole = read(tmp_path, name, made(NEWER))
-    chart = "Costs\n\n|  | Euro |\n| Fuel | -1,200 |\n| Total | 300 |"
+def test_a_damaged_chart_costs_only_itself(tmp_path: Path, name: str, made: Callable[..., bytes], note: str) -> None:
+    def read(part: bytes) -> SourceDocument:
+        (tmp_path / name).write_bytes(made(part))
+        return read_document(tmp_path / name)
+
+    whole, chart = read(NEWER), "Costs\n\n|  | Euro |\n| Fuel | -1,200 |\n| Total | 300 |"
     assert chart in whole.text and whole.notes == ()
     for part in (NEWER[:-9], NEWER.replace(b'idx="1"', b'idx="x"')):
-        document = read(tmp_path, name, made(part))
-        assert document.text == whole.text.replace(f"\n\n{chart}", "")
-        assert document.notes == (f"parts of the file are not read: {note}",)
-    odd = made(NEWER.replace(b"300.4", b"#N/A").replace(b"-1200", b"1e999"))
-    assert "| Fuel | inf |\n| Total | #N/A |" in read(tmp_path, name, odd).text
+        shown = whole.text.replace(f"\n\n{chart}", ""), (f"parts of the file are not read: {note}",)
+        assert (read(part).text, read(part).notes) == shown
+    odd = NEWER.replace(b"300.4", b"#N/A").replace(b"-1200", b"1e999")
+    assert "| Fuel | inf |\n| Total | #N/A |" in read(odd).text
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -64,8 +63,7 @@ TEXT = (
 
 def test_lines_become_paragraphs_across_pages() -> None:
     content = read_pdf(BOOK)
-    assert content.text == TEXT
-    assert content.title == "Über die Gezeiten"
+    assert (content.text, content.title) == (TEXT, "Über die Gezeiten")
     assert content.page_starts == (0, TEXT.index("harbour leave"), TEXT.index("sleeps"))
     assert content.notes == (
         'left out 5 running headers and footers: page numbers (3 times), "Tides of the coast" (2 times)',
@@ -109,8 +107,7 @@ def test_running_lines(tops: Sequence[str], size: float, running: int) -> None:
     for page, (top, letter) in enumerate(zip(tops, "abcde", strict=True)):
         drawn += [Line(top, page, 60, TOP, size), *lines(page, *4 * [""], f"Body {letter}.", f"B {letter}.")[4:]]
     body, left_out = split_page_headers(drawn)
-    assert sum(left_out.values()) == running
-    assert len(body) == len(tops) * 3 - running
+    assert (sum(left_out.values()), len(body)) == (running, len(drawn) - running)
 
 
 def test_the_head_of_a_table_on_every_page_stays() -> None:
@@ -212,8 +209,8 @@ def test_files_without_text_are_refused(capfd: pytest.CaptureFixture[str]) -> No
     """The reason is all that anybody sees; those that need no recognition are in the corpus."""
     with patch.object(recognition, "find_spec", lambda name: None):
         for data, pages in ((scan(""), "page"), (scan("", ""), "2 pages")):
-            remedy = 'only pictures, which `pip install "eddy-embed[ocr]"` lets Eddy read'
-            with pytest.raises(Unreadable, match=re.escape(f"no text in its {pages}, {remedy}")):
+            remedy = r'only pictures, which `pip install "eddy-embed\[ocr\]"` lets Eddy read'
+            with pytest.raises(Unreadable, match=f"no text in its {pages}, {remedy}"):
                 read_pdf(data)
     with pytest.raises(Unreadable, match="damaged, or no PDF file"):
         read_pdf(BOOK[: len(BOOK) // 2])

@@ -150,16 +150,14 @@ def test_special_files_and_links_are_skipped(folder: Path, monkeypatch: pytest.M
         for link, target in (links | {"gone.txt": "nowhere", ".pipe.md": "pipe.md", "up": ".", "up.md": "."}).items():
             Path(link).symlink_to(target)
         Path(".hidden.md").write_text("Not read.", encoding="utf-8")
-        loop = os.strerror(errno.ELOOP)
-        folder_link = "a link to a folder, which is not followed; name that folder itself"
         reasons = rest_is_read(read_documents([folder]))
     assert reasons == {
         "pipe.md": "a named pipe, not a regular file; copy what it gives to one",
         "socket.txt": "a socket, not a regular file; copy what it gives to one",
         "endless.txt": "a device, not a regular file; copy what it gives to one",
-        **dict.fromkeys(("itself.md", "to.md", "fro.md"), loop),
+        **dict.fromkeys(("itself.md", "to.md", "fro.md"), os.strerror(errno.ELOOP)),
         "gone.txt": os.strerror(errno.ENOENT),
-        **dict.fromkeys(("up", "up.md"), folder_link),
+        **dict.fromkeys(("up", "up.md"), "a link to a folder, which is not followed; name that folder itself"),
     }
     with pytest.raises(NothingToRead, match=r"all 1 were skipped:\n  itself.md: "):
         read_documents([Path("itself.md")])
@@ -183,22 +181,22 @@ def test_folders_may_be_nested_deeper_than_python_calls(folder: Path) -> None:
 
 
 def test_packed_rows_are_bounded(folder: Path) -> None:
+    row, mb = '{"text": "a"}\n', 2**20
     for limits, text, reason in (
-        (ReadingLimits(rows=2), '{"text": "a"}\n' * 9, "line 3 .* at most 2 rows; split"),
+        (ReadingLimits(rows=2), row * 9, "line 3 .* at most 2 rows; split"),
         (
-            ReadingLimits(unpacked_bytes=2**20),
-            '{"text": "a"}\n' + f"{' ' * 999}\n" * 2**11,
+            ReadingLimits(unpacked_bytes=mb),
+            row + f"{' ' * 999}\n" * 2**11,
             "line 1050 .* at most 1 MB unpacked; split",
         ),
-        (ReadingLimits(file_bytes=2**20), '{"text": "a"}\n' + " " * 2**21, "line 2 .* a row has at most 1 MB; split"),
+        (ReadingLimits(file_bytes=mb), row + " " * 2 * mb, "line 2 .* a row has at most 1 MB; split"),
     ):
         (folder / "rows.jsonl.gz").write_bytes(gzip.compress(text.encode()))
         result = read_documents([folder], limits=limits)
         names = [document.name for document in result.documents]
         assert (names[:2], names[-1]) == (["good.txt", "(line 1)"], "zebra.md")
         (skipped,) = result.skipped
-        assert skipped.name == "rows.jsonl.gz"
-        assert re.search(reason, skipped.reason), skipped.reason
+        assert skipped.name == "rows.jsonl.gz" and re.search(reason, skipped.reason), skipped
 
 
 @pytest.mark.usefixtures("real_processes")
