@@ -61,7 +61,8 @@ class Glyphs:
         return Glyphs(**{name: values[kept] for name, values in vars(self).items()})
 
 
-NO_GLYPHS = Glyphs(*[np.empty((0, 4))] * 10)
+_NOTHING: Any = np.empty((0, 4))
+NO_GLYPHS = Glyphs(*[_NOTHING] * 10)
 
 
 def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:

@@ -103,4 +103,4 @@ def _spread(lines: list[tuple[str, Box]]) -> Glyphs:
                 rows.append((ord(sign), *box, size, number, text[:at][-1:].isspace()))
     codes, left, bottom, right, top, sizes, runs, spaced = np.array(rows).T
     boxes, zeros = np.stack([left, bottom, right, top], 1), np.zeros(len(rows), np.int64)
-    return Glyphs(codes.astype(np.int32), boxes, bottom, sizes, zeros, runs, zeros, zeros > 0, spaced > 0, zeros)
+    return Glyphs(codes.astype(np.int32), boxes, bottom, sizes, zeros.astype(np.int32), runs, zeros, zeros > 0, spaced > 0, zeros)
