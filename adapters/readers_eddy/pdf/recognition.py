@@ -102,5 +102,6 @@ def _spread(lines: list[tuple[str, Box]]) -> Glyphs:
                 box = (edges[at], bottom, edges[at + 1], top)
                 rows.append((ord(sign), *box, size, number, text[:at][-1:].isspace()))
     codes, left, bottom, right, top, sizes, runs, spaced = np.array(rows).T
-    boxes, zeros = np.stack([left, bottom, right, top], 1), np.zeros(len(rows), np.int64)
-    return Glyphs(codes.astype(np.int32), boxes, bottom, sizes, zeros.astype(np.int32), runs, zeros, zeros > 0, spaced > 0, zeros)
+    boxes = np.stack([left, bottom, right, top], 1)
+    zeros: Any = np.zeros(len(rows), np.int64)
+    return Glyphs(codes.astype(np.int32), boxes, bottom, sizes, zeros, runs, zeros, zeros > 0, spaced > 0, zeros)
