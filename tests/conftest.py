@@ -6,11 +6,12 @@ import gc
 import importlib.util
 import os
 import random
+import re
 import runpy
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -190,6 +191,13 @@ def fetched_smollm2(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def root() -> Path:
     """The repository."""
     return ROOT
+
+
+@pytest.fixture(scope="session")
+def handbook_table() -> Callable[[str], dict[str, str]]:
+    """The rows of the tables with two columns on a page of the handbook."""
+    rows = re.compile(r"^\| (.+?) \| (.+?) \|$", re.MULTILINE)
+    return lambda page: dict(rows.findall((ROOT / "docs" / page).read_text(encoding="utf-8")))
 
 
 @pytest.fixture

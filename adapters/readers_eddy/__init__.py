@@ -5,6 +5,7 @@ from eddy_embed.utils.extras import check_installed
 _NEEDED = "bs4 lxml mammoth markdown_it markdownify openpyxl pptx pypdfium2 selectolax webencodings yaml"
 check_installed("readers", *_NEEDED.split())
 
+from readers_eddy.content import NothingToRead, ReadingLimits, Unreadable  # noqa: E402
 from readers_eddy.documents import (  # noqa: E402
     ReadResult,
     SkippedFile,
@@ -13,8 +14,6 @@ from readers_eddy.documents import (  # noqa: E402
     read_document,
     read_documents,
 )
-from readers_eddy.errors import NothingToRead, Unreadable  # noqa: E402
-from readers_eddy.limits import ReadingLimits  # noqa: E402
 
 __all__ = [
     "NothingToRead",

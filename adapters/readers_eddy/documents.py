@@ -9,38 +9,26 @@ import stat
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from eddy_embed.integrations.documents import LEFT_OUT, NOTES, PAGES
-from readers_eddy.content import Content
-from readers_eddy.errors import NothingToRead, Unreadable
+from readers_eddy.content import Content, NothingToRead, ReadingLimits, Unreadable
 from readers_eddy.formats import DOCUMENT_SUFFIXES, READABLE_SUFFIXES, check_unicode, suffix_of
-from readers_eddy.limits import ReadingLimits
-from readers_eddy.process import LocalReader, ReaderProcess
+from readers_eddy.process import Read, reading
 
-_KINDS = {
-    stat.S_IFIFO: "a named pipe",
-    stat.S_IFSOCK: "a socket",
-    stat.S_IFCHR: "a device",
-    stat.S_IFBLK: "a device",
-}
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
 _SHOWN_ROWS, _SHOWN_TYPES = 20, 8
 
 
 @dataclass(frozen=True)
-class SourceDocument:
+class SourceDocument(Content):
     """One document to ingest."""
 
+    _: KW_ONLY
     origin: str  # absolute path, with `#id` for a row of a .jsonl file
     name: str  # path below the given folder, or the row's id
-    title: str  # title or first heading, "" without one
-    text: str
-    page_starts: tuple[int, ...] = ()  # offset in `text` of each page's first character
-    page_labels: tuple[str, ...] = ()  # what the pages are called, if not 1, 2, 3
-    left_out: tuple[tuple[int, int], ...] = ()  # parts of the text that are no passages
-    notes: tuple[str, ...] = ()  # what the reader left out or repaired
     row: str = ""  # id of a row of a .jsonl file
     file_digest: str = ""  # of a PDF file at `origin`, by which its pages are shown only while it is unchanged
 
@@ -129,9 +117,9 @@ def iter_documents(
         NothingToRead: As in `read_documents`.
     """
     wanted = [Path(path) for path in ([paths] if isinstance(paths, str | os.PathLike) else paths)]
-    limits, n_read = limits or ReadingLimits(), 0
-    with ReaderProcess(limits) if isolated else LocalReader(limits) as reader:
-        for document in _read_paths(reader, wanted, {}, result):
+    n_read = 0
+    with reading(limits or ReadingLimits(), isolated) as read:
+        for document in _Walk(read, result).documents(wanted):
             n_read += 1
             yield document
     if not n_read:
@@ -155,9 +143,8 @@ def read_changed(
         NothingToRead: A path is missing, or a given file is of another type.
     """
     result = ReadResult()
-    with ReaderProcess(limits or ReadingLimits(), check) as reader:
-        for document in _read_paths(reader, paths, known, result, exclude, begin):
-            result.documents.append(document)
+    with reading(limits or ReadingLimits(), check=check) as read:
+        result.documents.extend(_Walk(read, result, known, exclude, begin).documents(paths))
     return result
 
 
@@ -184,18 +171,15 @@ def read_document(
         Unreadable: The file cannot be read; the message says why.
     """
     path = Path(path)
-    name, limits = name or path.name, limits or ReadingLimits()
+    name = name or path.name
     suffix = suffix_of(name)
     if suffix not in DOCUMENT_SUFFIXES:
         raise Unreadable(f"{name}: of a type that is not read here; convert it to one of {' '.join(DOCUMENT_SUFFIXES)}")
-    with ReaderProcess(limits, check) if isolated else LocalReader(limits) as reader:
-        (content,) = reader.read(path, suffix)
+    with reading(limits or ReadingLimits(), isolated, check) as read:
+        (content,) = read(path, suffix)
     assert isinstance(content, Content)
-    return _document(origin or Path(os.path.realpath(path)).as_posix(), name, content)
-
-
-def _document(origin: str, name: str, content: Content) -> SourceDocument:
-    return SourceDocument(origin, name, **vars(content))
+    origin = origin or Path(os.path.realpath(path)).as_posix()
+    return SourceDocument(origin=origin, name=name, **vars(content))
 
 
 def warn_of_skipped(result: ReadResult) -> None:
@@ -231,23 +215,6 @@ def nothing_read(paths: list[Path], result: ReadResult) -> str:
     return f"no file to read in {where}{other}; readable are {' '.join(READABLE_SUFFIXES)}"
 
 
-def _read_paths(
-    reader: ReaderProcess | LocalReader,
-    paths: list[Path],
-    known: Mapping[str, FileVersion],
-    result: ReadResult,
-    exclude: PathLike | None = None,
-    begin: Callable[[str, ReadResult], bool] = lambda *_: True,
-) -> Iterator[SourceDocument]:
-    for path in paths:
-        check_path(path)
-        if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
-            for file in _walk(path, result, os.path.realpath(exclude) if exclude else None):
-                yield from _read_file(reader, file, file.relative_to(path).as_posix(), known, result, begin)
-        else:
-            yield from _read_file(reader, path, path.name, known, result, begin)
-
-
 def check_path(path: Path) -> None:
     """Check that a path is a folder, or a file of a type that is read.
 
@@ -260,64 +227,79 @@ def check_path(path: Path) -> None:
         raise NothingToRead(f"{path} is of a type that is not read; convert it to one of {' '.join(READABLE_SUFFIXES)}")
 
 
-def _walk(folder: Path, result: ReadResult, exclude: str | None) -> Iterator[Path]:
-    """Yield the readable files below a folder, those of a folder before those of its folders."""
-    waiting = [folder]
-    while waiting:
-        parent, folders = waiting.pop(), list[Path]()
+@dataclass(frozen=True)
+class _Walk:
+    """A walk over files and folders; the parts are those of `read_changed`."""
+
+    read: Read
+    result: ReadResult
+    known: Mapping[str, FileVersion] = field(default_factory=dict)
+    exclude: PathLike | None = None
+    begin: Callable[[str, ReadResult], bool] = lambda *_: True
+
+    def documents(self, paths: list[Path]) -> Iterator[SourceDocument]:
+        for path in paths:
+            check_path(path)
+            if os.path.isdir(path):  # unlike `Path.is_dir`, without an error for loops of links
+                for file in self._files(path):
+                    yield from self._file(file, file.relative_to(path).as_posix())
+            else:
+                yield from self._file(path, path.name)
+
+    def _files(self, folder: Path) -> Iterator[Path]:
+        """Yield the readable files below a folder, those of a folder before those of its folders."""
+        waiting, exclude = [folder], os.path.realpath(self.exclude) if self.exclude else None
+        while waiting:
+            parent, folders = waiting.pop(), list[Path]()
+            try:
+                with os.scandir(parent) as listing:
+                    entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda entry: entry.name)
+            except OSError as error:
+                self._skip(str(parent), f"the folder cannot be opened: {error.strerror}")
+                continue
+            for entry in entries:
+                path = Path(entry.path)
+                if entry.is_dir(follow_symlinks=False):
+                    folders += [path] if os.path.realpath(path) != exclude else []
+                elif suffix_of(entry.name) or os.path.isdir(path):
+                    yield path
+                else:
+                    self.result.other_types[Path(entry.name).suffix.lower()] += 1
+            waiting += reversed(folders)
+
+    def _file(self, path: Path, name: str) -> Iterator[SourceDocument]:
+        origin, result = Path(os.path.realpath(path)).as_posix(), self.result
         try:
-            with os.scandir(parent) as listing:
-                entries = sorted((e for e in listing if not e.name.startswith(".")), key=lambda entry: entry.name)
+            check_unicode("name", name)
+            status = path.stat()
+            _check_regular(status.st_mode)
+            if origin in result.versions:  # by another path
+                return
+            version = file_version(status)
+            if self.known.get(origin) == version:
+                result.unchanged.add(origin)
+            elif not self.begin(origin, result):
+                result.deferred.add(origin)
+                return
+            result.versions[origin] = version
+            if origin in result.unchanged:
+                return
+            for item in self.read(path, suffix_of(name) or ""):
+                if isinstance(item, Content):
+                    digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""
+                    yield SourceDocument(origin=origin, name=name, file_digest=digest, **vars(item))
+                elif item.content is None:
+                    self._skip(f"{name}, line {item.line}", item.reason, origin, is_row=True)
+                else:
+                    row = item.id
+                    yield SourceDocument(origin=f"{origin}#{row}", name=row, row=row, **vars(item.content))
+        except Unreadable as error:
+            self._skip(name, str(error), origin)
         except OSError as error:
-            result.skipped.append(SkippedFile(str(parent), f"the folder cannot be opened: {error.strerror}"))
-            continue
-        for entry in entries:
-            path = Path(entry.path)
-            if entry.is_dir(follow_symlinks=False):
-                folders += [path] if os.path.realpath(path) != exclude else []
-            elif suffix_of(entry.name) or os.path.isdir(path):
-                yield path
-            else:
-                result.other_types[Path(entry.name).suffix.lower()] += 1
-        waiting += reversed(folders)
+            self._skip(name, error.strerror or str(error), origin)
 
-
-def _read_file(
-    reader: ReaderProcess | LocalReader,
-    path: Path,
-    name: str,
-    known: Mapping[str, FileVersion],
-    result: ReadResult,
-    begin: Callable[[str, ReadResult], bool],
-) -> Iterator[SourceDocument]:
-    origin = Path(os.path.realpath(path)).as_posix()
-    try:
-        check_unicode("name", name)
-        status = path.stat()
-        _check_regular(status.st_mode)
-        if origin in result.versions:  # by another path
-            return
-        version = file_version(status)
-        if known.get(origin) == version:
-            result.unchanged.add(origin)
-        elif not begin(origin, result):
-            result.deferred.add(origin)
-            return
-        result.versions[origin] = version
-        if origin in result.unchanged:
-            return
-        for item in reader.read(path, suffix_of(name) or ""):
-            if isinstance(item, Content):
-                digest = file_digest(path.read_bytes()) if suffix_of(name) == ".pdf" else ""
-                yield replace(_document(origin, name, item), file_digest=digest)
-            elif item.content is None:
-                result.skipped.append(SkippedFile(f"{name}, line {item.line}", item.reason, True, origin))
-            else:
-                yield replace(_document(f"{origin}#{item.id}", item.id, item.content), row=item.id)
-    except Unreadable as error:
-        result.skipped.append(SkippedFile(name, str(error), origin=origin))
-    except OSError as error:
-        result.skipped.append(SkippedFile(name, error.strerror or str(error), origin=origin))
+    def _skip(self, name: str, reason: str, origin: str = "", is_row: bool = False) -> None:
+        self.result.skipped.append(SkippedFile(name, reason, is_row, origin))
 
 
 def _check_regular(mode: int) -> None:

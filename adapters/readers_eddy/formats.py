@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import io
 import json
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
 from itertools import count
 from pathlib import Path
 
-from readers_eddy.charsets import decode, rows_mark
-from readers_eddy.content import MAX_TITLE, Content, Row, choose_title
-from readers_eddy.errors import Unreadable, one_line
-from readers_eddy.limits import ReadingLimits, reading_archive
+from readers_eddy.content import MAX_TITLE, Content, ReadingLimits, Row, Unreadable, choose_title, one_line
 from readers_eddy.page_lists import page_lists
+from readers_eddy.plain_text import decode
 
+_OLE_SIGNATURE = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""First bytes of an encrypted .docx, .pptx or .xlsx, and of any .doc, .ppt or .xls."""
+
+_XML_NO_MEMORY = 2
+"""Code of lxml's errors where memory is exhausted."""
 _ARCHIVES = (".docx", ".pptx", ".xlsx", ".epub")  # in the ZIP format
 _READERS = {
     ".txt": ("plain_text", "read_text"),
@@ -28,10 +34,10 @@ _READERS = {
     ".docx": ("office.word", "read_docx"),
     ".pptx": ("office.slides", "read_pptx"),
     ".xlsx": ("office.sheets", "read_xlsx"),
-    ".epub": ("markup.epub", "read_epub"),
+    ".epub": ("markup.containers", "read_epub"),
     **dict.fromkeys((".csv", ".tsv"), ("office.sheets", "read_csv")),
-    ".ipynb": ("markup.notebook", "read_notebook"),
-    ".eml": ("markup.mail", "read_mail"),
+    ".ipynb": ("markup.containers", "read_notebook"),
+    ".eml": ("markup.containers", "read_mail"),
 }
 """Module and function that read each type; a module is loaded with the first file of its type."""
 DOCUMENT_SUFFIXES = tuple(_READERS)
@@ -73,13 +79,13 @@ def read_file(
 
 def _read(path: Path, suffix: str, limits: ReadingLimits, alive: Callable[[], None]) -> Iterator[Content | Row]:
     with path.open("rb") as file:
-        if _GIT_LFS.match(file.read(_GIT_LFS_BYTES)):
+        data = file.read(_GIT_LFS_BYTES)
+        if _GIT_LFS.match(data):
             raise Unreadable("a Git LFS pointer, not the document: run `git lfs pull` in its folder and read it again")
-    if suffix in _ROW_SUFFIXES:
-        yield from _read_rows(path, suffix, limits)
-        return
-    with path.open("rb") as file:
-        data = file.read(limits.file_bytes + 1)  # the size that a system names may be wrong, as in /proc
+        if suffix in _ROW_SUFFIXES:
+            yield from _read_rows(path, suffix, limits)
+            return
+        data += file.read(limits.file_bytes)  # the size that a system names may be wrong, as in /proc
     if len(data) > limits.file_bytes:
         raise Unreadable(f"larger than {_megabytes(limits.file_bytes)}; split it")
     yield _checked(_content(data, suffix, limits, alive), limits)
@@ -97,7 +103,7 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits, alive: Callable[[]
     if suffix == ".pdf":
         content = read(data, limits.pages, alive)
     elif suffix in _ARCHIVES:
-        with reading_archive(data, suffix, limits.unpacked_bytes):
+        with _reading_archive(data, suffix, limits.unpacked_bytes):
             content = read(data)
     else:
         content = read(data if suffix == ".eml" else decode(data, html=suffix in (".html", ".htm")))
@@ -105,13 +111,43 @@ def _content(data: bytes, suffix: str, limits: ReadingLimits, alive: Callable[[]
     return content
 
 
+@contextmanager
+def _reading_archive(data: bytes, suffix: str, most_bytes: int) -> Iterator[None]:
+    """Check an archive, and turn the errors of many types that damage causes into one.
+
+    Raises:
+        Unreadable: The file is encrypted, of an older type, damaged, or unpacks to more than `most_bytes`.
+    """
+    if data.startswith(_OLE_SIGNATURE):
+        raise Unreadable(
+            "protected by a password, or of an older type under another name: open it in an office program and save "
+            f"it as {suffix} without a password"
+        )
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:  # which unpacks no more of a part than is declared
+            size = sum(part.file_size for part in archive.infolist())
+        if size > most_bytes:
+            raise Unreadable(
+                f"unpacks to {size / 2**20:,.0f} MB, and at most {most_bytes / 2**20:g} MB are read; split it"
+            )
+        yield
+    except (Unreadable, MemoryError, RecursionError):
+        raise
+    except Exception as error:
+        if getattr(error, "code", None) == _XML_NO_MEMORY:
+            raise MemoryError from None
+        raise Unreadable(
+            f"broken, or no {suffix} file ({one_line(error)}): open it in the program that made it and save it again"
+        ) from None
+
+
 def _read_rows(path: Path, suffix: str, limits: ReadingLimits) -> Iterator[Row]:
     seen: set[str] = set()
     n_bytes = 0
     with gzip.open(path) if suffix == ".jsonl.gz" else path.open("rb") as file:
-        encoding = rows_mark(file.read(2))
+        is_utf16 = file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
         file.seek(0)
-        lines = codecs.EncodedFile(file, "utf-8", "utf-16") if encoding else file
+        lines = codecs.EncodedFile(file, "utf-8", "utf-16") if is_utf16 else file
         for number in count(1):
             line = lines.readline(limits.file_bytes + 1)
             if not line:
@@ -144,8 +180,10 @@ def _read_row(line: str, number: int, seen: set[str], limits: ReadingLimits) -> 
             raise Unreadable(f'it has no "text", which a row needs; its fields: {", ".join(map(json.dumps, row)):.80}')
         if not isinstance(row["text"], str):
             raise Unreadable(f'its "text" must be a string, not {json.dumps(row["text"]):.40}')
-        given = row.get("id")
-        row_id, title = _new_id(number, seen) if given is None else str(given), str(row.get("title") or "")
+        row_id, title = row.get("id"), str(row.get("title") or "")
+        if row_id is None:
+            row_id = next(name for n in count() if (name := f"(line {number}{'′' * n})") not in seen)
+        row_id = str(row_id)
     except RecursionError:
         raise Unreadable("its JSON is nested hundreds of levels deep") from None
     except ValueError as error:
@@ -158,11 +196,6 @@ def _read_row(line: str, number: int, seen: set[str], limits: ReadingLimits) -> 
     seen.add(row_id)
     title, notes = choose_title([title])
     return Row(number, row_id, _checked(Content(title, row["text"], notes=notes), limits))
-
-
-def _new_id(number: int, seen: set[str]) -> str:
-    """Return an id for a line without one, such as "(line 3)", that no other line has."""
-    return next(name for n in count() if (name := f"(line {number}{'′' * n})") not in seen)
 
 
 def _checked(content: Content, limits: ReadingLimits) -> Content:

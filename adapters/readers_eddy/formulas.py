@@ -122,10 +122,8 @@ _MATHML: dict[str, tuple[int, Callable[[Sequence[str], Tag], str]]] = {
     "mfenced": (0, _fenced),
     "mmultiscripts": (1, _multiscripts),
     "mtable": (1, lambda p, _: "; ".join(p)),
-    "mtr": (1, lambda p, _: " ".join(p)),
-    "mlabeledtr": (1, lambda p, _: " ".join(p)),
-    "semantics": (1, lambda p, _: p[0]),
-    "maction": (1, lambda p, _: p[0]),
+    **dict.fromkeys(("mtr", "mlabeledtr"), (1, lambda p, _: " ".join(p))),
+    **dict.fromkeys(("semantics", "maction"), (1, lambda p, _: p[0])),
     **dict.fromkeys(("annotation", "annotation-xml", "mphantom"), (0, lambda *_: "")),
 }
 """For each element the least number of its parts, and what they make."""
@@ -155,9 +153,8 @@ _OMML: dict[str, Callable[[_Parts, dict[str, str], list[str]], str]] = {
     "limLow": lambda p, *_: _scripts(p["e"], p["lim"]),
     "limUpp": lambda p, *_: _scripts(p["e"], "", p["lim"]),
     "d": lambda _, s, all_: f"{s.get('begChr', '(')}{s.get('sepChr', '|').join(all_)}{s.get('endChr', ')')}",
-    "m": lambda *a: "; ".join(a[2]),
     "mr": lambda *a: " ".join(a[2]),
-    "eqArr": lambda *a: "; ".join(a[2]),
+    **dict.fromkeys(("m", "eqArr"), lambda *a: "; ".join(a[2])),
 }
 
 

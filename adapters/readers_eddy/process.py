@@ -10,14 +10,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from readers_eddy.content import Content, Row
-from readers_eddy.errors import Unreadable
+from readers_eddy.content import Content, ReadingLimits, Row, Unreadable
 from readers_eddy.formats import read_file
-from readers_eddy.limits import ReadingLimits
 
 _POLL_SECONDS = 0.05
 WORKING_FOLDER = Path(__file__).resolve().parents[1]
@@ -29,21 +28,21 @@ def worker_command(module: str, *arguments: object) -> list[str]:
     return [sys.executable, "-B", "-m", module, *map(str, arguments)]
 
 
-class LocalReader:
-    """Reads in this process, whose memory and time a hostile file may take."""
+Read = Callable[[Path, str], Iterator[Content | Row]]
+"""Reads a file by the reader that its suffix selects, as `ReaderProcess.read` does."""
 
-    def __init__(self, limits: ReadingLimits) -> None:
-        """Set the limits, of which those of time and memory do not hold."""
-        self._limits = limits
 
-    def __enter__(self) -> LocalReader:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-    def read(self, path: Path, suffix: str) -> Iterator[Content | Row]:
-        """Yield as `ReaderProcess.read`, and raise the same errors."""
-        return read_file(path, suffix, self._limits)
+@contextmanager
+def reading(limits: ReadingLimits, isolated: bool = True, check: Callable[[], None] = lambda: None) -> Iterator[Read]:
+    """Give what reads files: in a child process, or in this one, whose memory and time a hostile file may take."""
+    if not isolated:
+        yield partial(read_file, limits=limits)
+        return
+    process = ReaderProcess(limits, check)
+    try:
+        yield process.read
+    finally:
+        process.stop()
 
 
 class ReaderProcess:
@@ -54,12 +53,6 @@ class ReaderProcess:
         self._limits, self._check = limits, check
         self._child: subprocess.Popen[bytes] | None = None
         self._lines = queue.SimpleQueue[bytes]()
-
-    def __enter__(self) -> ReaderProcess:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
 
     def read(self, path: Path, suffix: str) -> Iterator[Content | Row]:
         """Yield the one document of a file, or the rows of a .jsonl file; the suffix selects the reader.
@@ -77,9 +70,13 @@ class ReaderProcess:
             if "alive" in message:
                 until = time.monotonic() + self._limits.parse_seconds
                 continue
-            yield _content(message["document"]) if "document" in message else _row(message["row"])
+            if "document" in message:
+                yield _content(message["document"])
+            else:
+                row = message["row"]
+                yield Row(**row | {"content": row["content"] and _content(row["content"])})
         if message["last"]:
-            self._stop()
+            self.stop()
         if message["error"]:
             raise Unreadable(message["error"])
 
@@ -113,7 +110,7 @@ class ReaderProcess:
                 line = self._lines.get(timeout=_POLL_SECONDS)
                 break
         else:
-            self._stop()
+            self.stop()
             raise Unreadable(
                 f"reading it took longer than {self._limits.parse_seconds:g} seconds and was stopped; split it, or "
                 "save it in a simpler form"
@@ -123,13 +120,14 @@ class ReaderProcess:
         except ValueError:
             with suppress(subprocess.TimeoutExpired):
                 child.wait(1)  # for its own status
-            self._stop()
+            self.stop()
             raise Unreadable(
                 f"reading it ended without a result (status {child.returncode}): it may be damaged, or need more than "
                 f"{self._limits.parse_bytes // 2**20} MB of memory"
             ) from None
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the process."""
         child, self._child = self._child, None
         if child is not None:
             child.kill()
@@ -145,8 +143,3 @@ def _content(values: dict[str, Any]) -> Content:
 
 def _tuple(value: Any) -> Any:
     return tuple(map(_tuple, value)) if isinstance(value, list) else value
-
-
-def _row(values: dict[str, Any]) -> Row:
-    content = values["content"]
-    return Row(values["line"], values["id"], content and _content(content), values["reason"])

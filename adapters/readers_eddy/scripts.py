@@ -22,9 +22,7 @@ def raised(text: str) -> str:
     Where there is no such sign, and for words, as "st" in "1st", the text stands as it is.
     """
     bare = unicodedata.normalize("NFKC", text.strip()) if text.strip() not in _KEPT else text.strip()
-    if bare in _WORDS:
-        return _WORDS[bare]
-    return _signs(text, bare, _RAISED if re.search("[a-z]{2}", bare) else _RAISED | _LETTERS)
+    return _WORDS.get(bare) or _signs(text, bare, _RAISED if re.search("[a-z]{2}", bare) else _RAISED | _LETTERS)
 
 
 def lowered(text: str) -> str:

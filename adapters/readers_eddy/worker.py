@@ -15,10 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from readers_eddy.content import Content
-from readers_eddy.errors import Unreadable
+from readers_eddy.content import Content, ReadingLimits, Unreadable
 from readers_eddy.formats import read_file
-from readers_eddy.limits import ReadingLimits
 
 _SMALL_BYTES = 2**20
 """Size of a file up to which the process reads another one afterwards, whose memory it must not have used up."""

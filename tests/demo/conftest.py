@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import io
-import re
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -17,16 +16,15 @@ from typing import Any
 import pytest
 import typer
 from tests.demo.site import GUIDE, Site, long_text, serving, two_pages
-from tests.demo.threaded_readers import THREADS
+from tests.readers.threaded_readers import THREADS, real_processes, threaded_readers  # noqa: F401  (fixtures)
 
 from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy import index as chroma_index
-from eddy_demo import cli, handbook
+from eddy_demo import cli
 from eddy_demo.cli import console as cli_console
 from eddy_demo.web import page_images
 from eddy_embed.errors import NotFinite
 from eddy_embed.methods.recommended import Recommendation
-from readers_eddy import process
 
 TIDES = """# Tides
 
@@ -58,11 +56,10 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 @pytest.fixture(scope="session", autouse=True)
-def threaded_readers() -> Iterator[None]:
-    """Read files in threads; tests of what a process bears that reads them patch that back."""
+def threaded_drawing() -> Iterator[None]:
+    """Draw pages in threads too; tests of what a process bears that draws them patch that back."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (process, page_images):
-            patch.setattr(module, "subprocess", THREADS)
+        patch.setattr(page_images, "subprocess", THREADS)
         yield
 
 
@@ -82,12 +79,6 @@ def write_documents(folder: Path) -> Path:
     for name, text in DOCUMENTS.items():
         (folder / name).write_text(text, encoding="utf-8")
     return folder
-
-
-def handbook_table(page: str) -> dict[str, str]:
-    """The rows of the tables with two columns on a page of the handbook."""
-    text = (handbook.folder() / page).read_text(encoding="utf-8")
-    return dict(re.findall(r"^\| (.+?) \| (.+?) \|$", text, re.MULTILINE))
 
 
 def recommend(patch: pytest.MonkeyPatch, best: Recommendation, fast: str = "plain:exit=0") -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import threading
@@ -15,7 +14,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from reportlab.pdfgen.canvas import Canvas
+from tests.readers.pdf_builder import pdf
 
 from eddy_demo.web import follower
 from eddy_demo.web.app import create_app
@@ -210,10 +209,4 @@ def long_text(sentences: int, seed: int = 0) -> str:
 
 def two_pages(second: str = "The ferry to the southern island leaves at one.") -> bytes:
     """A PDF file of two pages with one sentence each."""
-    out = io.BytesIO()
-    canvas = Canvas(out, invariant=True)
-    for text in ("Dogs travel for free on every boat of the line.", second):
-        canvas.drawString(72, 700, text)
-        canvas.showPage()
-    canvas.save()
-    return out.getvalue()
+    return pdf(["Dogs travel for free on every boat of the line."], [second])

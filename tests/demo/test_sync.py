@@ -28,8 +28,8 @@ from eddy_demo.library.settings import LibrarySettings, holds_library, upload_pa
 from eddy_demo.library.sync import FileReport, Root, SyncResult, sync
 from eddy_embed import Embedder
 from eddy_embed.methods.recommended import Recommendation
+from readers_eddy.content import NothingToRead
 from readers_eddy.documents import list_skipped
-from readers_eddy.errors import NothingToRead
 from readers_eddy.process import ReaderProcess
 
 Run = Callable[..., Any]

@@ -12,10 +12,9 @@ import httpx
 import numpy as np
 import pytest
 from PIL import Image
-from pypdf import PdfReader, PdfWriter
 from pypdfium2 import PdfDocument
 from tests.demo.site import Site
-from tests.demo.test_pdf import make
+from tests.readers.pdf_builder import pdf, rewritten
 
 from eddy_demo.library.library import to_index_document
 from eddy_demo.web import page_images
@@ -33,7 +32,7 @@ TWICE, HYPHENATED = "The ferry leaves at noon.", "Ask for a ticket at the harbou
 
 @pytest.fixture(scope="module")
 def data() -> bytes:
-    return make([FIRST, SECOND])
+    return pdf(FIRST, SECOND, font="Vera")
 
 
 def page(site: Site, number: int, **headers: str) -> httpx.Response:
@@ -84,22 +83,16 @@ def test_marks_follow_a_page_that_is_turned(data: bytes) -> None:
     upright, found = page_image.draw_page(data, 2, "", SECOND[0])
     assert found and lines(upright) == 1
     for quarters in (1, 2):
-        writer = PdfWriter()
-        writer.add_page(PdfReader(io.BytesIO(data)).pages[1]).rotate(90 * quarters)
-        out = io.BytesIO()
-        writer.write(out)
-        turned = marked(page_image.draw_page(out.getvalue(), 1, "", SECOND[0])[0])
+        file = rewritten(data, lambda writer, angle=90 * quarters: writer.pages[1].rotate(angle))
+        turned = marked(page_image.draw_page(file, 2, "", SECOND[0])[0])
         expected = np.rot90(marked(upright), -quarters)
         assert (turned & expected).sum() > 0.8 * (turned | expected).sum()
 
 
 def test_an_image_is_of_bounded_size() -> None:
     for size in ((14_400, 14_400), (20, 14_400), (3, 3)):
-        writer = PdfWriter()
-        writer.add_blank_page(*size)
-        out = io.BytesIO()
-        writer.write(out)
-        image = Image.open(io.BytesIO(page_image.draw_page(out.getvalue(), 1, "", "a")[0]))
+        file = rewritten(b"", lambda writer, size=size: writer.add_blank_page(*size))
+        image = Image.open(io.BytesIO(page_image.draw_page(file, 1, "", "a")[0]))
         assert image.width * image.height <= 1.01 * 2_000_000 and max(image.size) <= 8_000
 
 
@@ -153,7 +146,7 @@ def test_a_sentence_across_pages_and_one_that_is_not_there(
         patch.setattr(page_images, "subprocess", subprocess)  # as users have it
         image = draw_original(path, row, text, text.rindex(TWICE), len(text), Limits())
     assert image.caption == "Page 1 of 2, with the sentence marked. It continues on the next page."
-    path.write_bytes(make([SECOND, SECOND]))
+    path.write_bytes(pdf(SECOND, SECOND))
     image = draw_original(path, row, text, 0, len(TWICE), Limits())
     assert image.caption.startswith("Page 1 of 2. The sentence was not found in the text of this page")
     assert lines(image.data) == 0

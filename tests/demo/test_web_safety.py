@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from bs4 import BeautifulSoup
 from starlette.responses import Response
-from tests.demo.conftest import handbook_table
 from tests.demo.site import PATIENCE, Site, read_events, serving, two_pages
 
 from eddy_demo.library.sync import BATCH_FILES
@@ -165,14 +164,14 @@ def test_a_body_of_unknown_length_is_counted(site: Site) -> None:
 
 
 def test_reading_is_bounded(site: Site) -> None:
-    """By the limits of the server; `test_hostile_files` has each of them."""
+    """By the limits of the server; `readers/test_reading.py` has each of them."""
     id_ = site.upload("two.pdf", two_pages()).json()["id"]
     (job,) = (job for job in site.settled() if job["id"] == id_)
     assert (job["state"], job["message"]) == ("failed", "it has 2 pages, and at most 1 are read; split it")
     assert site.client.post(f"/api/jobs/{id_}/cancel").status_code == 200
 
 
-def test_the_handbook_knows_the_limits() -> None:
+def test_the_handbook_knows_the_limits(handbook_table: Callable[[str], dict[str, str]]) -> None:
     told, own = handbook_table("web.md"), Limits()
     assert told["a file"] == f"{own.file_bytes // 2**20} MB, {own.pages:,} pages, {own.characters:,} characters"
     assert told["reading it"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"

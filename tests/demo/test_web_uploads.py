@@ -12,14 +12,13 @@ from typing import Any
 import pytest
 from tests.demo.conftest import BREAD, DOCUMENTS, opened
 from tests.demo.site import Site, long_text, serving, two_pages, wait
-from tests.demo.word_files import docx_of
+from tests.readers.word_files import docx_of
 
 from chroma_eddy import Index, WriterLock
 from eddy_demo.library.sync import shown_name
 from eddy_demo.web import follower
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads import Uploads, clean_name
-from readers_eddy import process
 from readers_eddy.documents import file_digest
 from readers_eddy.process import ReaderProcess
 
@@ -240,9 +239,9 @@ def killed(reader: ReaderProcess, child: subprocess.Popen[bytes], until: float) 
     return receive(reader, child, until)
 
 
+@pytest.mark.usefixtures("real_processes")
 def test_the_work_goes_on_after_any_error(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file says what happened and can be tried again; writing and removing are tried again by themselves."""
-    monkeypatch.setattr(process, "subprocess", subprocess)
     with monkeypatch.context() as patch:
         patch.setattr(ReaderProcess, "_receive", killed)
         id_ = site.upload("herons.txt", "Herons stand in the reeds.").json()["id"]

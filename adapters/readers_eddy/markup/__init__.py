@@ -15,9 +15,8 @@ from markdownify import MarkdownConverter
 from selectolax.lexbor import LexborHTMLParser
 
 from eddy_embed.text.sentences import headings
-from readers_eddy.content import MAX_TITLE, Content, choose_title
-from readers_eddy.errors import Unreadable
-from readers_eddy.markup.unseen import HEADINGS, is_title, leave_out_unseen, mark_hidden_by_styles
+from readers_eddy.content import MAX_TITLE, Content, Unreadable, choose_title
+from readers_eddy.markup.unseen import HEADINGS, leave_out_unseen, mark_hidden_by_styles
 from readers_eddy.scripts import lowered, numeral, raised
 
 _HIDDEN = ("script style template noscript head title svg iframe object audio video canvas img input select rp").split()
@@ -68,8 +67,8 @@ def read_tree(markup: str) -> Content:
         tag.replace_with(BeautifulSoup(str(tag.get("srcdoc", tag.get_text())), "html.parser"))
     try:
         hidden = leave_out_unseen(soup)
-        titles, headings = soup.find_all(is_title, limit=1), soup.find_all(HEADINGS, limit=1)
-        named = [tag.get_text() for tag in titles]
+        titles = soup.find_all(lambda tag: tag.name == "title" and tag.find_parent("svg") is None)  # a picture's own
+        named, headings = [tag.get_text() for tag in titles[:1]], soup.find_all(HEADINGS, limit=1)
         named += [_Converter().convert_soup(tag).strip().lstrip("#") for tag in headings]
         title, notes = choose_title([_SPACE.sub(" ", name).strip() for name in named])
         notes += hidden + _leave_out_surroundings(soup)
@@ -117,7 +116,7 @@ def _plain(heading: str) -> str:
 def _leave_out_surroundings(soup: BeautifulSoup) -> tuple[str, ...]:
     """Take out menus, and all around the main content if the page says which that is; say so."""
     before = soup.get_text(" ", strip=True)
-    main = soup.find_all(_is_main)
+    main = soup.find_all(lambda tag: "main" in (tag.name, tag.get("role")))
     title = next((copy.copy(tag) for tag in soup.find_all("h1") if tag.find_parent("nav") is None), None)
     inside = sum(len(tag.get_text(" ", strip=True)) for tag in main)
     known = {id(tag) for tag in main}  # equal tags are the same to `in`, which compares all that they hold
@@ -135,10 +134,6 @@ def _leave_out_surroundings(soup: BeautifulSoup) -> tuple[str, ...]:
     return ("menus and what else is around the main content are left out",) if lost else ()
 
 
-def _is_main(tag: Tag) -> bool:
-    return tag.name == "main" or tag.get("role") == "main"
-
-
 def _prepare(soup: BeautifulSoup) -> None:
     _write_controls(soup)
     _name_roles(soup)
@@ -153,9 +148,11 @@ def _prepare(soup: BeautifulSoup) -> None:
         tag.decompose()
     for tag in soup.find_all("pre"):
         _leave_out_line_numbers(tag)
-    for table in soup.find_all("table"):
+    tables, added = soup.find_all("table"), 0
+    for table in tables:
         _arrange(table)
-    _fill_merged(soup)
+    for table in tables:
+        added = _fill_table(table, added) if table.name == "table" else added
     _number_items(soup)
     for br in soup.find_all("br"):
         after = br.next_sibling
@@ -173,7 +170,8 @@ def _name_roles(soup: BeautifulSoup) -> None:
 
 def _arrange(table: Tag) -> None:
     """Make blocks of a table that only arranges a page; else put its caption first, as browsers do."""
-    if table.get("role") in ("presentation", "none") or table.find(_LAYOUT) or table.find(_is_code):
+    has_code = any("\n" in pre.get_text().strip("\n") for pre in table.find_all("pre"))
+    if table.get("role") in ("presentation", "none") or table.find(_LAYOUT) or has_code:
         for part in table.find_all(_TABLE_PARTS):
             if part.find_parent("table") is table:
                 part.name = "div"
@@ -206,10 +204,6 @@ def _leave_out_line_numbers(pre: Tag) -> None:
             cell.decompose()
 
 
-def _is_code(tag: Tag) -> bool:
-    return tag.name == "pre" and "\n" in tag.get_text().strip("\n")
-
-
 def _number_items(soup: BeautifulSoup) -> None:
     for ol in soup.find_all("ol"):
         items = ol.find_all("li", recursive=False)
@@ -226,15 +220,12 @@ def _number(value: Any, default: int) -> int:
     return int(value) if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,9}", value) else default
 
 
-def _fill_merged(soup: BeautifulSoup) -> None:
-    """Give every row of a table as many cells, a merged cell's text in each that it covers, within limits."""
-    added = 0
-    for table in soup.find_all("table"):
-        added = _fill_table(table, added)
-
-
 def _fill_table(table: Tag, added: int) -> int:
-    """Fill one table, and return how much was added to the page so far."""
+    """Give every row as many cells, a merged cell's text in each that it covers, within limits for the page.
+
+    Returns:
+        How much was added to the page so far.
+    """
     rows = [row for row in table.find_all("tr") if row.find_parent("table") is table]
     grid: list[dict[int, Tag]] = [{} for _ in rows]  # the cells of each row by column
     for at, row in enumerate(rows):
@@ -243,7 +234,8 @@ def _fill_table(table: Tag, added: int) -> int:
             while column in grid[at]:
                 column += 1
             grid[at][column] = cell
-            across, down = min(max(_span(cell.get("colspan")), 1), 1000), min(_span(cell.get("rowspan")) or 1000, 1000)
+            across = min(max(_number(cell.get("colspan"), 1), 1), 1000)
+            down = min(max(_number(cell.get("rowspan"), 1), 0) or 1000, 1000)
             size = 1 + len(cell.get_text()) if across > 1 or down > 1 else 0
             for place in product(grid[at : at + down], range(column, column + across)):
                 if added > _MOST_COPIED:
@@ -261,10 +253,6 @@ def _fill_table(table: Tag, added: int) -> int:
         for column in sorted(cells):
             row.append(cells[column].extract())
     return added
-
-
-def _span(value: Any) -> int:
-    return int(value) if isinstance(value, str) and value.isdecimal() and len(value) < 6 else 1
 
 
 class _Converter(MarkdownConverter):
@@ -327,8 +315,6 @@ def fenced(text: str, language: str = "") -> str:
 
 
 def _language(pre: Tag) -> str:
-    for tag in (pre, pre.find("code"), pre.parent):
-        match = _LANGUAGE.search(" ".join(tag.get("class") or [])) if isinstance(tag, Tag) else None
-        if match:
-            return match[1]
-    return ""
+    tags = (tag for tag in (pre, pre.find("code"), pre.parent) if isinstance(tag, Tag))
+    matches = (_LANGUAGE.search(" ".join(tag.get("class") or [])) for tag in tags)
+    return next((match[1] for match in matches if match), "")

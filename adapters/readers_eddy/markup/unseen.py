@@ -28,11 +28,6 @@ _WRAPPERS = ("span", "mjx-container", "mjx-assistive-mml")
 HEADINGS = ["h1", "h2", "h3", "h4", "h5", "h6"]
 
 
-def is_title(tag: Tag) -> bool:
-    """Whether an element is the title of its page."""
-    return tag.name == "title" and tag.find_parent("svg") is None  # a picture has its own
-
-
 def leave_out_unseen(soup: BeautifulSoup) -> tuple[str, ...]:
     """Take out what a browser does not show, and say so where it has text; show what it does."""
     for template in soup.find_all("template", attrs={"shadowrootmode": True}):

@@ -17,10 +17,8 @@ from openpyxl.cell.rich_text import CellRichText
 from openpyxl.utils import column_index_from_string
 from openpyxl.xml.functions import tostring
 
-from readers_eddy.content import Content, choose_title, join_pages
-from readers_eddy.errors import Unreadable
-from readers_eddy.office.cells import shown_number, shown_time, table
-from readers_eddy.office.drawingml import read_graphic
+from readers_eddy.content import Content, Unreadable, choose_title, join_pages
+from readers_eddy.office.drawingml import read_graphic, shown_number, shown_time, table
 from readers_eddy.scripts import lowered, raised
 
 _UNSTORED = re.compile(rb"<f[^>]*>[^<]*</f>\s*(?:<v\s*/>|<v></v>|</c>)|<f[^>]*/>\s*(?:<v\s*/>|<v></v>|</c>)")
@@ -126,7 +124,9 @@ def _blocks(cells: dict[int, dict[int, str]]) -> Iterator[str]:
 def _shown(cell: Any) -> str:
     value = cell.value
     if isinstance(value, CellRichText):
-        return "".join(map(_piece, value)).strip()
+        scripts = {"superscript": raised, "subscript": lowered}
+        pieces = (p if isinstance(p, str) else scripts.get(p.font.vertAlign, str)(p.text) for p in value)
+        return "".join(pieces).strip()
     if isinstance(value, bool):
         return str(value).upper()
     if isinstance(value, (datetime.datetime, datetime.time, datetime.timedelta)):
@@ -134,10 +134,3 @@ def _shown(cell: Any) -> str:
     if isinstance(value, (int, float)):
         return shown_number(value, cell.number_format)
     return "" if value is None else str(value).strip()
-
-
-def _piece(piece: Any) -> str:
-    if isinstance(piece, str):
-        return piece
-    scripts = {"superscript": raised, "subscript": lowered}
-    return scripts.get(piece.font.vertAlign, str)(piece.text)

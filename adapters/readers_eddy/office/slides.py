@@ -13,8 +13,7 @@ from pptx.enum.shapes import PP_PLACEHOLDER as KINDS
 from pptx.oxml.ns import qn
 
 from readers_eddy.content import Content, choose_title, join_pages
-from readers_eddy.office.cells import table
-from readers_eddy.office.drawingml import graphic_link, paragraph_text, read_graphic
+from readers_eddy.office.drawingml import graphic_link, paragraph_text, read_graphic, table
 
 _REPEATED = {KINDS.SLIDE_NUMBER, KINDS.FOOTER, KINDS.HEADER, KINDS.DATE}
 _TITLES = {KINDS.TITLE, KINDS.CENTER_TITLE, KINDS.VERTICAL_TITLE}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
@@ -11,13 +10,10 @@ from itertools import islice
 import pypdfium2.raw as pdfium
 from pypdfium2 import PdfDocument, PdfiumError, PdfPage
 
-from readers_eddy.content import Content, choose_title
-from readers_eddy.errors import Unreadable
-from readers_eddy.limits import ReadingLimits
-from readers_eddy.pdf.fields import read_fields
+from readers_eddy.content import Content, ReadingLimits, Unreadable, choose_title
 from readers_eddy.pdf.glyphs import read_glyphs
-from readers_eddy.pdf.lines import Line, read_lines
-from readers_eddy.pdf.page_headers import split_page_headers
+from readers_eddy.pdf.lines import Line, read_fields, read_lines
+from readers_eddy.pdf.page_headers import letters_of, split_page_headers
 from readers_eddy.pdf.paragraphs import SOFT_HYPHEN, reflow
 from readers_eddy.pdf.recognition import can_recognize, recognize
 
@@ -61,50 +57,50 @@ def read_pdf(data: bytes, max_pages: int = ReadingLimits.pages, alive: Callable[
 
 def _read(document: PdfDocument, is_cut: bool, alive: Callable[[], None]) -> Content:
     document.init_forms()
-    n_pages = len(document)
-    lines, hidden, n_numbers = list[Line](), dict[int, int](), 0
-    pictures, recognized, broken = list[int](), dict[int, int](), list[int]()
+    n_pages, lines, n_numbers = len(document), list[Line](), 0
+    pages = defaultdict[str, dict[int, int]](dict)  # of which the notes say something, with what is counted on each
     for number in range(n_pages):
         try:
             page = document[number]
         except PdfiumError:
-            broken.append(number + 1)
+            pages["broken"][number + 1] = 0
             continue
         of_page, unseen, n_margin = page_lines(page, number)
         if not of_page and next(page.get_objects([pdfium.FPDF_PAGEOBJ_IMAGE], max_depth=3), None):
             if can_recognize():
-                recognized_glyphs, n_unsure = recognize(page)
-                of_page = _cleaned(read_lines(recognized_glyphs, number)[0])
+                glyphs, n_unsure = recognize(page)
+                of_page = _cleaned(read_lines(glyphs, number)[0])
                 alive()
             if of_page:
-                recognized[number + 1] = n_unsure
+                pages["recognized"][number + 1] = n_unsure
             else:
-                pictures.append(number + 1)
+                pages["pictures"][number + 1] = 0
         lines += of_page
         n_numbers += n_margin
-        hidden |= {number + 1: unseen} if unseen else {}
+        if unseen:
+            pages["hidden"][number + 1] = unseen
         page.close()
     if not n_pages:
         raise Unreadable("it has no pages")
     if not lines:
         many = "its page" if n_pages == 1 else f"its {n_pages} pages"
-        raise Unreadable(f"no text in {many}" + (f", only pictures, {_remedy()}" if pictures else ""))
+        raise Unreadable(f"no text in {many}" + (f", only pictures, {_remedy()}" if pages["pictures"] else ""))
     labels = tuple(document.get_page_label(number) for number in range(n_pages))
     plain = tuple(str(number + 1) for number in range(n_pages))
     body, left_out = split_page_headers(lines, labels if any(labels) else plain)
-    body = with_headings(body, document)
-    text, starts = reflow(body, n_pages)
+    text, starts = reflow(with_headings(body, document), n_pages)
     title, notes = choose_title([_title(document)])
     notes += (f"left out {n_numbers} numbers of lines in the margins",) if n_numbers else ()
-    notes += tuple(_notes(text, left_out, pictures, recognized, n_pages, hidden, broken, is_cut))
-    page_labels = labels if any(labels) and labels != plain else ()
-    return Content(title, text, starts, page_labels=page_labels, notes=notes)
+    notes += tuple(_notes(text, left_out, pages, n_pages))
+    if is_cut:
+        notes += ("damaged, so check that nothing is missing: the file does not end as a PDF file does",)
+    return Content(title, text, starts, page_labels=labels if any(labels) and labels != plain else (), notes=notes)
 
 
 def page_lines(page: PdfPage, number: int) -> tuple[list[Line], int, int]:
     """Return the lines of a page in reading order, and the numbers of unseen glyphs and of line numbers."""
     glyphs, unseen = read_glyphs(page)
-    lines, n_numbers = read_lines(glyphs, number, read_fields(page))
+    lines, n_numbers = read_lines(glyphs, number, list(read_fields(page)))
     return _cleaned(lines), unseen, n_numbers
 
 
@@ -120,14 +116,14 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
     titles: dict[int, dict[str, int]] = defaultdict(dict)
     for entry in islice(document.get_toc(), _OUTLINE):
         page = dest.get_index() if (dest := entry.get_dest()) else None
-        if page is not None and (title := _letters(entry.get_title())):
+        if page is not None and (title := letters_of(entry.get_title())):
             titles[page].setdefault(title, min(entry.level + 1, 6))
     out: list[Line] = []
     at = 0
     while at < len(lines):
         line, wanted, title, size = lines[at], titles.get(lines[at].page, {}), "", 0
         for end in range(at + 1, min(at + _TITLE_LINES, len(lines)) + 1):
-            title += _letters(lines[end - 1].text)
+            title += letters_of(lines[end - 1].text)
             if not lines[end - 1].is_row and title in wanted:
                 size, level = end - at, wanted.pop(title)
                 text = " ".join(part.text for part in lines[at:end]).replace(f"{SOFT_HYPHEN} ", "")
@@ -138,10 +134,6 @@ def with_headings(lines: list[Line], document: PdfDocument) -> list[Line]:
         out.append(line)
         at += max(size, 1)
     return out
-
-
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalpha, unicodedata.normalize("NFKC", text).casefold()))
 
 
 def _title(document: PdfDocument) -> str:
@@ -156,36 +148,26 @@ def _clean(text: str) -> str:
     return _CONTROL.sub(_UNKNOWN, (body.replace(SOFT_HYPHEN, "") + last).translate(_REPLACED))
 
 
-def _notes(
-    text: str,
-    left_out: dict[str, int],
-    pictures: list[int],
-    recognized: dict[int, int],
-    n_pages: int,
-    hidden: dict[int, int],
-    broken: list[int],
-    is_cut: bool,
-) -> Iterator[str]:
+def _notes(text: str, left_out: dict[str, int], pages: dict[str, dict[int, int]], n_pages: int) -> Iterator[str]:
     if left_out:
         kinds = [f"{what} ({count} times)" for what, count in sorted(left_out.items(), key=lambda item: -item[1])]
         yield f"left out {sum(left_out.values())} running headers and footers: {_listed(kinds, 50)}"
-    if count := sum(hidden.values()):
+    if hidden := pages["hidden"]:
+        count = sum(hidden.values())
         yield (
-            f"left out {count:,} character{'s' * (count > 1)} that nobody sees ({_pages(hidden)}): "
+            f"left out {count:,} character{'s' * (count > 1)} that nobody sees ({_listed_pages(hidden)}): "
             "drawn invisibly, in the colour behind them, tiny, off the page or on a layer that is off"
         )
-    if pictures:
-        yield (f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_pages(pictures)}), {_remedy()}")
-    if recognized:
-        many = f"{len(recognized)} of {n_pages} pages ({_pages(recognized)})"
+    if pictures := pages["pictures"]:
+        yield f"no text on {len(pictures)} of {n_pages} pages, only pictures ({_listed_pages(pictures)}), {_remedy()}"
+    if recognized := pages["recognized"]:
+        many = f"{len(recognized)} of {n_pages} pages ({_listed_pages(recognized)})"
         unsure = f"; {n_unsure} lines are left out, too unsure" if (n_unsure := sum(recognized.values())) else ""
         yield f"recognized in pictures, so there may be errors: text on {many}{unsure}"
     if unknown := text.count(_UNKNOWN):
         yield f"without a meaning in the file's fonts, and shown as {_UNKNOWN}: {unknown:,} of the characters"
-    if broken:
-        yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_pages(broken)})"
-    if is_cut:
-        yield "damaged, so check that nothing is missing: the file does not end as a PDF file does"
+    if broken := pages["broken"]:
+        yield f"damaged: {len(broken)} of {n_pages} pages cannot be read ({_listed_pages(broken)})"
 
 
 def _remedy() -> str:
@@ -193,7 +175,7 @@ def _remedy() -> str:
     return "in which no text is recognized" if can_recognize() else install
 
 
-def _pages(numbers: Iterable[int]) -> str:
+def _listed_pages(numbers: Iterable[int]) -> str:
     return _listed([f"p. {number}" for number in numbers])
 
 

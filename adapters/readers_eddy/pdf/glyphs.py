@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from ctypes import byref, c_float, c_uint, c_ulong, create_string_buffer
 from dataclasses import dataclass
 from itertools import repeat
@@ -61,6 +61,10 @@ class Glyphs:
         return Glyphs(**{name: values[kept] for name, values in vars(self).items()})
 
 
+_NOTHING: Any = np.empty((0, 4))
+NO_GLYPHS = Glyphs(*[_NOTHING] * 10)
+
+
 def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
     """Return the glyphs of a page that can be seen, and the number of those that cannot."""
     text = page.get_textpage()
@@ -71,6 +75,8 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
     codes[codes == 0] = _UNKNOWN
     white = np.isin(codes, _WHITE)
     seen = np.flatnonzero(~white)
+    if not len(seen):
+        return NO_GLYPHS, 0
     origins, boxes, places = np.empty((len(seen), 2)), np.empty((len(seen), 4), np.float32), seen.tolist()
     at_x, at_box = origins.ctypes.data, boxes.ctypes.data
     for row, at in enumerate(places):
@@ -78,48 +84,30 @@ def read_glyphs(page: PdfPage) -> tuple[Glyphs, int]:
         _ORIGIN(address, at, at_x + 16 * row, at_x + 16 * row + 8)
     corners = boxes[:, [0, 3, 2, 1]].astype(np.float64)  # FS_RECTF is left, top, right, bottom
     addresses = np.fromiter(map(_OBJECT, repeat(address), places), np.int64, len(places))
-    _, first, numbers = np.unique(addresses, return_index=True, return_inverse=True)
+    _, first, runs = np.unique(addresses, return_index=True, return_inverse=True)
     drawn = [ctypes.cast(int(addresses[at]), pdfium.FPDF_PAGEOBJECT) for at in first]
-    drawn_as = [_look(raw, places[at], item) for at, item in zip(first, drawn, strict=True)]
-    of_run = np.array([look[:2] for look in drawn_as] or np.empty((0, 2)))
-    fonts = np.array([_font(item) for item in drawn] or np.empty(0), np.int64)[numbers]
-    before = np.concatenate([[0], np.cumsum(white)])
-    glyphs = Glyphs(
-        codes[seen],
-        corners,
-        origins[:, 1],
-        of_run[numbers, 0] if len(seen) else np.empty(0),
-        of_run[numbers, 1].astype(np.int32) if len(seen) else np.empty(0, np.int32),
-        numbers,
-        fonts,
-        np.zeros(len(seen), np.bool_),
-        before[seen] > np.concatenate([[0], before[seen[:-1]]]) if len(seen) else np.empty(0, np.bool_),
-        seen,
-    )
-    if not len(seen):
-        return glyphs, 0
-    hidden = _hidden(page, glyphs, drawn_as, drawn)
-    glyphs = _turned(glyphs.at(~hidden), origins[~hidden])
+    looks = [_look(raw, places[at], item) for at, item in zip(first, drawn, strict=True)]
+    sizes, angles, fonts, modes, colours = map(np.array, zip(*looks, strict=True))
+    mono, spaced = np.zeros(len(seen), np.bool_), np.diff(np.cumsum(white)[seen], prepend=0) > 0
+    of_runs = sizes[runs], angles[runs], runs, fonts[runs]
+    glyphs = Glyphs(codes[seen], corners, origins[:, 1], *of_runs, mono, spaced, seen)
+    hidden = _hidden(page, glyphs, modes, colours, drawn)
+    glyphs = glyphs.at(~hidden)
+    _turn(glyphs, origins[~hidden])
     glyphs.mono[:] = _mono(glyphs)
     return glyphs.at(_once(glyphs)), int(hidden.sum())
 
 
-def _look(text: Any, at: int, drawn: Any) -> tuple[float, int, int, tuple[int, ...]]:
-    """Return size, angle, mode and colour (with opacity, of 255) of what was drawn at once."""
-    matrix = pdfium.FS_MATRIX()
+def _look(text: Any, at: int, drawn: Any) -> tuple[float, int, int, int, tuple[int, ...]]:
+    """Return size, angle, font, mode and colour (with opacity, of 255) of what was drawn at once."""
+    matrix, name, colour = pdfium.FS_MATRIX(), create_string_buffer(128), [c_uint() for _ in range(4)]
     pdfium.FPDFText_GetMatrix(text, at, matrix)
     size = pdfium.FPDFText_GetFontSize(text, at) * math.hypot(matrix.c, matrix.d)
-    colour = [c_uint() for _ in range(4)]
-    pdfium.FPDFPageObj_GetFillColor(drawn, *colour)
     angle = round(math.degrees(math.atan2(matrix.b, matrix.a)))
-    return size, angle, pdfium.FPDFTextObj_GetTextRenderMode(drawn), tuple(part.value for part in colour)
-
-
-def _font(drawn: Any) -> int:
-    """Return a number for the name of the font of what was drawn at once."""
-    name = create_string_buffer(128)
     pdfium.FPDFFont_GetBaseFontName(pdfium.FPDFTextObj_GetFont(drawn), name, 128)
-    return hash(name.value)
+    pdfium.FPDFPageObj_GetFillColor(drawn, *colour)
+    mode = pdfium.FPDFTextObj_GetTextRenderMode(drawn)
+    return size, angle, hash(name.value), mode, tuple(part.value for part in colour)
 
 
 def _mono(glyphs: Glyphs) -> NDArray[np.bool_]:
@@ -136,38 +124,34 @@ def _mono(glyphs: Glyphs) -> NDArray[np.bool_]:
     return mono
 
 
-def _hidden(page: PdfPage, glyphs: Glyphs, looks: list[Any], drawn: list[Any]) -> NDArray[np.bool_]:
+def _hidden(
+    page: PdfPage, glyphs: Glyphs, modes: NDArray[Any], colours: NDArray[Any], drawn: list[Any]
+) -> NDArray[np.bool_]:
     """Tell which glyphs nobody sees: off the page, tiny, drawn invisibly, in the colour behind them, layers off."""
     left, bottom, right, top = page.get_cropbox()
     middle = (glyphs.boxes[:, :2] + glyphs.boxes[:, 2:]) / 2
     hidden = (middle < (left, bottom)).any(1) | (middle > (right, top)).any(1)
     hidden |= glyphs.sizes < min(_LEAST_SIZE, (top - bottom) / 500)
-    unseen = np.array([mode in _MODES_UNSEEN for _, _, mode, _ in looks])[glyphs.runs]
-    pictures, painted = 0.0, list[tuple[tuple[float, ...], tuple[int, ...]]]()
+    unseen = np.isin(modes, _MODES_UNSEEN)[glyphs.runs]
+    pictures, painted = 0.0, set[tuple[int, ...]]()
     for kind, box, colour in _objects(page):
         area = max(min(box[2], right) - max(box[0], left), 0) * max(min(box[3], top) - max(box[1], bottom), 0)
         if kind == pdfium.FPDF_PAGEOBJ_IMAGE:
             pictures += area
         elif colour and area > 36:
-            painted.append((box, colour))
-    scan = pictures >= _SCAN * (right - left) * (top - bottom)
-    if not scan:
+            painted.add(colour)
+    if pictures < _SCAN * (right - left) * (top - bottom):
         hidden |= unseen
-    doubtful = np.zeros(len(looks), np.bool_)
-    for run, (_, _, mode, colour) in enumerate(looks):
-        faint = mode == pdfium.FPDF_TEXTRENDERMODE_FILL and (colour[3] < _FAINT or min(colour[:3]) > _LIGHT)
-        doubtful[run] = faint or any(_alike(colour, other) for _, other in painted)
-    if (asked := doubtful[glyphs.runs] & ~hidden & ~unseen).any():
+    faint = (modes == pdfium.FPDF_TEXTRENDERMODE_FILL) & ((colours[:, 3] < _FAINT) | (colours[:, :3].min(1) > _LIGHT))
+    behind = np.array([*painted]).reshape(-1, 3)
+    alike = (np.abs(colours[:, None, :3] - behind) < _CONTRAST).all(2).any(1)
+    if (asked := (faint | alike)[glyphs.runs] & ~hidden & ~unseen).any():
         hidden[asked] |= _without_contrast(page, glyphs.boxes[asked])
     for runs in _layers(drawn):
         mine = np.isin(glyphs.runs, runs)
         if mine.any() and not _leaves_a_trace(page, [drawn[run] for run in runs]):
             hidden |= mine
     return np.asarray(hidden, np.bool_)
-
-
-def _alike(one: Iterable[int], other: Iterable[int]) -> bool:
-    return all(abs(a - b) < _CONTRAST for a, b in zip(list(one)[:3], other, strict=False))
 
 
 def _objects(page: PdfPage) -> Iterator[tuple[int, tuple[float, ...], tuple[int, ...]]]:
@@ -187,16 +171,16 @@ def _objects(page: PdfPage) -> Iterator[tuple[int, tuple[float, ...], tuple[int,
         yield drawn.type, box, colour
 
 
-def _image(page: PdfPage) -> tuple[NDArray[np.uint8], Any, float]:
+def _image(page: PdfPage) -> tuple[NDArray[np.uint8], Any]:
     width, height = page.get_size()
     scale = min(3.0, math.sqrt(_PIXELS / (width * height)))
     bitmap = page.render(scale=scale, grayscale=True, may_draw_forms=False)
-    return bitmap.to_numpy().copy().reshape(bitmap.height, bitmap.width), bitmap.get_posconv(page), scale
+    return bitmap.to_numpy().copy().reshape(bitmap.height, bitmap.width), bitmap.get_posconv(page)
 
 
 def _without_contrast(page: PdfPage, boxes: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Tell which boxes of a page are of one colour when it is drawn."""
-    image, place, _ = _image(page)
+    image, place = _image(page)
     flat = np.empty(len(boxes), np.bool_)
     for row, (left, bottom, right, top) in enumerate(boxes.tolist()):
         corners = (place.to_bitmap(left, bottom), place.to_bitmap(right, top))
@@ -212,44 +196,36 @@ def _layers(drawn: list[Any]) -> list[list[int]]:
     for run, item in enumerate(drawn):
         for mark in range(max(pdfium.FPDFPageObj_CountMarks(item), 0)):
             handle = pdfium.FPDFPageObj_GetMark(item, mark)
-            if _name_of_mark(handle) == "OC":
-                size, name = c_ulong(), create_string_buffer(512)
-                pdfium.FPDFPageObjMark_GetParamStringValue(
-                    handle, b"Name", ctypes.cast(name, ctypes.POINTER(pdfium.FPDF_WCHAR)), 512, size
-                )
+            size, name = c_ulong(), create_string_buffer(512)
+            characters = ctypes.cast(name, ctypes.POINTER(pdfium.FPDF_WCHAR))
+            pdfium.FPDFPageObjMark_GetName(handle, characters, 512, size)
+            if name.raw[: size.value] == "OC\0".encode("utf-16-le"):
+                pdfium.FPDFPageObjMark_GetParamStringValue(handle, b"Name", characters, 512, size)
                 runs_of[name.raw[: size.value]].append(run)
     return list(runs_of.values())
-
-
-def _name_of_mark(handle: Any) -> str:
-    size, name = c_ulong(), create_string_buffer(64)
-    pdfium.FPDFPageObjMark_GetName(handle, ctypes.cast(name, ctypes.POINTER(pdfium.FPDF_WCHAR)), 64, size)
-    return name.raw[: max(size.value - 2, 0)].decode("utf-16-le")
 
 
 def _leaves_a_trace(page: PdfPage, drawn: list[Any]) -> bool:
     """Whether a page looks otherwise without what is drawn: a layer that is off does not."""
     whole = _image(page)[0]
-    for active in (False, True):
-        for item in drawn:
-            pdfium.FPDFPageObj_SetIsActive(item, active)
-        if not active:
-            without = _image(page)[0]
+    for item in drawn:
+        pdfium.FPDFPageObj_SetIsActive(item, False)
+    without = _image(page)[0]
+    for item in drawn:
+        pdfium.FPDFPageObj_SetIsActive(item, True)
     return bool((whole != without).any())
 
 
-def _turned(glyphs: Glyphs, origins: NDArray[np.float64]) -> Glyphs:
+def _turn(glyphs: Glyphs, origins: NDArray[np.float64]) -> None:
     """Turn the positions of glyphs at an angle, so that x runs along the direction of writing."""
     turned = np.flatnonzero(glyphs.angles)
-    if len(turned):
-        angle = np.radians(glyphs.angles[turned])
-        cos, sin = np.cos(angle), np.sin(angle)
-        left, bottom, right, top = glyphs.boxes[turned].T
-        xs = np.stack([x * cos + y * sin for x in (left, right) for y in (bottom, top)])
-        ys = np.stack([y * cos - x * sin for x in (left, right) for y in (bottom, top)])
-        glyphs.boxes[turned] = np.stack([xs.min(0), ys.min(0), xs.max(0), ys.max(0)], 1)
-        glyphs.baselines[turned] = origins[turned, 1] * cos - origins[turned, 0] * sin
-    return glyphs
+    angle = np.radians(glyphs.angles[turned])
+    cos, sin = np.cos(angle), np.sin(angle)
+    left, bottom, right, top = glyphs.boxes[turned].T
+    xs = np.stack([x * cos + y * sin for x in (left, right) for y in (bottom, top)])
+    ys = np.stack([y * cos - x * sin for x in (left, right) for y in (bottom, top)])
+    glyphs.boxes[turned] = np.stack([xs.min(0), ys.min(0), xs.max(0), ys.max(0)], 1)
+    glyphs.baselines[turned] = origins[turned, 1] * cos - origins[turned, 0] * sin
 
 
 def _once(glyphs: Glyphs) -> NDArray[np.int64]:

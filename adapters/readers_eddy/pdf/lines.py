@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from ctypes import POINTER, c_float, cast, create_string_buffer
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
+import pypdfium2.raw as pdfium
 from numpy.typing import NDArray
+from pypdfium2 import PdfPage
 
 from readers_eddy.pdf.glyphs import Glyphs
 from readers_eddy.scripts import lowered, raised
@@ -30,6 +34,12 @@ _CELL_HYPHEN = re.compile("(?<=[^\\W\\d_])[-\u2010\u00ad]\n(?=[a-z])")
 _RTL = re.compile("[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]")
 _WORD = re.compile(r"\w*[^\W\d_]\w*")
 _NUMERIC = re.compile(r"[^\w]*\d[\d.,:%/ -]*\w{0,3}$")
+
+_MARKS = {True: "☒", False: "☐"}
+_BUTTONS = (pdfium.FPDF_FORMFIELD_CHECKBOX, pdfium.FPDF_FORMFIELD_RADIOBUTTON)
+_UNREAD = (pdfium.FPDF_FORMFIELD_PUSHBUTTON, pdfium.FPDF_FORMFIELD_SIGNATURE, pdfium.FPDF_FORMFIELD_UNKNOWN)
+_SIZE = 10.0  # of a field whose own is not known
+_UNSEEN = pdfium.FPDF_ANNOT_FLAG_HIDDEN | pdfium.FPDF_ANNOT_FLAG_NOVIEW
 
 
 @dataclass(eq=False)
@@ -104,33 +114,26 @@ def _pieces(glyphs: Glyphs) -> list[Line]:
     wide = np.append(apart & ~breaks, False)  # the last one for the end
     # Letters that are set apart are no words.
     lone = np.repeat(np.add.reduceat(wide, borders[:-1]) * 2.5 > np.diff(borders), np.diff(borders))
-    told = glyphs.spaced[1:] & ((np.diff(glyphs.runs) == 0) | (gap > 0.04))
-    spaces = (told | (wide & ~lone)[:-1]) & ~breaks
+    spaced = glyphs.spaced[1:] & ((np.diff(glyphs.runs) == 0) | (gap > 0.04))
+    spaces = (spaced | (wide & ~lone)[:-1]) & ~breaks
     least = np.minimum.reduceat(np.append(np.where(spaces, gap, 9.0), 9.0), borders[:-1]).tolist()
     letters = [chr(code) for code in glyphs.codes.tolist()]
     for at in np.flatnonzero(spaces).tolist():
         letters[at] += " "
     first, last = np.minimum.reduceat(left, borders[:-1]).tolist(), np.maximum.reduceat(right, borders[:-1]).tolist()
-    middle = (borders[:-1] + borders[1:]) // 2
-    fonts, mono = glyphs.fonts[middle].tolist(), glyphs.mono[middle].tolist()
-    heights, sizes, edges = base[borders[:-1]].tolist(), size[borders[:-1]].tolist(), borders.tolist()
+    start, middle = borders[:-1], (borders[:-1] + borders[1:]) // 2
+    columns = base[start], size[start], glyphs.fonts[middle], glyphs.mono[middle]
+    values = zip(pairwise(borders.tolist()), first, last, least, *(column.tolist() for column in columns), strict=True)
     return [
-        Line(
-            *("".join(letters[a:b]), 0, first[n], heights[n], sizes[n], 0.0, False, last[n], 1, fonts[n], mono[n]),
-            order=n,
-            space=least[n],
-        )
-        for n, (a, b) in enumerate(pairwise(edges))
+        Line("".join(letters[a:b]), 0, x, y, size, end=end, font=font, is_code=code, order=n, space=space)
+        for n, ((a, b), x, end, space, y, size, font, code) in enumerate(values)
     ]
 
 
 def _is_rtl(glyphs: Glyphs) -> NDArray[np.bool_]:
     codes = glyphs.codes
-    return (
-        ((codes >= 0x590) & (codes < 0x660))
-        | ((codes > 0x66C) & (codes < 0x900))
-        | ((codes >= 0xFB1D) & (codes < 0xFEFD))
-    )
+    arabic = (codes >= 0x590) & (codes < 0x900) & ((codes < 0x660) | (codes > 0x66C))
+    return arabic | ((codes >= 0xFB1D) & (codes < 0xFEFD))
 
 
 def _in_reading_order(glyphs: Glyphs) -> Glyphs:
@@ -517,3 +520,60 @@ def _margin_numbers(rows: list[Row]) -> set[Line]:
         if len(steps) == 1 and len(beside) > (step == 1) + 1 and all(abs(n - step) <= 1 for n in between):
             in_margin.update(beside)
     return in_margin
+
+
+# --- Form fields, and text that was typed onto a page
+
+
+def read_fields(page: PdfPage) -> Iterator[Line]:
+    """Yield the fields that are filled in, as "name: value" where each stands, and typed comments."""
+    form = page.formenv.raw if page.formenv else None
+    for index in range(pdfium.FPDFPage_GetAnnotCount(page.raw)):
+        annot = pdfium.FPDFPage_GetAnnot(page.raw, index)
+        if not annot:
+            continue
+        kind = pdfium.FPDFAnnot_GetSubtype(annot)
+        text = ""
+        if pdfium.FPDFAnnot_GetFlags(annot) & _UNSEEN:
+            pass
+        elif kind == pdfium.FPDF_ANNOT_FREETEXT:
+            text = _string(lambda *to, annot=annot: pdfium.FPDFAnnot_GetStringValue(annot, b"Contents", *to))
+        elif kind == pdfium.FPDF_ANNOT_WIDGET and form is not None:
+            text = _value(form, annot)
+        box = pdfium.FS_RECTF()
+        if text and pdfium.FPDFAnnot_GetRect(annot, box):
+            size = c_float()
+            known = form is not None and pdfium.FPDFAnnot_GetFontSize(form, annot, size) and size.value > 1
+            height = box.top - box.bottom
+            em = min(size.value if known else _SIZE, max(height, 1.0))
+            base = (box.bottom + (height - em) / 2 if height < 2.5 * em else box.top - em) + 0.2 * em
+            for row, line in enumerate(text.splitlines()):
+                yield Line(line, 0, box.left, base - 1.2 * em * row, em, end=box.right)
+        pdfium.FPDFPage_CloseAnnot(annot)
+
+
+def _value(form: Any, annot: Any) -> str:
+    kind = pdfium.FPDFAnnot_GetFormFieldType(form, annot)
+    if kind in _UNREAD or pdfium.FPDFAnnot_GetFormFieldFlags(form, annot) & 1 << 13:  # a password
+        return ""
+    read = [pdfium.FPDFAnnot_GetFormFieldAlternateName, pdfium.FPDFAnnot_GetFormFieldName]
+    name = next((text for getter in read if (text := _string(lambda *to, getter=getter: getter(form, annot, *to)))), "")
+    if kind in _BUTTONS:
+        return f"{_MARKS[bool(pdfium.FPDFAnnot_IsChecked(form, annot))]} {name}"
+    value = ", ".join(_chosen(form, annot)) or _string(lambda *to: pdfium.FPDFAnnot_GetFormFieldValue(form, annot, *to))
+    return f"{name}: {value}" if value.strip() else ""
+
+
+def _chosen(form: Any, annot: Any) -> Iterator[str]:
+    """Yield the labels of the options that are chosen in a list; the field's own value is their names in the file."""
+    for at in range(max(pdfium.FPDFAnnot_GetOptionCount(form, annot), 0)):
+        if pdfium.FPDFAnnot_IsOptionSelected(form, annot, at):
+            yield _string(lambda *to, at=at: pdfium.FPDFAnnot_GetOptionLabel(form, annot, at, *to))
+
+
+def _string(read: Callable[..., int]) -> str:
+    """Return a string that PDFium writes into a buffer, whose size in bytes it tells first."""
+    size = read(None, 0)
+    buffer = create_string_buffer(size)
+    read(cast(buffer, POINTER(pdfium.FPDF_WCHAR)), size)
+    return buffer.raw[: max(size - 2, 0)].decode("utf-16-le", "replace").replace("\r\n", "\n").replace("\r", "\n")

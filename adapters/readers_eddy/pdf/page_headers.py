@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from readers_eddy.pdf.lines import Line
+from readers_eddy.scripts import numeral
 
 _MAX_LINES = 4
 """Maximum number of header or footer lines of a page."""
 _NUMBER = re.compile(r"\d{1,5}")
-_ROMAN = re.compile(r"m{0,3}(cm|cd|d?c{0,3})(xc|xl|l?x{0,3})(ix|iv|v?i{0,3})")
-_VALUES = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100, "d": 500, "m": 1000}
+_ROMAN = {numeral(number, "roman"): number for number in range(1, 1000)}
 _PAGE = re.compile(r"(?:page|p|pg|seite|folio|p[aá]gina|pag|sida|side|strona|стр|of|von|de|di)\b\.?", re.IGNORECASE)
 """Words of a page number."""
+_AROUND = "-–—.|·[]()/:"
+"""Signs around the number of a page."""
 _PARTS = re.compile(r"[:|·–—]|\s{2,}")
 _APART, _SMALL, _LARGE = 1.5, 0.92, 1.06
 """Distance from the body, of a line's usual distance, below which a line of its size belongs to it; sizes of type, of
@@ -49,21 +52,25 @@ def split_page_headers(lines: Sequence[Line], labels: Sequence[str] = ()) -> tup
         running |= _running(edges, body, labels, is_head=is_head)
     if len(running) == len(lines):
         return list(lines), {}
-    known = _letters(" ".join(line.text for line in lines if line not in running))
+    known = letters_of(" ".join(line.text for line in lines if line not in running))
     first: set[Line] = set()
     for line, (text, _) in sorted(running.items(), key=lambda item: item[0].page):
-        wording = max(map(_letters, _PARTS.split(line.text)), key=len)
-        if _letters(_PAGE.sub("", line.text)) and text != "roman" and wording not in known:
+        wording = max(map(letters_of, _PARTS.split(line.text)), key=len)
+        if letters_of(_PAGE.sub("", line.text)) and text != "roman" and wording not in known:
             first.add(line)
             known += f" {wording}"
-    counted = Counter(_describe(line, pattern) for line, pattern in running.items() if line not in first)
+    counted = Counter[str]()
+    for line, (_, offset) in ((line, pattern) for line, pattern in running.items() if line not in first):
+        numbers = "page numbers" if len(line.text.split()) == 1 else "lines with the page number"
+        counted[f'"{line.text}"' if offset is None else numbers] += 1
     for line in first:
         line.level = -1
     return [line for line in lines if line not in running or line in first], dict(counted)
 
 
-def _letters(text: str) -> str:
-    return "".join(filter(str.isalpha, text.casefold()))
+def letters_of(text: str) -> str:
+    """Return the letters of a text, by which titles and headers are compared."""
+    return "".join(filter(str.isalpha, unicodedata.normalize("NFKC", text).casefold()))
 
 
 class _Body:
@@ -173,23 +180,11 @@ def _patterns(line: Line) -> Iterator[LinePattern]:
     words = line.text.split()
     yield line.text, None
     if len(words) == 1:
-        bare = line.text.strip("-–—.|·[]()/:")
-        if bare and bare.islower() and _ROMAN.fullmatch(bare):
-            yield "roman", _roman(bare) - line.page
+        if (bare := line.text.strip(_AROUND)) in _ROMAN:
+            yield "roman", _ROMAN[bare] - line.page
     for match in _NUMBER.finditer(line.text):  # as in "page 3 of 12"
         around = f"{line.text[: match.start()]}#{line.text[match.end() :]}"
         yield around if any(map(str.isalpha, around)) else "", int(match[0]) - line.page
     for word in {words[0], words[-1]} if len(words) > 1 else ():
-        if _NUMBER.fullmatch(bare := word.strip("-–—.|·[]()/:")):  # beside the title of a chapter
+        if _NUMBER.fullmatch(bare := word.strip(_AROUND)):  # beside the title of a chapter
             yield "# beside other words", int(bare) - line.page
-
-
-def _describe(line: Line, pattern: LinePattern) -> str:
-    if pattern[1] is None:
-        return f'"{line.text}"'
-    return "page numbers" if len(line.text.split()) == 1 else "lines with the page number"
-
-
-def _roman(numeral: str) -> int:
-    values = [_VALUES[letter] for letter in numeral]
-    return sum(-v if v < after else v for v, after in zip(values, [*values[1:], 0], strict=True))

@@ -45,9 +45,15 @@ def draw_page(data: bytes, page: int, before: str, text: str) -> tuple[bytes, bo
         image = bitmap.to_pil().convert("RGB")
         boxes = find_text(drawn.get_textpage(), before, text)
         place = bitmap.get_posconv(drawn)
-        corners = [(*place.to_bitmap(left, bottom), *place.to_bitmap(right, top)) for left, bottom, right, top in boxes]
+        colour, outline = Image.new("RGB", image.size, "white"), ImageDraw.Draw(image)
+        for left, bottom, right, top in boxes:
+            (x, y), (other_x, other_y) = place.to_bitmap(left, bottom), place.to_bitmap(right, top)
+            low, high = (min(x, other_x), min(y, other_y)), (max(x, other_x), max(y, other_y))
+            box = (low[0] - _MARGIN, low[1] - _MARGIN, high[0] + _MARGIN, high[1] + _MARGIN)
+            ImageDraw.Draw(colour).rectangle(box, fill=_FILL)
+            outline.rectangle(box, outline=_OUTLINE)  # which also shows on a dark page
     out = io.BytesIO()
-    _marked(image, corners).save(out, "WEBP", quality=_QUALITY)
+    ImageChops.multiply(image, colour).save(out, "WEBP", quality=_QUALITY)
     return out.getvalue(), bool(boxes)
 
 
@@ -68,15 +74,3 @@ def find_text(page: PdfTextPage, before: str, text: str) -> list[Box]:
 def _letters(text: str) -> str:
     """Leave out what readers of PDF files disagree on: spaces, hyphens, ligatures, accents, bullets."""
     return "".join(letter for letter in unicodedata.normalize("NFKD", text).casefold() if letter.isalnum())
-
-
-def _marked(image: Image.Image, corners: list[tuple[int, int, int, int]]) -> Image.Image:
-    """Colour boxes, each given by two opposite corners, and outline them, which also shows on a dark page."""
-    colour = Image.new("RGB", image.size, "white")
-    outline = ImageDraw.Draw(image)
-    for x, y, other_x, other_y in corners:
-        left, right, top, bottom = *sorted((x, other_x)), *sorted((y, other_y))
-        box = (left - _MARGIN, top - _MARGIN, right + _MARGIN, bottom + _MARGIN)
-        ImageDraw.Draw(colour).rectangle(box, fill=_FILL)
-        outline.rectangle(box, outline=_OUTLINE)
-    return ImageChops.multiply(image, colour)

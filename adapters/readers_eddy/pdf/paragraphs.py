@@ -59,19 +59,15 @@ def reflow(lines: Sequence[Line], n_pages: int) -> tuple[str, tuple[int, ...]]:
     """
     paragraphs = _Flow(lines).paragraphs()
     vocabulary = _Vocabulary(lines)
-    parts: list[str] = []
-    starts: list[int] = []
-    length, before = 0, None
+    text, starts, before = "", list[int](), None
     for paragraph in paragraphs:
         if before is not None:
-            parts.append("\n" if before.kind == paragraph.kind == "row" else "\n\n")
-            length += len(parts[-1])
-        for text, page in _texts(paragraph, vocabulary):
-            starts += [length] * (page + 1 - len(starts))
-            parts.append(text)
-            length += len(text)
+            text += "\n" if before.kind == paragraph.kind == "row" else "\n\n"
+        for piece, page in _texts(paragraph, vocabulary):
+            starts += [len(text)] * (page + 1 - len(starts))
+            text += piece
         before = paragraph
-    return "".join(parts), (*starts, *([length] * (n_pages - len(starts))))
+    return text, (*starts, *([len(text)] * (n_pages - len(starts))))
 
 
 def _texts(paragraph: _Paragraph, vocabulary: _Vocabulary) -> Iterator[tuple[str, int]]:
@@ -80,10 +76,7 @@ def _texts(paragraph: _Paragraph, vocabulary: _Vocabulary) -> Iterator[tuple[str
         yield from _code(paragraph.lines)
         return
     for line, after in zip(paragraph.lines, [*paragraph.lines[1:], None], strict=True):
-        text = line.text
-        if after is not None:
-            kept, glue = vocabulary.join(text, after.text)
-            text = kept + glue
+        text = line.text if after is None else vocabulary.join(line.text, after.text)
         if line is paragraph.lines[0]:
             if line.level > 0:
                 text = f"{'#' * line.level} {text}"
@@ -130,7 +123,8 @@ class _Flow:
         out: list[_Paragraph] = []
         current: _Paragraph | None = None
         for line in self.lines:
-            kind = "row" if _is_list(line) else "code" if line.is_code and self._has_code else ""
+            kind = "code" if line.is_code and self._has_code else ""
+            kind = "row" if line.is_row or _LEADER.search(line.text) else kind  # of a table, or one of contents
             kind = "header" if line.level < 0 else kind
             if current and kind == current.kind and self._goes_on(current, line):
                 current.lines.append(line)
@@ -161,7 +155,13 @@ class _Flow:
             return gap < 2 * typical
         heading = line.font != before.font and all(earlier.font == before.font for earlier in paragraph.lines)
         if len(before.text) < _HEADING and not ended and _PROSE.search(line.text):
-            heading = heading or before.text.isupper() or all(_is_title(earlier.text) for earlier in paragraph.lines)
+            heading = (
+                heading
+                or before.text.isupper()
+                or all(
+                    _TITLE.fullmatch(earlier.text) and not _PROSE.search(earlier.text) for earlier in paragraph.lines
+                )
+            )
         indented = line.x > before.x + 0.7 * line.size and (ended or len(paragraph.lines) > 1)
         return gap <= _MAX_GAP * typical and not heading and not indented and self._is_full(before, line)
 
@@ -214,21 +214,12 @@ def _reach(lines: list[Line]) -> dict[Line, float]:
     return reach
 
 
-def _is_title(text: str) -> bool:
-    return bool(_TITLE.fullmatch(text)) and not _PROSE.search(text)
-
-
 def _is_lower(text: str) -> bool:
     return text.lstrip("([“‘«\"'")[:1].islower()
 
 
 def _is_item(line: Line, ended: bool, among_items: bool) -> bool:
     return bool(_BULLET.match(line.text)) or ((ended or among_items) and bool(_ITEM.match(line.text)))
-
-
-def _is_list(line: Line) -> bool:
-    """Whether a line stands for itself: the row of a table, or the line of a table of contents."""
-    return line.is_row or bool(_LEADER.search(line.text))
 
 
 def _unlike(before: Line, line: Line) -> bool:
@@ -256,16 +247,16 @@ class _Vocabulary:
             self._whole.update(_WORD.findall(text))
             self._compounds.update(_COMPOUND.findall(text))
 
-    def join(self, before: str, after: str) -> tuple[str, str]:
-        """Return the first line without a dropped hyphen, and the separator to the next line."""
+    def join(self, before: str, after: str) -> str:
+        """Return a line without a dropped hyphen, and with what separates it from the next one."""
         broken, word = _BROKEN.search(before), _WORD.match(after)
         if before.endswith(SOFT_HYPHEN):
-            return before[:-1], ""
+            return before[:-1]
         if broken and word and "://" not in before.split()[-1]:
             left, right = broken[1].lower(), word[0].lower()
             whole = left + right in self._whole
             keep = not whole and ((left, right) in self._compounds or not word[0][0].islower())
-            return (before if keep else before[:-1]), ""
+            return before if keep else before[:-1]
         if re.search(r"\S[-\u2010—]$|\d–$|://\S*[/_=&?]$", before):  # numbers, dashes without spaces, addresses
-            return before, ""
-        return before, "" if _WIDE.match(before[-1]) and _WIDE.match(after[0]) else " "
+            return before
+        return before if _WIDE.match(before[-1]) and _WIDE.match(after[0]) else f"{before} "

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from pypdfium2 import PdfPage
 
-from readers_eddy.pdf.glyphs import Glyphs
+from readers_eddy.pdf.glyphs import NO_GLYPHS, Glyphs
 
 _PIXELS = 1_700
 """Length of a page's longer side: 150 dots an inch of A4, and less than 2 GB of memory."""
@@ -89,17 +89,19 @@ def _is_prose(lines: list[tuple[str, Box]]) -> bool:
 
 def _spread(lines: list[tuple[str, Box]]) -> Glyphs:
     """Return the letters of lines; type of nearly the most frequent height is taken for that, as boxes vary."""
-    heights = np.array([(box[3] - box[1]) * _TYPE for _, box in lines] or [1.0])
-    usual = np.median(np.repeat(heights, [len(text) for text, _ in lines] or [1]))
+    if not lines:
+        return NO_GLYPHS
+    heights = np.array([(box[3] - box[1]) * _TYPE for _, box in lines])
+    usual = np.median(np.repeat(heights, [len(text) for text, _ in lines]))
     heights[np.abs(heights - usual) < _ALIKE * usual] = usual
     rows = []
-    for number, ((text, (left, bottom, right, top)), size) in enumerate(zip(lines, heights.tolist(), strict=False)):
+    for number, ((text, (left, bottom, right, top)), size) in enumerate(zip(lines, heights.tolist(), strict=True)):
         edges = np.linspace(left, right, len(text) + 1).tolist()
         for at, sign in enumerate(text):
             if not sign.isspace():
                 box = (edges[at], bottom, edges[at + 1], top)
                 rows.append((ord(sign), *box, size, number, text[:at][-1:].isspace()))
-    table = np.array(rows or np.empty((0, 8)), np.float64)
-    codes, runs, zeros = table[:, 0].astype(np.int32), table[:, 6].astype(np.int64), np.zeros(len(rows), np.int64)
-    baselines, sizes, angles, spaced = table[:, 2], table[:, 5], zeros.astype(np.int32), table[:, 7].astype(np.bool_)
-    return Glyphs(codes, table[:, 1:5], baselines, sizes, angles, runs, zeros, zeros > 0, spaced, zeros)
+    codes, left, bottom, right, top, sizes, runs, spaced = np.array(rows).T
+    boxes = np.stack([left, bottom, right, top], 1)
+    zeros: Any = np.zeros(len(rows), np.int64)
+    return Glyphs(codes.astype(np.int32), boxes, bottom, sizes, zeros, runs, zeros, zeros > 0, spaced > 0, zeros)

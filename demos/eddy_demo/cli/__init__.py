@@ -360,8 +360,8 @@ def mcp(
 
 def _check_paths(paths: list[Path]) -> list[Path]:
     """Return the paths that can be read, and name the others; if none can be, that is an error."""
+    from readers_eddy.content import NothingToRead
     from readers_eddy.documents import check_path
-    from readers_eddy.errors import NothingToRead
 
     readable, problems = [], []
     for path in paths:

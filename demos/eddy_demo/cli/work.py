@@ -62,8 +62,8 @@ from eddy_demo.library.sync import Root, SyncResult, forget_files, sync
 from eddy_demo.library.sync import watch as watch_folders
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from eddy_embed.utils.interrupts import Interrupted
+from readers_eddy.content import NothingToRead
 from readers_eddy.documents import ReadResult, nothing_read
-from readers_eddy.errors import NothingToRead
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder

@@ -26,6 +26,7 @@ from eddy_demo.errors import DemoError
 from eddy_demo.library.library import Failures, Progress, read_entries, remove_documents, to_index_document
 from eddy_demo.library.settings import FILES_FOLDER, READ_FILE, upload_path
 from eddy_embed.utils.atomic_files import atomic_write
+from readers_eddy.content import ReadingLimits
 from readers_eddy.documents import (
     FileVersion,
     ReadResult,
@@ -36,7 +37,6 @@ from readers_eddy.documents import (
     read_changed,
 )
 from readers_eddy.formats import DOCUMENT_SUFFIXES, suffix_of
-from readers_eddy.limits import ReadingLimits
 
 BATCH_FILES = 64
 """Number of files that are read and written together on the page."""

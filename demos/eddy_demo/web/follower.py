@@ -33,8 +33,8 @@ from eddy_demo.web.library_reader import LibraryReader
 from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads import Uploads
 from eddy_embed.utils.atomic_files import atomic_write
+from readers_eddy.content import NothingToRead
 from readers_eddy.documents import ReadResult, document_key, list_other_types, list_skipped
-from readers_eddy.errors import NothingToRead
 
 _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""

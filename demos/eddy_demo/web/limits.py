@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from readers_eddy.limits import ReadingLimits
+from readers_eddy.content import ReadingLimits
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import io
 import zipfile
-from collections.abc import Callable
 
 import xlsxwriter
 from docx.oxml import parse_xml
@@ -15,8 +14,9 @@ from pptx.enum.chart import XL_CHART_TYPE as CHARTS
 from pptx.opc.package import Part
 from pptx.opc.packuri import PackURI
 from pptx.util import Inches
-from tests.demo.corpus.markup_files import word
-from tests.demo.corpus.office_files import saved
+from tests.readers.corpus import Sample
+from tests.readers.corpus.office_files import saved
+from tests.readers.word_files import raw_word
 
 _DRAWINGS = "http://schemas.openxmlformats.org/drawingml/2006"
 _NAMESPACES = " ".join(
@@ -50,25 +50,25 @@ def charts() -> bytes:
     chart.chart_title.text_frame.text = "Share of seats taken"
     chart.category_axis.axis_title.text_frame.text = "Pier"
     chart.value_axis.axis_title.text_frame.text = "Seats"
-    levels = CategoryChartData()
+    levels, points, days = CategoryChartData(), XyChartData(), CategoryChartData()
     for quarter, months in (("Spring", ("April", "May")), ("Autumn", ("October",))):
         wider = levels.add_category(quarter)
         for month in months:
             wider.add_sub_category(month)
     levels.add_series("Trips", (3, 4, 1234.5))
-    deep = shapes.add_chart(CHARTS.COLUMN_STACKED, Inches(1), Inches(3), Inches(6), Inches(1), levels)
-    plot = deep.chart._chartSpace.plotArea[0]
-    plot.tag = plot.tag.replace("barChart", "bar3DChart")
-    points = XyChartData()
     depth = points.add_series("Depth")
-    depth.add_data_point(0.5, 7)
-    depth.add_data_point(2, 9)
-    shapes.add_chart(CHARTS.XY_SCATTER, Inches(1), Inches(4), Inches(6), Inches(1), points)
-    days = CategoryChartData()
+    for x, y in ((0.5, 7), (2, 9)):
+        depth.add_data_point(x, y)
     days.categories = [datetime.date(2026, 3, 1), datetime.date(2026, 3, 2)]
     days.add_series("Crew", (2, 3))
-    crew = shapes.add_chart(CHARTS.LINE, Inches(1), Inches(5), Inches(6), Inches(1), days).chart
-    crew._chartSpace.find("{*}date1904").set("val", "1")  # the same numbers, four years later
+    deep, _, crew = (
+        shapes.add_chart(kind, Inches(1), Inches(3 + n), Inches(6), Inches(1), data).chart._chartSpace
+        for n, (kind, data) in enumerate(
+            ((CHARTS.COLUMN_STACKED, levels), (CHARTS.XY_SCATTER, points), (CHARTS.LINE, days))
+        )
+    )
+    deep.plotArea[0].tag = deep.plotArea[0].tag.replace("barChart", "bar3DChart")
+    crew.find("{*}date1904").set("val", "1")  # the same numbers, four years later
     return saved(file)
 
 
@@ -98,6 +98,12 @@ NEWER = (
 ).encode()
 
 
+FORMULA = (
+    f"<a14:m {_NAMESPACES}><m:oMath><m:r><m:t>E=m</m:t></m:r><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e>"
+    "<m:sup><m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath></a14:m>"
+)
+
+
 def _frame(inside: str, address: str) -> str:
     return (
         f'<p:graphicFrame {_NAMESPACES}><p:nvGraphicFramePr><p:cNvPr id="9" name="x"/><p:cNvGraphicFramePr/><p:nvPr/>'
@@ -114,51 +120,24 @@ def diagram_slide(*parts: bytes) -> bytes:
         slide.part.relate_to(Part(PackURI(f"/ppt/graphic{n}.xml"), "application/xml", slide.part.package, part), f"{n}")
         for n, part in enumerate(parts)
     ]
-    frames = (
-        _frame(f'<dgm:relIds r:dm="{ids[0]}"/>', f"{_DRAWINGS}/diagram"),
-        *(
-            _frame(f'<cx:chart r:id="{id_}"/>', "http://schemas.microsoft.com/office/drawing/2014/chartex")
-            for id_ in ids[1:]
-        ),
-    )
+    newer = "http://schemas.microsoft.com/office/drawing/2014/chartex"
+    frames = [parse_xml(_frame(f'<cx:chart r:id="{id_}"/>', newer)) for id_ in ids[1:]]
     tree = slide.shapes._spTree
-    tree.append(parse_xml(frames[0]))
+    tree.append(parse_xml(_frame(f'<dgm:relIds r:dm="{ids[0]}"/>', f"{_DRAWINGS}/diagram")))
     box = slide.shapes.add_textbox(*_AREA)
     box.text_frame.text = "So "
-    box.text_frame.paragraphs[0]._p.append(
-        parse_xml(
-            f"<a14:m {_NAMESPACES}><m:oMath><m:r><m:t>E=m</m:t></m:r><m:sSup><m:e><m:r><m:t>c</m:t></m:r></m:e><m:sup>"
-            "<m:r><m:t>2</m:t></m:r></m:sup></m:sSup></m:oMath></a14:m>"
-        )
-    )
-    for choice in (*map(parse_xml, frames[1:]), box._element):
-        alternative = parse_xml(
-            f'<mc:AlternateContent {_NAMESPACES}><mc:Choice Requires="x"/><mc:Fallback/></mc:AlternateContent>'
-        )
-        alternative[0].append(choice)
-        tree.append(alternative)
+    box.text_frame.paragraphs[0]._p.append(parse_xml(FORMULA))
+    for choice in (*frames, box._element):
+        tree.append(parse_xml(f"<mc:AlternateContent {_NAMESPACES}><mc:Choice/><mc:Fallback/></mc:AlternateContent>"))
+        tree[-1][0].append(choice)
     return saved(file)
 
 
 def with_charts(*parts: bytes) -> bytes:
     """A Word file with charts below a paragraph."""
-    drawings = (
-        f'<w:r {_NAMESPACES}><w:drawing><c:chart r:id="chart{n}"/></w:drawing></w:r>' for n in range(len(parts))
-    )
-    out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(word(*drawings))) as source, zipfile.ZipFile(out, "w") as target:
-        for name in source.namelist():
-            body = source.read(name)
-            if name == "word/_rels/document.xml.rels":
-                links = "".join(
-                    f'<Relationship Id="chart{n}" Type="chart" Target="charts/../chart{n}.xml"/>'
-                    for n in range(len(parts))
-                )
-                body = body.replace(b"</Relationships>", f"{links}</Relationships>".encode())
-            target.writestr(name, body)
-        for n, part in enumerate(parts):
-            target.writestr(f"word/chart{n}.xml", part)
-    return out.getvalue()
+    drawings = (f'<w:drawing><c:chart r:id="chart{n}"/></w:drawing>' for n in range(len(parts)))
+    body = f"<w:p><w:r><w:t>Start</w:t></w:r><w:r {_NAMESPACES}>{''.join(drawings)}</w:r></w:p>"
+    return raw_word(body, **{f"chart{n}": part for n, part in enumerate(parts)})
 
 
 def word_charts() -> bytes:
@@ -171,8 +150,8 @@ def chart_sheet() -> bytes:
     out = io.BytesIO()
     with xlsxwriter.Workbook(out) as file:
         sheet = file.add_worksheet("Boats")
-        for row in (("Bay", 3), ("Cliff", 4)):
-            sheet.write_row(row[1] - 3, 0, row)
+        for row, cells in enumerate((("Bay", 3), ("Cliff", 4))):
+            sheet.write_row(row, 0, cells)
         chart = file.add_chart({"type": "column"})
         chart.add_series({"categories": "=Boats!$A$1:$A$2", "values": "=Boats!$B$1:$B$2"})
         chart.set_title({"name": "Boats at each pier"})
@@ -181,19 +160,21 @@ def chart_sheet() -> bytes:
 
 
 _SHARES = "Share of seats taken\nSeats\n\n| Pier | Summer | Winter |\n| Bay | 75% | 30% |\n| Cliff |  | 100% |"
-GRAPHIC_FILES: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "slides: charts": (
+GRAPHIC_FILES = {
+    "slides: charts": Sample(
         ".pptx",
         charts,
         f"# Boats\n\n{_SHARES}\n\n"
         "|  |  | Trips |\n| Spring | April | 3 |\n| Spring | May | 4 |\n| Autumn | October | 1234.5 |\n\n"
         "|  | Depth |\n| 0.5 | 7 |\n| 2 | 9 |\n\n|  | Crew |\n| 2030-03-02 | 2 |\n| 2030-03-03 | 3 |",
     ),
-    "slides: a diagram, a chart of a newer kind, a formula": (
+    "slides: a diagram, a chart of a newer kind, a formula": Sample(
         ".pptx",
         lambda: diagram_slide(DIAGRAM, NEWER),
         "- Ferry\n  - Crew\n  - Sails\n\nCosts\n\n|  | Euro |\n| Fuel | -1,200 |\n| Total | 300 |\n\nSo E=mc²",
     ),
-    "word: a chart and a diagram": (".docx", word_charts, f"Start\n\n{_SHARES}\n\n- Ferry\n- Crew\n- Sails"),
-    "sheets: a chart of cells": (".xlsx", chart_sheet, "# Boats\n\n| Bay | 3 |\n| Cliff | 4 |\n\nBoats at each pier"),
+    "word: a chart and a diagram": Sample(".docx", word_charts, f"Start\n\n{_SHARES}\n\n- Ferry\n- Crew\n- Sails"),
+    "sheets: a chart of cells": Sample(
+        ".xlsx", chart_sheet, "# Boats\n\n| Bay | 3 |\n| Cliff | 4 |\n\nBoats at each pier"
+    ),
 }

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
-from tests.demo.conftest import FAST
 
-from eddy_demo.library.library import open_stored
 from readers_eddy.page_lists import page_lists
 
 TIDES = "The moon pulls the water of the sea towards it.\n\n"
@@ -52,24 +45,3 @@ def test_lists_of_page_numbers_are_found(listed: str) -> None:
 )
 def test_other_lists_are_none(text: str) -> None:
     assert page_lists(text) == ()
-
-
-def test_they_stay_in_the_text_and_no_passage_has_them(tmp_path: Path, run: Callable[..., Any]) -> None:
-    text = f"# The sea\n\n{LEADERS}\n\n{TIDES * 30}\n\n{BODY}\n\n{NAMES}\n\n{TIDES}"
-    (tmp_path / "sea.txt").write_text(text, encoding="utf-8")
-    made = run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib", "--passage-size", 40, *FAST)
-    assert made.code == 0 and "lists of page numbers (2, as of contents) stay in the text" in made.err
-    found = json.loads(run("ask", "anchor boats nets", "-l", tmp_path / "lib", "-k", 100, "--json").out)
-    assert all(text[each["start"] : each["end"]] == each["text"] for each in found)
-    assert not any(word in each["text"] for each in found for word in ("anchor, 12", "3 Nets", ". . ."))
-    assert run("library", "check", "-l", tmp_path / "lib").code == 0
-    with open_stored(tmp_path / "lib") as index:
-        (document,) = index.documents()
-        assert document.text == text and len(document.left_out) == 2
-    assert "1 document unchanged" in run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib").err
-
-
-def test_a_text_that_is_a_list_is_read(tmp_path: Path, run: Callable[..., Any]) -> None:
-    (tmp_path / "index.txt").write_text(NAMES, encoding="utf-8")
-    assert run("ingest", tmp_path / "index.txt", "-l", tmp_path / "lib", *FAST).code == 0
-    assert len(json.loads(run("ask", "anchor", "-l", tmp_path / "lib", "--json").out)) == 1

@@ -1,4 +1,4 @@
-"""Hostile files: each is named with the reason, none stops the reading of the others, and limits hold."""
+"""Files to documents: what is read, what is left out and why; hostile files stop no others, and limits hold."""
 
 from __future__ import annotations
 
@@ -12,25 +12,18 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import handbook_table
-from tests.demo.test_pdf import make
-from tests.demo.word_files import bomb
+from tests.readers.pdf_builder import pdf
+from tests.readers.word_files import bomb
 
-from readers_eddy import process
-from readers_eddy.content import MAX_TITLE, Content, Row
+from readers_eddy.content import MAX_TITLE, Content, NothingToRead, ReadingLimits, Row
 from readers_eddy.documents import ReadResult, read_documents
-from readers_eddy.errors import NothingToRead
-from readers_eddy.limits import ReadingLimits
 from readers_eddy.markup import read_html, read_markdown
 from readers_eddy.pdf import read_pdf
 from readers_eddy.process import ReaderProcess
-
-ALIASES = "".join(f"  - &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefgh"))
 
 
 @pytest.fixture
@@ -46,32 +39,89 @@ def rest_is_read(result: ReadResult) -> dict[str, str]:
     return {skipped.name: skipped.reason for skipped in result.skipped}
 
 
+# --- Files and folders
+
+
+def test_reads_every_type_in_order(folder: Path) -> None:
+    (folder / "b").mkdir()
+    (folder / "b" / "page.HTML").write_text("<title>Page</title><p>Text.</p>", encoding="utf-8")
+    (folder / "a.md").write_text("Intro.\n\n## First heading ##\n", encoding="utf-8")
+    rows = [{"id": "r1", "title": "Row", "text": "First row."}, {"id": "r2", "text": "Second row."}]
+    (folder / "rows.jsonl.gz").write_bytes(gzip.compress("\n".join(map(json.dumps, rows)).encode()))
+    (folder / "picture.png").write_bytes(b"\x89PNG")
+    (folder / ".hidden").mkdir()
+    (folder / ".hidden" / "secret.txt").write_text("Not read.", encoding="utf-8")
+    reading = read_documents([folder])
+    assert [(d.name, d.title, d.text) for d in reading.documents] == [
+        ("a.md", "First heading", "Intro.\n\n## First heading ##\n"),
+        ("good.txt", "", "A good text."),
+        ("r1", "Row", "First row."),
+        ("r2", "", "Second row."),
+        ("zebra.md", "Zebra", "# Zebra\n\nThe last file."),
+        ("b/page.HTML", "Page", "Text."),
+    ]
+    assert reading.other_types == {".png": 1}
+    assert reading.skipped == []
+
+
+def test_rows_that_cannot_be_read_are_named_with_their_reasons(folder: Path) -> None:
+    lines = {  # each with the reason, "" where it is read
+        b'{"id": 1, "text": "Fine."}': "",
+        b'{"id": 2}': 'it has no "text", which a row needs; its fields: "id"',
+        b"{oops": "not JSON: ",
+        b'{"id": 1, "text": "Again."}': "the id '1' is used twice",
+        b'{"id": 3, "text": "\\ud800 half"}': "character 0 of its text is half of a surrogate pair",
+        b'{"id": 4, "title": "\\udfff", "text": "Its title is not fine."}': "character 0 of its title is half",
+        b"[]": "not a row",
+        b'{"id": 8, "body": "Elsewhere."}': 'it has no "text", which a row needs; its fields: "id", "body"',
+        b'{"text": null}': 'its "text" must be a string, not null',
+        b'{"text": ["a"]}': 'its "text" must be a string, not ["a"]',
+        b"{}": 'it has no "text", which a row needs; its fields: ',
+        b"7": "not a row",
+        b"[" * 200_000: "its JSON is nested hundreds of levels deep",
+        b'{"text": ' * 200_000: "its JSON is nested hundreds of levels deep",
+        b'{"id": ' + b"9" * 5_000 + b', "text": "t"}': "not JSON: Exceeds the limit",
+        b'{"text": "t", "id": "' + b"i" * 1001 + b'"}': "its id has 1,001 characters, and at most 1,000 are read",
+        b'{"text": "\xfc"}': "not UTF-8: byte 0xfc at position 10",
+        b'{"title": "' + b"t" * 1001 + b'", "text": "Read."}': "",
+    }
+    (folder / "rows.jsonl").write_bytes(b"\n".join(lines))
+    result = read_documents([folder / "rows.jsonl"])
+    assert [(document.name, document.title, document.text, document.notes) for document in result.documents] == [
+        ("1", "", "Fine.", ()),
+        ("(line 18)", "", "Read.", ("a title of 1,001 characters is left out; at most 1,000 are taken",)),
+    ]
+    reasons = {skipped.name: skipped.reason for skipped in result.skipped}
+    for number, reason in enumerate(lines.values(), start=1):
+        assert reasons.get(f"rows.jsonl, line {number}", "").startswith(reason), number
+    assert len(result.skipped) == 16
+
+
+def test_paths_that_lead_nowhere(folder: Path) -> None:
+    with pytest.raises(NothingToRead, match=r"nowhere does not exist"):
+        read_documents([folder / "nowhere"])
+    (folder / "paper.odt").write_bytes(b"PK")
+    with pytest.raises(NothingToRead, match=r"paper\.odt is of a type that is not read; convert it to .* \.pdf \.docx"):
+        read_documents([folder / "paper.odt"])
+    (folder / "sub").mkdir()
+    with pytest.raises(NothingToRead, match=r"no file to read in .*sub; readable are \.txt"):
+        read_documents([folder / "sub"])
+    (folder / "sub" / "empty.txt").touch()
+    with pytest.raises(NothingToRead, match=r"all 1 were skipped:\n  empty.txt: empty"):
+        read_documents([folder / "sub"])
+
+
+def test_identity_is_the_path_and_the_row(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_folder = read_documents([folder]).documents[0]
+    monkeypatch.chdir(folder)
+    by_file = read_documents([Path("good.txt"), Path("./good.txt")]).documents
+    assert [d.key for d in by_file] == [by_folder.key]
+    (folder / "good.txt").write_text("Another text.", encoding="utf-8")
+    changed = read_documents([folder]).documents[0]
+    assert (changed.key, changed.text) == (by_folder.key, "Another text.")
+
+
 # --- Titles
-
-
-def test_front_matter_gives_a_title_as_it_is_written() -> None:
-    for matter, title in (
-        (f"lists:\n  - &a [ha, ha]\n{ALIASES}title: *h", "Heading"),
-        (f"title:\n  - &a [ha, ha]\n{ALIASES}", "Heading"),
-        ("title: [a, b]", "Heading"),
-        ("title: {a: b}", "Heading"),
-        ("title: ~", "Heading"),
-        ("title:", "Heading"),
-        ("? [title]\n: Odd", "Heading"),
-        ("base: &t Given once\ntitle: *t", "Given once"),
-        ("title: !unknown Tagged", "Tagged"),
-        ("title: 2026-01-01", "2026-01-01"),
-    ):
-        content = read_markdown(f"---\n{matter}\n---\n# Heading\n")
-        assert (content.title, content.text, content.notes) == (title, "# Heading\n", ()), matter
-
-
-def test_deep_front_matter_stays_in_the_text() -> None:
-    for opening in ("[", "{a: ", "- "):
-        text = f"---\ntitle: T\nlist:\n {opening * 1_000}\n---\n# Heading\n"
-        content = read_markdown(text)
-        assert (content.title, content.text) == ("Heading", text)
-        assert content.notes == ("its front matter stays in the text: it is nested hundreds of levels deep",)
 
 
 def test_long_titles_are_left_out_and_the_notes_say_so() -> None:
@@ -83,17 +133,8 @@ def test_long_titles_are_left_out_and_the_notes_say_so() -> None:
         read_html(f"<title>{long}</title><h1>Short</h1><p>Text.</p>"),
     ):
         assert (content.title, content.notes) == ("Short", (note,))
-    for content in (read_html(f"<h1>{long}</h1><p>Text.</p>"), read_pdf(make([["Text."]], title=long))):
+    for content in (read_html(f"<h1>{long}</h1><p>Text.</p>"), read_pdf(pdf(["Text."], title=long))):
         assert (content.title, content.notes) == ("", (note,))
-
-
-def test_odd_encodings_of_html_are_refused(folder: Path) -> None:
-    encodings = ("undefined", "idna", "zip", "klingon", "k" * 500)
-    for number, encoding in enumerate(encodings):
-        (folder / f"odd{number}.html").write_bytes(f'<meta charset="{encoding}"><p>'.encode() + b"\xfc" * 99)
-    reasons = rest_is_read(read_documents([folder]))
-    assert len(reasons) == len(encodings) and all(len(each) < 300 for each in reasons.values())
-    assert "not UTF-8" in reasons["odd3.html"]  # as without a label
 
 
 # --- What is no regular file
@@ -105,25 +146,18 @@ def test_special_files_and_links_are_skipped(folder: Path, monkeypatch: pytest.M
     os.mkfifo("pipe.md")
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind("socket.txt")
-        Path("endless.txt").symlink_to("/dev/zero")
-        Path("itself.md").symlink_to("itself.md")
-        Path("to.md").symlink_to("fro.md")
-        Path("fro.md").symlink_to("to.md")
-        Path("gone.txt").symlink_to("nowhere")
-        Path("up").symlink_to(folder, target_is_directory=True)
-        Path("up.md").symlink_to(folder, target_is_directory=True)
+        links = {"endless.txt": "/dev/zero", "itself.md": "itself.md", "to.md": "fro.md", "fro.md": "to.md"}
+        for link, target in (links | {"gone.txt": "nowhere", ".pipe.md": "pipe.md", "up": ".", "up.md": "."}).items():
+            Path(link).symlink_to(target)
         Path(".hidden.md").write_text("Not read.", encoding="utf-8")
-        Path(".pipe.md").symlink_to("pipe.md")
-        loop = os.strerror(errno.ELOOP)
-        folder_link = "a link to a folder, which is not followed; name that folder itself"
         reasons = rest_is_read(read_documents([folder]))
     assert reasons == {
         "pipe.md": "a named pipe, not a regular file; copy what it gives to one",
         "socket.txt": "a socket, not a regular file; copy what it gives to one",
         "endless.txt": "a device, not a regular file; copy what it gives to one",
-        **dict.fromkeys(("itself.md", "to.md", "fro.md"), loop),
+        **dict.fromkeys(("itself.md", "to.md", "fro.md"), os.strerror(errno.ELOOP)),
         "gone.txt": os.strerror(errno.ENOENT),
-        **dict.fromkeys(("up", "up.md"), folder_link),
+        **dict.fromkeys(("up", "up.md"), "a link to a folder, which is not followed; name that folder itself"),
     }
     with pytest.raises(NothingToRead, match=r"all 1 were skipped:\n  itself.md: "):
         read_documents([Path("itself.md")])
@@ -146,50 +180,23 @@ def test_folders_may_be_nested_deeper_than_python_calls(folder: Path) -> None:
 # --- Limits
 
 
-def test_rows_are_skipped_one_by_one(folder: Path) -> None:
-    lines = [
-        "[" * 200_000,
-        '{"text": ' * 200_000,
-        '{"id": ' + "9" * 5_000 + ', "text": "t"}',
-        json.dumps({"id": "i" * 1001, "text": "t"}),
-        json.dumps({"id": 1, "title": "t" * 1001, "text": "Read."}),
-    ]
-    (folder / "rows.jsonl").write_bytes("\n".join(lines).encode() + b'\n{"text": "\xfc"}\n{"text": "Last."}')
-    result = read_documents([folder / "rows.jsonl"])
-    assert [(d.name, d.title, d.text, d.notes) for d in result.documents] == [
-        ("1", "", "Read.", ("a title of 1,001 characters is left out; at most 1,000 are taken",)),
-        ("(line 7)", "", "Last.", ()),
-    ]
-    reasons = {skipped.name.removeprefix("rows.jsonl, line "): skipped.reason for skipped in result.skipped}
-    assert reasons["1"] == reasons["2"] == "its JSON is nested hundreds of levels deep"
-    assert reasons["3"].startswith("not JSON: Exceeds the limit")
-    assert reasons["4"] == "its id has 1,001 characters, and at most 1,000 are read; shorten it"
-    assert reasons["6"].startswith("not UTF-8: byte 0xfc at position 10")
-
-
 def test_packed_rows_are_bounded(folder: Path) -> None:
+    row, mb = '{"text": "a"}\n', 2**20
     for limits, text, reason in (
-        (ReadingLimits(rows=2), '{"text": "a"}\n' * 9, "line 3 .* at most 2 rows; split"),
+        (ReadingLimits(rows=2), row * 9, "line 3 .* at most 2 rows; split"),
         (
-            ReadingLimits(unpacked_bytes=2**20),
-            '{"text": "a"}\n' + f"{' ' * 999}\n" * 2**11,
+            ReadingLimits(unpacked_bytes=mb),
+            row + f"{' ' * 999}\n" * 2**11,
             "line 1050 .* at most 1 MB unpacked; split",
         ),
-        (ReadingLimits(file_bytes=2**20), '{"text": "a"}\n' + " " * 2**21, "line 2 .* a row has at most 1 MB; split"),
+        (ReadingLimits(file_bytes=mb), row + " " * 2 * mb, "line 2 .* a row has at most 1 MB; split"),
     ):
         (folder / "rows.jsonl.gz").write_bytes(gzip.compress(text.encode()))
         result = read_documents([folder], limits=limits)
         names = [document.name for document in result.documents]
         assert (names[:2], names[-1]) == (["good.txt", "(line 1)"], "zebra.md")
         (skipped,) = result.skipped
-        assert skipped.name == "rows.jsonl.gz"
-        assert re.search(reason, skipped.reason), skipped.reason
-
-
-@pytest.fixture
-def real_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Readers as users have them: what such a process bears is the subject."""
-    monkeypatch.setattr(process, "subprocess", subprocess)
+        assert skipped.name == "rows.jsonl.gz" and re.search(reason, skipped.reason), skipped
 
 
 @pytest.mark.usefixtures("real_processes")
@@ -226,7 +233,7 @@ def test_reading_has_a_time_limit(folder: Path, monkeypatch: pytest.MonkeyPatch)
     }
 
 
-def test_the_handbook_knows_the_limits() -> None:
+def test_the_handbook_knows_the_limits(handbook_table: Callable[[str], dict[str, str]]) -> None:
     told, own = handbook_table("files.md"), ReadingLimits()
     assert told["a file, or a row of `.jsonl`"] == f"{own.file_bytes // 2**20} MB"
     assert told["a `.jsonl` file"] == f"{own.rows:,} rows, {own.unpacked_bytes // 2**20} MB unpacked"
@@ -235,24 +242,3 @@ def test_the_handbook_knows_the_limits() -> None:
     assert told["a document's text"] == f"{own.characters:,} characters"
     assert told["reading a file"] == f"{own.parse_seconds:g} seconds, {own.parse_bytes // 2**30} GB of memory"
     assert told["a title, a row's id"] == f"{MAX_TITLE:,} characters"
-
-
-# --- The command line
-
-
-def test_every_skipped_file_is_named(folder: Path, run: Callable[..., Any], tmp_path: Path) -> None:
-    for number in range(30):
-        (folder / f"empty{number}.txt").touch()
-    (folder / "rows.jsonl").write_text("[]\n" * 50, encoding="utf-8")
-    for name in ("a.odt", "b.ODT", "\x1b[31m.\x1b[0m", "0", *(f"{n}.t{n}" for n in range(7))):
-        (folder / name).touch()
-    outcome = run("ingest", folder, "--library", tmp_path / "library", "--method", "plain:exit=0")
-    assert outcome.code == 1
-    assert "Skipped 80 files or rows:" in outcome.err
-    for number in range(30):
-        assert f"empty{number}.txt: empty" in outcome.err
-    assert outcome.err.count("not a row") == 20
-    assert "… and 30 more rows" in outcome.err
-    assert "2 documents written" in outcome.err
-    types = ".odt 2, .␛[0m 1, no suffix 1, .t0 1, .t1 1, .t2 1, .t3 1, .t4 1 and 2 more types"
-    assert f"11 files of other types ({types}): not read." in outcome.err  # the library in the folder is none of them
