@@ -241,10 +241,12 @@ def page_cited(label: str) -> str:
     return f"p. {label}" if _PAGE_LABEL.fullmatch(label) else printable(label)
 
 
-def check_question(question: str) -> None:
-    """Check a question."""
+def check_question(question: str, most: int = 2**20) -> str:
+    """Check a question, of at most so many characters, and strip it."""
     if not question.strip():
-        raise InvalidQuestion('the question is empty; ask one, as in: eddy-demo ask "What is a window?"')
+        raise InvalidQuestion("the question is empty; type one, such as: What is a window?")
+    if len(question) > most:
+        raise InvalidQuestion(f"the question has {len(question):,} characters; ask it in at most {most:,}")
     try:
         question.encode()
     except UnicodeEncodeError as error:
@@ -252,3 +254,4 @@ def check_question(question: str) -> None:
             f"character {error.start} of the question is half of a surrogate pair: not valid Unicode; "
             "check the terminal's encoding"
         ) from None
+    return question.strip()

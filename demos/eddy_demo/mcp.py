@@ -17,9 +17,9 @@ from pydantic import Field
 from chroma_eddy import Index
 from eddy_demo.ask import ANSWERS, FoundPassage, ask
 from eddy_demo.display_text import printable
+from eddy_demo.errors import error_message
 from eddy_demo.library.settings import read_settings
-from eddy_demo.web.errors import error_message
-from eddy_demo.web.http.concurrency import ChangeSignal
+from eddy_demo.web.http import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import __version__
 

@@ -1,33 +1,77 @@
-"""The pages."""
+"""The pages, and the state of the server that their routes share with the API."""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
 import anyio.to_thread
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import HTMLResponse, Response
 
+from chroma_eddy import StoredDocument
+from eddy_demo.ask import check_question
 from eddy_demo.display_text import printable
 from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.document import document_blocks
-from eddy_demo.web.answers.quote import checked_question
-from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.routes.state import checked_key, server_state
+from eddy_demo.web.follower import Follower
+from eddy_demo.web.http import BoundedWork, ChangeSignal, Limits
+from eddy_demo.web.library_reader import LibraryReader
+from eddy_embed.integrations.http_guard import RequestRefused
 from readers_eddy.formats import DOCUMENT_SUFFIXES
 
 pages = APIRouter()
+_KEY = re.compile(r"[0-9a-f]{16}")
 templates = Environment(
-    loader=FileSystemLoader(Path(__file__).parents[1] / "templates"),
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
     undefined=StrictUndefined,
     trim_blocks=True,
     lstrip_blocks=True,
 )
 templates.filters["counted"] = lambda value, noun: f"{value:,} {noun}{'' if value == 1 else 's'}"
+
+
+@dataclass
+class ServerState:
+    """State of one running server."""
+
+    limits: Limits
+    changes: ChangeSignal  # of the library or the queue
+    reader: LibraryReader
+    follower: Follower
+    searches: BoundedWork  # with the model and the database
+    drawing: BoundedWork  # of pages
+    answers: BoundedWork  # that the model writes
+    is_local: bool  # whether this machine alone can reach the page, which may then follow its folders
+
+
+async def server_state(request: Request) -> ServerState:
+    """Return the state of the server that handles a request."""
+    state: ServerState = request.app.state.eddy
+    return state
+
+
+State = Annotated[ServerState, Depends(server_state)]
+
+
+def checked_key(key: str) -> str:
+    """Check a document's id from an address."""
+    if not _KEY.fullmatch(key):
+        raise RequestRefused(404, "there is no such document")
+    return key
+
+
+def checked_entry(state: ServerState, key: str) -> StoredDocument:
+    """Return the entry of a document by its id from an address."""
+    entry = state.reader.entry(checked_key(key))
+    if entry is None:
+        raise RequestRefused(404, "the document is not in the library any more")
+    return entry
 
 
 def render(request: Request, template: str, status: int = 200, **values: Any) -> Response:
@@ -38,14 +82,11 @@ def render(request: Request, template: str, status: int = 200, **values: Any) ->
 
 
 @pages.get("/")
-def ask_page(request: Request, q: str = "", document: Annotated[str, Query(alias="in")] = "") -> Response:
+def ask_page(request: Request, state: State, q: str = "", document: Annotated[str, Query(alias="in")] = "") -> Response:
     """Show the page for questions to all documents, or to one."""
-    state = server_state(request)
-    entry = state.reader.entry(checked_key(document)) if document else None
-    if document and entry is None:
-        raise RequestRefused(404, "the document is not in the library any more")
     within = None
-    if entry is not None:
+    if document:
+        entry = checked_entry(state, document)
         shown = entry.metadata.get("title") or entry.metadata.get("name", entry.id)
         within = {"id": entry.id, "name": printable(str(shown))}
     return render(
@@ -61,9 +102,8 @@ def ask_page(request: Request, q: str = "", document: Annotated[str, Query(alias
 
 
 @pages.get("/library")
-def library_page(request: Request) -> Response:
+def library_page(request: Request, state: State) -> Response:
     """Show the page for uploads and the list of documents."""
-    state = server_state(request)
     return render(
         request,
         "library.html",
@@ -75,16 +115,15 @@ def library_page(request: Request) -> Response:
 
 @pages.get("/documents/{key}")
 async def document_page(
-    request: Request, key: str, q: str = "", within: Annotated[str, Query(alias="in")] = ""
+    request: Request, state: State, key: str, q: str = "", within: Annotated[str, Query(alias="in")] = ""
 ) -> Response:
     """Show a document; with a question, which may have been put `within` one document, each sentence's cosine."""
     # Without a question the model does nothing, so the page needs no place among the searches.
-    run = server_state(request).searches.run if q.strip() else anyio.to_thread.run_sync
-    return await run(lambda: _document_page(request, key, q, within))
+    run = state.searches.run if q.strip() else anyio.to_thread.run_sync
+    return await run(lambda: _document_page(request, state, key, q, within))
 
 
-def _document_page(request: Request, key: str, q: str, within: str) -> Response:
-    state = server_state(request)
+def _document_page(request: Request, state: ServerState, key: str, q: str, within: str) -> Response:
     document = state.reader.document(checked_key(key)) if state.reader.ready else None
     if document is None:
         loading = "the model is still being loaded; reload the page in a moment"
@@ -93,7 +132,7 @@ def _document_page(request: Request, key: str, q: str, within: str) -> Response:
     problem = ""
     if q.strip():
         try:
-            question = checked_question(q, state.limits.question_characters)
+            question = check_question(q, state.limits.question_characters)
             cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
         except InvalidQuestion as error:
             problem = str(error)
