@@ -19,10 +19,6 @@ class LibraryMismatch(DemoError):
     """The library was made with another model, method or setting than the requested one."""
 
 
-class InvalidQuestion(DemoError):
-    """The question is empty or not valid Unicode."""
-
-
 def error_message(error: Exception) -> str:
     """Return what the page says about an error; log an unexpected one with its traceback."""
     if isinstance(error, (DemoError, EddyError, OSError)):

@@ -28,25 +28,15 @@ class LabelledQuestion:
 
 @dataclass(frozen=True)
 class SearchScores:
-    """Shares of the questions; the last two for the library's own search alone, of what the page would quote.
+    """Shares of the questions; the last two for the library's own search alone, of what the page would quote."""
 
-    Attributes:
-        system: Text form of the method, "BM25", or both.
-        passages: In the library.
-        hit_at_1: First passage answers.
-        hit_at_5: One of the first 5 passages answers.
-        mrr_at_10: Mean of 1 / rank of the first passage that answers, 0 below rank 10.
-        answered: Some sentence is quoted.
-        quoted: They answer.
-    """
-
-    system: str
-    passages: int
-    hit_at_1: float
-    hit_at_5: float
-    mrr_at_10: float
-    answered: float | None = None
-    quoted: float | None = None
+    system: str  # text form of the method, "BM25", or both
+    passages: int  # in the library
+    hit_at_1: float  # the first passage answers
+    hit_at_5: float  # one of the first 5 does
+    mrr_at_10: float  # mean of 1 / rank of the first passage that answers, 0 below rank 10
+    answered: float | None = None  # some sentence is quoted
+    quoted: float | None = None  # the quoted sentences answer
 
 
 def read_questions(queries: Path) -> list[LabelledQuestion]:

@@ -61,7 +61,7 @@ def make_server(library: Path, device: str | None = None) -> MCPServer:
     """
     read_settings(library)
     reader = LibraryReader(LibraryOptions(library, device=device, generate=False), ChangeSignal())
-    threading.Thread(target=_load, args=[reader], daemon=True).start()
+    threading.Thread(target=reader.load, daemon=True).start()
     server = MCPServer("eddy", "Eddy", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
 
     @server.tool(annotations=_READS)
@@ -89,13 +89,6 @@ def make_server(library: Path, device: str | None = None) -> MCPServer:
             ]
 
     return server
-
-
-def _load(reader: LibraryReader) -> None:
-    try:
-        reader.load()
-    except Exception as error:
-        reader.fail(error_message(error))
 
 
 @contextmanager

@@ -150,15 +150,17 @@ def test_what_cannot_be_read_says_why_and_is_remembered(site: Site, monkeypatch:
     assert site.client.post(f"/api/jobs/{failed['id']}/cancel").status_code == 404
 
 
-def test_many_files_are_counted_and_those_in_work_listed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_files_are_counted_and_those_in_work_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(follower, "_LISTED", 2)
-    site.upload("odd.pdf", b"odd")
-    site.upload("more.txt", "More.")
-    site.upload("most.txt", "Most.")
-    told = site.until(lambda p: [job["state"] for job in p["jobs"]] == ["failed", "done"])
-    assert told["jobs"][0]["name"] == "odd.pdf" and told["more"] > 0
-    site.client.post("/api/jobs/clear?failed=true")
-    assert not [*site.folder.glob("files/*-odd.pdf")]
+    with serving(tmp_path / "library") as site:
+        for number in range(3):
+            site.upload(f"{number}.txt", f"Number {number}.")
+        site.upload("odd.pdf", b"odd")
+        told = site.until(lambda p: [job["state"] for job in p["jobs"]] == ["failed", "done"])
+        assert (told["jobs"][0]["name"], told["more"]) == ("odd.pdf", 2)
+        site.client.post("/api/jobs/clear?failed=true")
+    with serving(tmp_path / "library") as site:
+        assert site.settled() == [] and sorted(site.names()) == ["0.txt", "1.txt", "2.txt"]
 
 
 def test_a_cancelled_file_is_not_in_the_library_however_late_the_click_comes(

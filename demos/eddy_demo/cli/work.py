@@ -267,17 +267,12 @@ def deepen(library: Path, load: Load, has_changed: Callable[[], bool] = lambda: 
     if noticeable:
         ask = f'{program_name()} ask "..."{console.library_option(library)}'
         err.print(Text.assemble("Searchable now: ", (ask, "bold"), ", in another terminal. Ctrl-C leaves it so."))
+    fast = "The library answers from its fast index"
     try:
-        rebuild(library, following, load, "Reading more closely", has_changed)
-    except (KeyboardInterrupt, Interrupted) as error:
-        stop = error if isinstance(error, Interrupted) else Interrupted()
-        stop.hint = (
-            "The library answers from its fast index. Run the same command again to read on, or with --fast to leave "
-            "it so."
-        )
-        raise stop from None
+        with _hinting(f"{fast}. Run the same command again to read on, or with --fast to leave it so."):
+            rebuild(library, following, load, "Reading more closely", has_changed)
     except EddyError:
-        err.print(Text("The library answers from its fast index; --fast leaves it so.", "yellow"))
+        err.print(Text(f"{fast}; --fast leaves it so.", "yellow"))
         raise
     if noticeable:
         err.print(Text(f"{library}: read more closely, with {following.method} ({time.monotonic() - began:.0f} s)."))
@@ -320,16 +315,22 @@ def lock_for_command(folder: Path) -> Iterator[None]:
     Raises:
         IndexInUse: Another process writes, and is not rebuilding the library, which takes long.
     """
+    with _hinting("Run the same command again to go on where it stopped."), ExitStack() as held:
+        try:
+            held.enter_context(lock_library(folder))
+        except IndexInUse as error:
+            _wait(held, folder, error)
+        yield
+
+
+@contextmanager
+def _hinting(hint: str) -> Iterator[None]:
+    """Let an interruption say how to continue, if it does not yet."""
     try:
-        with ExitStack() as held:
-            try:
-                held.enter_context(lock_library(folder))
-            except IndexInUse as error:
-                _wait(held, folder, error)
-            yield
+        yield
     except (KeyboardInterrupt, Interrupted) as error:
         stop = error if isinstance(error, Interrupted) else Interrupted()
-        stop.hint = stop.hint or "Run the same command again to go on where it stopped."
+        stop.hint = stop.hint or hint
         raise stop from None
 
 

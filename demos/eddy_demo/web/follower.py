@@ -91,27 +91,25 @@ class Job:
 
 
 @dataclass
-class Followed:
+class Followed(Root):
     """A followed folder and what the page shows of it."""
 
-    root: Root
     state: str = "waiting"  # or "reading", "embedding", "watching", "gone"
     file: str = ""  # that is in work
     left: int = 0  # changed files that come after those in work
 
     def as_data(self) -> dict[str, Any]:
         """Return the values that the page shows."""
-        lines = list_skipped([each for file in self.root.skipped.values() for each in file])
-        others = self.root.other_types
+        lines = list_skipped([each for file in self.skipped.values() for each in file])
         return {
-            "path": str(self.root.path),
+            "path": str(self.path),
             "state": self.state,
             "file": printable(self.file),
             "left": self.left,
-            "files": self.root.files,
+            "files": self.files,
             "skipped": [printable(line) for line in lines[:_SHOWN]],
             "more": max(len(lines) - _SHOWN, 0),
-            "others": printable(list_other_types(others)) if others else "",
+            "others": printable(list_other_types(self.other_types)) if self.other_types else "",
         }
 
 
@@ -127,7 +125,7 @@ class Follower:
         self.busy = ""  # why the work cannot go on
         self.rebuilding: RebuildProgress | None = None
         self.model = ""  # with which the library is to be made anew
-        self._files = Root(self.uploads.folder)
+        self._files = Followed(self.uploads.folder)
         self._followed: dict[Path, Followed] = {}
         self._jobs: dict[str, Job] = {}  # by the file's absolute path
         self._changed_roots: dict[Path, None] = {}
@@ -140,7 +138,7 @@ class Follower:
         """Start the thread; `follows` the folders that an earlier server followed."""
         with suppress(OSError, ValueError, RecursionError, TypeError):
             stored = json.loads((self.reader.folder / FOLDERS_FILE).read_text(encoding="utf-8"))
-            self._followed = {Path(path): Followed(Root(Path(path))) for path in stored if follows}
+            self._followed = {Path(path): Followed(Path(path)) for path in stored if follows}
         self._request(self.uploads.folder)
         for thread in self._threads:
             thread.start()
@@ -254,12 +252,12 @@ class Follower:
             raise RequestRefused(400, f"{path} is all of this machine; name a folder of documents in it")
         if path.is_relative_to(own):
             raise RequestRefused(400, f"{path} belongs to the library itself; name a folder of documents")
-        root = Root(path)
+        root = Followed(path)
         root.retry.add(root.real_path)
         with self._changed:
             if around := next((other for other in self._followed if path.is_relative_to(other)), None):
                 raise RequestRefused(409, f"{path} is watched already{'' if around == path else f', with {around}'}")
-            self._followed[path] = Followed(root)
+            self._followed[path] = root
             self._save()
         self._request(path)
 
@@ -343,13 +341,10 @@ class Follower:
     # --- The thread that works
 
     def _run(self) -> None:
-        try:
-            self.reader.load()
-        except Exception as error:
-            self.reader.fail(error_message(error))
-            self.notify()
-            return
+        self.reader.load()
         self.notify()
+        if self.reader.error:
+            return
         while not self._stop.is_set():
             try:
                 self._work()
@@ -364,7 +359,7 @@ class Follower:
         """Do what is most urgent."""
         self._urgent = False
         with self._changed:
-            roots = {self.uploads.folder: self._files, **{path: each.root for path, each in self._followed.items()}}
+            roots = {self.uploads.folder: self._files, **self._followed}
             waiting = [path for path in self._changed_roots if path in roots]
             self._changed_roots = dict.fromkeys(waiting)
             waiting.sort(key=lambda path: path != self.uploads.folder)
@@ -384,16 +379,15 @@ class Follower:
         is_begun = self.reader.settings.next is not None and self.reader.index is not None
         return bool(self.model) or (is_begun and not self._failure)
 
-    def _sync(self, root: Root) -> None:
+    def _sync(self, root: Followed) -> None:
         """Read a part of what has changed in a folder, uploads first; if that is much, the rest is requested again."""
-        followed = self._followed.get(root.path)
         self._changed_roots.pop(root.path, None)
         version = self.reader.version
         try:
             with self._locked():  # before files are read in vain
                 pass
             options: dict[str, Any] = {"limits": self.limits, "check": self.check, "batched": True}
-            report = partial(self._report, followed)
+            report = partial(self._report, root)
             result = sync(self.reader.folder, [root], self._write, report, locked=self._locked, **options)
         except NothingToRead:  # `watch` tells when it is there again
             return
@@ -404,9 +398,8 @@ class Follower:
             self._put_back()
         if result.missing and self.reader.version == version:
             self.reader.mark_changed()
-        if followed is not None:
-            followed.left, followed.file = len(result.read.deferred), ""
-            followed.state = "waiting" if result.read.deferred else "watching"
+        root.left, root.file = len(result.read.deferred), ""
+        root.state = "waiting" if result.read.deferred else "watching"
         if result.changed:
             self._failure = ""
         if result.read.deferred:
@@ -417,25 +410,22 @@ class Follower:
         reader = self.reader
 
         def written_too(characters: float, written: int) -> None:
-            if written:
-                reader.open_new()
+            if written and reader.index is None:
+                reader.open()
             progress(characters, written)
 
         try:
-            failures = ingest(reader.folder, reader.settings, reader.embedder, documents, written_too)[1]
+            return ingest(reader.folder, reader.settings, reader.embedder, documents, written_too)[1]
         finally:
-            reader.open_new()
-        reader.open()
-        return failures
+            reader.open()
 
-    def _report(self, followed: Followed | None, report: FileReport) -> None:
+    def _report(self, root: Followed, report: FileReport) -> None:
         """Show what becomes of a file; an upload that is in the library from before is not listed."""
         self._signal.announce()
-        if followed is not None:
+        if root is not self._files:
             if report.state in ("reading", "embedding"):
                 share = f", {report.share:.0%}" if report.state == "embedding" else ""
-                name = os.path.relpath(report.path, followed.root.real_path)
-                followed.state, followed.file = report.state, f"{name}{share}"
+                root.state, root.file = report.state, f"{os.path.relpath(report.path, root.real_path)}{share}"
             return
         with self._changed:
             job = self._jobs.get(report.path)
@@ -507,7 +497,7 @@ class Follower:
     def _read_all_again(self) -> None:
         """Read all files again, since another library has taken the place of the one that had them."""
         with self._changed:
-            for root in (self._files, *(each.root for each in self._followed.values())):
+            for root in (self._files, *self._followed.values()):
                 root.settled = {}
                 self._changed_roots[root.path] = None
 

@@ -15,7 +15,7 @@ from chromadb.errors import NotFoundError
 
 from chroma_eddy import Index, StoredDocument
 from eddy_demo.display_text import model_label, printable
-from eddy_demo.errors import DemoError, LibraryMismatch
+from eddy_demo.errors import DemoError, LibraryMismatch, error_message
 from eddy_demo.library.library import choose_settings, current_settings, open_library
 from eddy_demo.library.settings import DATABASE_FOLDER, Choices, LibrarySettings, holds_library
 from eddy_demo.web.answers.write import Generator
@@ -102,11 +102,14 @@ class LibraryReader:
     # --- Loading, by the writing thread
 
     def load(self) -> None:
-        """Load the model, and open the library if there is one."""
+        """Load the model, and open the library if there is one; an error is for those who `wait`."""
         options = self.options
-        self.settings = choose_settings(options.folder, Choices(options.model, options.method))
-        self.generator, self._embedder = self._models(self.settings)
-        self.open()
+        try:
+            self.settings = choose_settings(options.folder, Choices(options.model, options.method))
+            self.generator, self._embedder = self._models(self.settings)
+            self.open()
+        except Exception as error:
+            self.error = error_message(error)
         self._loaded.set()
 
     def _models(self, settings: LibrarySettings) -> tuple[Generator | None, Embedder]:
@@ -179,11 +182,6 @@ class LibraryReader:
             if before is not None or self.index is not None:
                 self.mark_changed()
 
-    def open_new(self) -> None:
-        """Open a new library as soon as it exists."""
-        if self.index is None and holds_library(self.folder):
-            self.open()
-
     def _open(self, settings: LibrarySettings) -> None:
         generator, embedder = self._models(settings)
         opened = open_library(self.folder, embedder, settings)
@@ -221,11 +219,6 @@ class LibraryReader:
     def ready(self) -> bool:
         """Whether the model is loaded."""
         return self._loaded.is_set() and not self.error
-
-    def fail(self, error: str) -> None:
-        """Record why the model cannot be loaded or the library not be opened."""
-        self.error = error
-        self._loaded.set()
 
     def wait(self) -> None:
         """Wait until the model is loaded; raise why it cannot be."""

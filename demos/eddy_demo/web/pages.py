@@ -16,7 +16,6 @@ from starlette.responses import HTMLResponse, Response
 from chroma_eddy import StoredDocument
 from eddy_demo.ask import check_question
 from eddy_demo.display_text import printable
-from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.document import document_blocks
 from eddy_demo.web.follower import Follower
 from eddy_demo.web.http import BoundedWork, ChangeSignal, Limits
@@ -129,14 +128,11 @@ def _document_page(request: Request, state: ServerState, key: str, q: str, withi
         loading = "the model is still being loaded; reload the page in a moment"
         raise RequestRefused(404, "the document is not in the library any more" if state.reader.ready else loading)
     cosines: list[float] = []
-    problem = ""
     if q.strip():
-        try:
-            question = check_question(q, state.limits.question_characters)
-            cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
-        except InvalidQuestion as error:
-            problem = str(error)
+        question = check_question(q, state.limits.question_characters)
+        cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
     blocks = document_blocks(document)
     back = urlencode({name: value for name, value in (("q", q), ("in", within)) if value})
-    shown: dict[str, Any] = {"document": document, "blocks": blocks, "cosines": cosines, "problem": problem}
-    return render(request, "document.html", **shown, q=q, back=back)
+    limit = state.limits.question_characters
+    shown = {"document": document, "blocks": blocks, "cosines": cosines}
+    return render(request, "document.html", **shown, q=q, limit=limit, back=back)

@@ -105,7 +105,7 @@ function listen() {
   own.addEventListener("progress", (event) => told(JSON.parse(event.data)));
   own.addEventListener("error", () => {
     show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
-    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(), 2000); // the browser does not
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(), 2000); // else it retries
   });
 }
 
@@ -137,11 +137,7 @@ parts.theme.addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  try {
-    localStorage.setItem("theme", root.dataset.theme);
-  } catch {
-    // Without storage, the choice lasts as long as the page.
-  }
+  localStorage.setItem("theme", root.dataset.theme); // where there is none, the choice lasts as long as the page
 });
 
 // --- Keyboard
@@ -155,15 +151,10 @@ export function onKey(key, action) {
   own.set(key, action);
 }
 
-function typing(target) {
-  return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
-}
-
 parts.help.addEventListener("click", () => keys.showModal());
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const field = typing(event.target) && !["checkbox", "file"].includes(event.target.type);
-  if (field) {
+  if (event.target.matches("input:not([type=checkbox], [type=file]), select")) {
     if (event.key === "Escape") event.target.blur();
     if (event.key === "/" && event.target.id === "question" && !event.target.value) event.preventDefault();
     return;
