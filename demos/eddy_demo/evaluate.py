@@ -56,9 +56,11 @@ def score_library(index: Index, questions: Sequence[LabelledQuestion], rerank: b
 
     With `rerank`, also the library's own search, re-ranked by its model.
     """
-    method, own = str(index.embedder.method), {"sentences": True}
-    reranked = {f"{method} and BM25, re-ranked": own | {"rerank": True}} if rerank else {}
-    systems = {f"{method} and BM25": own, **reranked, method: {"alpha": 1}, "BM25": {"alpha": 0}}
+    method, systems = str(index.embedder.method), dict[str, dict[str, Any]]()
+    systems[f"{method} and BM25"] = {"sentences": True}
+    if rerank:
+        systems[f"{method} and BM25, re-ranked"] = {"sentences": True, "rerank": True}
+    systems |= {method: {"alpha": 1}, "BM25": {"alpha": 0}}
     return [_score(system, index, questions, **options) for system, options in systems.items()]
 
 

@@ -146,9 +146,9 @@ def progress_bar(console: Console, what: str, stays: bool = True) -> Iterator[Ca
 
     One that does not stay is shown on terminals alone, until it is done.
     """
+    shown, written = stays or console.is_terminal, TextColumn("{task.fields[left]}")
     columns = TextColumn("{task.description}"), BarColumn(bar_width=40), TaskProgressColumn(), TimeRemainingColumn()
-    options = {"console": console, "transient": not stays, "disable": not (stays or console.is_terminal)}
-    with Progress(*columns, TextColumn("{task.fields[left]}"), **options) as bar:
+    with Progress(*columns, written, console=console, transient=not stays, disable=not shown) as bar:
         task = bar.add_task(what, total=1.0, left="")
         yield lambda share, done, total: bar.update(task, completed=share, left=f"left, {done}/{total} documents")
 

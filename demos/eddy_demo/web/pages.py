@@ -134,5 +134,5 @@ def _document_page(request: Request, state: ServerState, key: str, q: str, withi
     blocks = document_blocks(document)
     back = urlencode({name: value for name, value in (("q", q), ("in", within)) if value})
     limit = state.limits.question_characters
-    shown = {"document": document, "blocks": blocks, "cosines": cosines}
+    shown: dict[str, Any] = {"document": document, "blocks": blocks, "cosines": cosines}
     return render(request, "document.html", **shown, q=q, limit=limit, back=back)

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from eddy_demo.ask import cells, is_rule, page_cited
 from eddy_demo.display_text import printable, unwrapped
@@ -115,7 +116,7 @@ def _pieces(text: str, start: int, end: int, spans: Sequence[tuple[int, int]], p
         yield _piece(text, at, end, pages)
 
 
-def _piece(text: str, start: int, end: int, pages: Pages, *sentence: int) -> BlockPiece:
+def _piece(text: str, start: int, end: int, pages: Pages, *sentence: Any) -> BlockPiece:
     begun = bisect_left(pages.starts, end)
     page = ""
     if begun and pages.starts[begun - 1] >= start:
