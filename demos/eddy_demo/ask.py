@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from chroma_eddy import ALPHA, Highlight, Hit, Index
 from eddy_demo.display_text import printable
-from eddy_demo.errors import InvalidQuestion
+from eddy_demo.errors import DemoError
 from eddy_embed.text.sentences.blocks import blocks
 
 ANSWERS = 0.5
@@ -40,18 +40,13 @@ _PAGE_LABEL = re.compile(r"[\w.-]{1,8}")
 
 @dataclass(frozen=True)
 class Quote:
-    """A sentence that can answer, or a whole row of a table; quotes of more weight come first.
-
-    Attributes:
-        text: The sentence on one line, or the row's cells, each after its head's.
-        head, row: Cells of a table's head and of the row; empty for a sentence, and without a head.
-    """
+    """A sentence that can answer, or a whole row of a table; quotes of more weight come first."""
 
     hit: Hit
     place: Highlight
     weight: float
-    text: str
-    head: tuple[str, ...] = ()
+    text: str  # on one line; of a row, each cell after its head's
+    head: tuple[str, ...] = ()  # cells of a table; empty for a sentence, and without a head
     row: tuple[str, ...] = ()
 
 
@@ -241,14 +236,17 @@ def page_cited(label: str) -> str:
     return f"p. {label}" if _PAGE_LABEL.fullmatch(label) else printable(label)
 
 
-def check_question(question: str) -> None:
-    """Check a question."""
+def check_question(question: str, most: int = 2**20) -> str:
+    """Check a question, of at most so many characters, and strip it."""
     if not question.strip():
-        raise InvalidQuestion('the question is empty; ask one, as in: eddy-demo ask "What is a window?"')
+        raise DemoError("the question is empty; type one, such as: What is a window?")
+    if len(question) > most:
+        raise DemoError(f"the question has {len(question):,} characters; ask it in at most {most:,}")
     try:
         question.encode()
     except UnicodeEncodeError as error:
-        raise InvalidQuestion(
+        raise DemoError(
             f"character {error.start} of the question is half of a surrogate pair: not valid Unicode; "
             "check the terminal's encoding"
         ) from None
+    return question.strip()

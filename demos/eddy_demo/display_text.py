@@ -51,10 +51,3 @@ def unwrapped(text: str) -> str:
         joins = not fenced and wrapped and _PROSE.match(line, indent) and not before.startswith("#")
         out += [" " + "\0" * indent if joins else "\n" + line[:indent], line[indent:]]
     return "".join(out)
-
-
-def duration(seconds: float) -> str:
-    """Return a time in words: `4 minutes`."""
-    unit, size = ("hour", 3600) if seconds >= 5400 else ("minute", 60) if seconds >= 90 else ("second", 1)
-    count = max(round(seconds / size), 1)
-    return f"{count:,} {unit}{'' if count == 1 else 's'}"

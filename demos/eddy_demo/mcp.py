@@ -17,9 +17,9 @@ from pydantic import Field
 from chroma_eddy import Index
 from eddy_demo.ask import ANSWERS, FoundPassage, ask
 from eddy_demo.display_text import printable
+from eddy_demo.errors import error_message
 from eddy_demo.library.settings import read_settings
-from eddy_demo.web.errors import error_message
-from eddy_demo.web.http.concurrency import ChangeSignal
+from eddy_demo.web.http import ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import __version__
 
@@ -61,7 +61,7 @@ def make_server(library: Path, device: str | None = None) -> MCPServer:
     """
     read_settings(library)
     reader = LibraryReader(LibraryOptions(library, device=device, generate=False), ChangeSignal())
-    threading.Thread(target=_load, args=[reader], daemon=True).start()
+    threading.Thread(target=reader.load, daemon=True).start()
     server = MCPServer("eddy", "Eddy", instructions=_INSTRUCTIONS, version=__version__, log_level="WARNING")
 
     @server.tool(annotations=_READS)
@@ -89,13 +89,6 @@ def make_server(library: Path, device: str | None = None) -> MCPServer:
             ]
 
     return server
-
-
-def _load(reader: LibraryReader) -> None:
-    try:
-        reader.load()
-    except Exception as error:
-        reader.fail(error_message(error))
 
 
 @contextmanager

@@ -30,7 +30,7 @@ STATEMENTS = {
     "from ray_eddy import EddyEmbed": ("ray", "ray"),
     "from ray_eddy import ingest": ("ray", "chroma,ray"),
     "from readers_eddy.documents import read_documents": ("bs4", "readers"),
-    "from eddy_demo.web.app import create_app": ("fastapi", "demo"),
+    "from eddy_demo.web.server import create_app": ("fastapi", "demo"),
 }
 HELP = """
 from eddy_demo.cli import main

@@ -17,11 +17,9 @@ import pytest
 from tests.readers.pdf_builder import pdf
 
 from eddy_demo.web import follower
-from eddy_demo.web.app import create_app
-from eddy_demo.web.http.concurrency import ChangeSignal
+from eddy_demo.web.http import ChangeSignal, Limits
 from eddy_demo.web.library_reader import LibraryOptions
-from eddy_demo.web.limits import Limits
-from eddy_demo.web.server import PageServer, bind
+from eddy_demo.web.server import PageServer, bind, create_app
 from eddy_embed.encoding import build
 
 PATIENCE = 120.0
@@ -103,11 +101,9 @@ class Site:
 
     def settled(self) -> list[dict[str, Any]]:
         """The jobs, once none is under way."""
-        ends = ("done", "known", "failed")
-        jobs: list[dict[str, Any]] = self.until(lambda p: p["ready"] and all(j["state"] in ends for j in p["jobs"]))[
-            "jobs"
-        ]
-        return jobs
+        ends = ("done", "failed")
+        told = self.until(lambda p: p["ready"] and all(job["state"] in ends for job in p["jobs"]))
+        return list(told["jobs"])
 
     def pause(self) -> Callable[[], None]:
         """Hold the next document in the midst of being embedded; gives the function that lets it go on.

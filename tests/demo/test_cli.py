@@ -133,14 +133,14 @@ def refused(outcome, *words: str, code: int = 1) -> None:
 
 
 def test_another_model_or_method_is_refused(library: Path, documents: Path, run: Run) -> None:
-    for command in (("ask", QUESTION), ("ingest", documents)):
-        refused(
-            run(*command, "--library", library, "--method", "plain:exit=2"),
-            "method htp:exit=2, not plain:exit=2",
-            "library rebuild --method plain:exit=2",
-        )
-        refused(run(*command, "--library", library, "--model", "other/model"), "model eddy-tiny, not other/model")
-    assert run("ask", QUESTION, "--library", library, "--method", "htp:k=1,exit=2", "--model", "eddy-tiny").code == 0
+    ingest = ("ingest", documents, "--library", library)
+    refused(
+        run(*ingest, "--method", "plain:exit=2"),
+        "method htp:exit=2, not plain:exit=2",
+        "library rebuild --method plain:exit=2",
+    )
+    refused(run(*ingest, "--model", "other/model"), "model eddy-tiny, not other/model")
+    assert run(*ingest, "--method", "htp:k=1,exit=2", "--model", "eddy-tiny").code == 0
 
 
 def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path: Path, run: Run) -> None:
@@ -174,7 +174,7 @@ def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         (["ingest", "good.txt", "--method", "plain+centre+whiten"], ["both set post"]),
         (["ingest", "good.txt", "--model", "./missing"], ["./missing"]),
         (["ingest", "good.txt", "--library", "empty/../full"], ["full exists and is not a library"]),
-        (["evaluate", "--queries", "q.jsonl", "--qrels", "r.tsv"], ["cannot read q.jsonl"]),
+        (["evaluate", "--queries", "q.jsonl"], ["cannot read q.jsonl"]),
         (["evaluate", "--queries", "deep.jsonl"], ["cannot read deep.jsonl"]),
     ):
         refused(run(*arguments), *words)
@@ -231,35 +231,23 @@ def test_documents_cannot_drive_the_terminal(tmp_path: Path, run: Run) -> None:
 
 
 def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, embedder: Embedder, run: Run) -> None:
-    questions = [("q1", "flour water salt dough", "bread.txt"), ("q2", "pendulum swings", "clock.html")]
-    (tmp_path / "q.jsonl").write_text("\n".join(json.dumps({"id": i, "text": t}) for i, t, _ in questions))
-    table = ["query-id\tdoc-id\tscore", *(f"{i}\t{name}\t1" for i, _, name in questions), "q2\ttides.md\t0", "q9\tx\t1"]
-    (tmp_path / "r.tsv").write_text("\n".join(table))
-    options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--qrels", tmp_path / "r.tsv")
+    questions = {"flour water salt dough": "flour,\\s", "pendulum swings": "PENDULUM", "Zürich glacier": "not in any"}
+    lines = [json.dumps({"text": text, "needle": needle}) for text, needle in questions.items()]
+    (tmp_path / "q.jsonl").write_text("\n".join(lines))
+    options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--rerank")
     page = run("evaluate", *options).out
-    assert "2 questions" in page and "hit@5" in page
-    both, meaning, bm25 = scores = json.loads(run("evaluate", *options, "--json").out)
-    assert [score["system"] for score in scores] == ["htp:exit=2 and BM25", "htp:exit=2", "BM25"]
-    assert both["answered"] == both["quoted"] == 1.0 and meaning["answered"] is meaning["quoted"] is None
+    assert "3 questions" in page and "hit@5" in page
+    both, reranked, meaning, bm25 = scores = json.loads(run("evaluate", *options, "--json").out)
+    systems = ["htp:exit=2 and BM25", "htp:exit=2 and BM25, re-ranked", "htp:exit=2", "BM25"]
+    assert [score["system"] for score in scores] == systems
+    assert both["answered"] == both["quoted"] == bm25["mrr_at_10"] == pytest.approx(2 / 3)
+    assert meaning["answered"] is meaning["quoted"] is None and reranked["hit_at_5"] == pytest.approx(2 / 3)
     assert {score["passages"] for score in scores} == {len(rows(library)[""])}
-    assert bm25["hit_at_1"] == bm25["hit_at_5"] == 1.0
     with open_library(library, embedder) as index:
         for system, depth, alpha in ((both, 1, ALPHA), (both, 5, ALPHA), (meaning, 1, 1), (bm25, 1, 0)):
-            found = [{hit.document for hit in ask(index, text, depth, alpha)} for _, text, _ in questions]
-            hits = [name in names for (_, _, name), names in zip(questions, found, strict=True)]
-            assert system[f"hit_at_{depth}"] == sum(hits) / 2
-
-
-def test_needles_say_which_passages_and_quotes_answer(library: Path, tmp_path: Path, run: Run) -> None:
-    questions = [
-        {"text": "flour water salt dough", "needle": "FLOUR,\\s"},
-        {"text": "Zürich glacier quantum", "needle": "not in any document"},
-    ]
-    (tmp_path / "q.jsonl").write_text("\n".join(json.dumps(row) for row in questions))
-    options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--rerank", "--json")
-    both, reranked, _, words = json.loads(run("evaluate", *options).out)
-    assert words["mrr_at_10"] == both["answered"] == both["quoted"] == pytest.approx(1 / 2)
-    assert reranked["system"].endswith("re-ranked") and reranked["hit_at_5"] == 1 / 2
+            found = {text: " ".join(hit.text for hit in ask(index, text, depth, alpha)) for text in questions}
+            hits = [bool(re.search(needle, found[text], re.IGNORECASE)) for text, needle in questions.items()]
+            assert system[f"hit_at_{depth}"] == pytest.approx(sum(hits) / 3)
     (tmp_path / "q.jsonl").write_text(json.dumps({"text": "x", "needle": "("}))
     refused(run("evaluate", *options), "cannot read", "needle")
 

@@ -9,7 +9,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -20,6 +20,7 @@ from tests.adapters.indexes import rows as index_rows
 from tests.demo.conftest import TWO_METHODS, Outcome, command, opened, write_documents
 from tests.demo.test_cli import QUESTION, refused
 
+from eddy_demo import handbook
 from eddy_demo.cli import work
 from eddy_demo.library import library as libraries
 from eddy_demo.library.library import RebuildProgress, lock_library, read_state, rebuild_library
@@ -129,7 +130,8 @@ def test_both_steps_give_what_one_gives(
 
 def test_the_user_learns_what_it_takes(fast: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "_NOTICEABLE_TOKENS", 1)
-    demo = run("demo", documents, "-q", QUESTION, "--library", fast, "-k", 1, "--best")
+    monkeypatch.setattr(handbook, "folder", lambda: documents)
+    demo = run("demo", "--library", fast, "--best")
     assert demo.code == 0 and state(fast) == (BEST, "best"), demo.err
     nothing, now, end = demo.err.splitlines()
     assert "nothing to do, 3 documents unchanged" in nothing
@@ -156,8 +158,8 @@ def test_an_interrupted_reading_goes_on(
     title = " ".join(run("library", "list", "--library", stopped).out.split())
     assert f"{FAST} (fast; {before.done:.0%} read more closely, which `eddy-demo ingest` continues)" in title
     change(documents)
-    seen = list[RebuildProgress]()
-    monkeypatch.setattr(work.console, "rebuild_bar", lambda *_: nullcontext(seen.append))
+    seen, rebuild = list[RebuildProgress](), work.rebuild_library
+    monkeypatch.setattr(work, "rebuild_library", lambda *given: rebuild(*given[:3], seen.append))
     assert run("ingest", documents, "--library", stopped).code == 0 and state(stopped) == (BEST, "best")
     assert read_settings(stopped).next is None
     assert seen[0].done > 0 and [now.done for now in seen] == sorted(now.done for now in seen)
@@ -270,18 +272,3 @@ def test_fast_stops_a_reading_that_was_interrupted(stopped: Path, documents: Pat
         assert read_settings(stopped).next is None
     with opened(stopped) as index:
         assert index.status().rebuilt is None and index.rebuilt() == {}
-
-
-# --- What else there is in a library
-
-
-def test_late_is_what_the_index_was_made_with(fast: Path, documents: Path, run: Run) -> None:
-    ingest = ("ingest", documents, "--library", fast)
-    assert read_settings(fast).late is None
-    with opened(fast) as index:
-        same, other = ("--late", "--separate") if index.settings.late else ("--separate", "--late")
-    assert run(*ingest, same).code == 0
-    change(documents)
-    refused(run(*ingest, other), "late", "--rebuild")
-    assert run(*ingest, "--separate", "--rebuild", "--fast").code == 0 and read_settings(fast).late is False
-    refused(run(*ingest, "--late"), "late False, not True: leave out --late/--separate")

@@ -34,7 +34,7 @@ def test_a_new_library_takes_a_method_that_embeds_at_once(
     assert "recommended" not in run(*ingest).err
     assert run("ask", "Where does mint grow?", "--library", tmp_path).code == 0
     assert read_settings(tmp_path) == stored
-    refused = run("ask", "Where does mint grow?", "--library", tmp_path, "--method", "recommended")
+    refused = run(*ingest, "--method", "recommended")
     assert refused.code == 1 and f"with method {FAST}, not tp" in refused.err
 
 

@@ -68,18 +68,17 @@ def section(page: str, words: str) -> str:
 def test_without_the_model_the_demo_takes_the_bundled_one_and_says_so(
     documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
 ) -> None:
-    """With other documents and questions: nothing about the handbook is built in."""
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(type(CATALOG[PREFERRED_MODEL]), "places", lambda _: iter(()))
+    monkeypatch.setattr(handbook, "folder", lambda: documents)
     assert default_model() == BUNDLED_MODEL
     library = tmp_path / "library"
-    questions = ("Who winds the weights?", "What makes steam?")
-    told = run("demo", documents, *(part for each in questions for part in ("-q", each)), "--library", library, "-k", 1)
+    told = run("demo", "--library", library)
     assert told.code == 0, told.err
     assert read_settings(library).model == BUNDLED_MODEL
     assert "eddy models get smollm2" in " ".join(told.out.split())
-    assert "3 documents, 2 questions: " in told.out
+    assert "3 documents, 3 questions: " in told.out
     assert set(re.findall(r"^1 +(\S+)", told.out, re.MULTILINE)) <= {"tides.md", "bread.txt", "clock.html"}
-    for question in questions:
-        assert run("ask", question, "--library", library, "-k", 1).out.strip() in told.out
-    assert re.search(r"eddy-demo ask \S+ --library \S+$", told.out, re.MULTILINE)
+    for question in handbook.QUESTIONS:
+        assert run("ask", question, "--library", library, "-k", 2).out.strip() in told.out
+    assert re.search(r"eddy-demo ask '.+' --library \S+$", told.out, re.MULTILINE)

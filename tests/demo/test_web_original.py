@@ -18,9 +18,9 @@ from tests.readers.pdf_builder import pdf, rewritten
 
 from eddy_demo.library.library import to_index_document
 from eddy_demo.web import page_images
-from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.limits import Limits
+from eddy_demo.web.http import Limits
 from eddy_demo.web.page_images import draw_original, find_original
+from eddy_embed.integrations.http_guard import RequestRefused
 from readers_eddy.documents import read_documents
 from readers_eddy.pdf import page_image
 

@@ -17,7 +17,6 @@ from tests.readers.word_files import docx_of
 from chroma_eddy import Index, WriterLock
 from eddy_demo.library.sync import shown_name
 from eddy_demo.web import follower
-from eddy_demo.web.limits import Limits
 from eddy_demo.web.uploads import Uploads, clean_name
 from readers_eddy.documents import file_digest
 from readers_eddy.process import ReaderProcess
@@ -25,7 +24,7 @@ from readers_eddy.process import ReaderProcess
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with serving(tmp_path_factory.mktemp("web") / "library", Limits(queued_files=20)) as site:
+    with serving(tmp_path_factory.mktemp("web") / "library") as site:
         site.upload("lamp.txt", "A lighthouse stands on the cliff.")
         site.settled()
         yield site
@@ -150,17 +149,17 @@ def test_what_cannot_be_read_says_why_and_is_remembered(site: Site, monkeypatch:
     assert site.client.post(f"/api/jobs/{failed['id']}/cancel").status_code == 404
 
 
-def test_what_failed_and_what_comes_in_takes_room(tmp_path: Path) -> None:
-    with serving(tmp_path / "library", Limits(queued_files=1)) as site:
-        site.upload("odd.pdf", b"odd")
-        assert job(site, "odd.pdf")["state"] == "failed"
-        refused = site.upload("more.txt", "More.")
-        assert refused.status_code == 503 and "1 of which failed; wait until" in refused.json()["error"]
-        site.client.post("/api/jobs/clear?failed=true")
-        assert site.upload("more.txt", "More.").status_code == 200
+def test_many_files_are_counted_and_those_in_work_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_LISTED", 2)
     with serving(tmp_path / "library") as site:
-        site.settled()
-        assert site.names() == ["more.txt"]
+        for number in range(3):
+            site.upload(f"{number}.txt", f"Number {number}.")
+        site.upload("odd.pdf", b"odd")
+        told = site.until(lambda p: [job["state"] for job in p["jobs"]] == ["failed", "done"])
+        assert (told["jobs"][0]["name"], told["more"]) == ("odd.pdf", 2)
+        site.client.post("/api/jobs/clear?failed=true")
+    with serving(tmp_path / "library") as site:
+        assert site.settled() == [] and sorted(site.names()) == ["0.txt", "1.txt", "2.txt"]
 
 
 def test_a_cancelled_file_is_not_in_the_library_however_late_the_click_comes(
@@ -206,7 +205,7 @@ def test_the_same_bytes_are_one_file_from_many_sides(site: Site) -> None:
     assert [answer.status_code for answer in answers] == [200] * 8, answers
     (name,) = [job["name"] for job in site.settled() if job["name"].startswith("rye")]
     assert [row for row in site.names() if row.startswith("rye")] == [name]
-    assert site.upload("grain.txt", text).json()["state"] == "known"
+    assert site.upload("grain.txt", text).json()["state"] == "done"
     assert job(site, name)["message"] == f"already in the library as {name}"
 
 

@@ -21,7 +21,7 @@ from eddy_demo.library.library import lock_library, next_settings, rebuild_libra
 from eddy_demo.library.settings import Choices
 from eddy_demo.web.answers import write
 from eddy_demo.web.answers.write import CannotGenerate, Evidence, Generator
-from eddy_demo.web.http.concurrency import BoundedWork, ChangeSignal
+from eddy_demo.web.http import BoundedWork, ChangeSignal
 from eddy_demo.web.library_reader import LibraryOptions, LibraryReader
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
@@ -165,7 +165,8 @@ def test_who_writes_follows_the_library(library: Path, tmp_path: Path, monkeypat
 def writer(site: Site, generator: Generator, monkeypatch: pytest.MonkeyPatch) -> Generator:
     """Lets the bundled model write the answers of the server."""
     monkeypatch.setattr(site.state.reader, "generator", generator)
-    monkeypatch.setattr(site.state.reader, "_generator_of", lambda _: generator)  # also when it opens the library again
+    models = generator, site.state.reader.embedder
+    monkeypatch.setattr(site.state.reader, "_models", lambda _: models)  # also when it opens the library again
     return generator
 
 

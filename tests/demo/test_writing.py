@@ -62,7 +62,7 @@ def test_a_killed_ingestion_leaves_a_library_that_the_next_one_completes(
     process = context().Process(target=half_written, args=(theirs, *ingest), daemon=True)
     process.start()
     assert ours.poll(120) and ours.recv() == "begun"
-    for again in (("ingest", documents), ("demo", documents, "--rebuild")):
+    for again in (("ingest", documents), ("demo", "--rebuild")):
         refused(run(*again, "--library", library), f"process {process.pid} (since 20", "is writing to the database")
     during = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
     ours.send("go on")

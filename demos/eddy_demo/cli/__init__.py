@@ -61,7 +61,8 @@ Model = Annotated[
 Method = Annotated[
     str | None,
     typer.Option(
-        help="As in plain, tp or htp:range=1-7,exit=-2. New libraries: the one that `eddy methods MODEL` shows.",
+        help="As in plain, tp or htp:range=1-7,exit=-2. Left out: the library's, or the one that `eddy methods MODEL` "
+        "shows.",
         show_default=False,
     ),
 ]
@@ -69,12 +70,15 @@ Fast = Annotated[
     bool | None,
     typer.Option(
         "--fast/--best",
-        help="Embed without the model's layers alone, or with them at once, by what is recommended. "
-        "Left out: first without, so that it can be asked at once, then with them.",
+        help="What is recommended without the model's layers alone, or with them at once. Left out: as the library is; "
+        "a new one first without, so that it can be asked at once, then with them.",
         show_default=False,
     ),
 ]
-_FIXED = "The library has its own; another is refused."
+PassageSize = Annotated[
+    int | None,
+    typer.Option(min=8, help=f"Most tokens in a passage. New libraries: {DEFAULT_PASSAGE_SIZE}.", show_default=False),
+]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, mps; chosen by itself if left out.", show_default=False)]
 Count = Annotated[int, typer.Option("-k", min=1, max=100, help="How many passages to show.")]
 Rerank = Annotated[
@@ -133,21 +137,7 @@ def ingest(
     library: Library = DEFAULT_LIBRARY,
     model: Model = None,
     method: Method = None,
-    passage_size: Annotated[
-        int | None,
-        typer.Option(
-            min=8, help=f"Most tokens in a passage. New libraries: {DEFAULT_PASSAGE_SIZE}.", show_default=False
-        ),
-    ] = None,
-    late: Annotated[
-        bool | None,
-        typer.Option(
-            "--late/--separate",
-            help="Take passage vectors from a pass over the document, or embed each by itself. "
-            "Left out: as suits the method.",
-            show_default=False,
-        ),
-    ] = None,
+    passage_size: PassageSize = None,
     fast: Fast = None,
     device: Device = None,
     rebuild: Rebuild = False,
@@ -162,7 +152,7 @@ def ingest(
 
     Run again, it embeds only new and changed documents, and goes on where it was interrupted.
     """
-    choices = Choices(model, method, passage_size, late, fast)
+    choices = Choices(model, method, passage_size, fast)
     readable = _check_paths(paths)
     if not holds_library(library):
         check_available(library)
@@ -186,8 +176,6 @@ def ask(
             min=0, max=1, help="Weight of vectors: 0 for keywords alone, 1 for them alone.", show_default=False
         ),
     ] = None,
-    model: Annotated[str | None, typer.Option(help=_FIXED, show_default=False)] = None,
-    method: Annotated[str | None, typer.Option(help=_FIXED, show_default=False)] = None,
     rerank: Rerank = False,
     device: Device = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the answers as JSON.")] = False,
@@ -200,48 +188,32 @@ def ask(
         read_settings(library)
     from eddy_demo.cli import work
 
-    work.ask(question, library, k, alpha, rerank, Choices(model, method), device, as_json)
+    work.ask(question, library, k, alpha, rerank, device, as_json)
 
 
 @app.command()
 def demo(
-    paths: Annotated[
-        list[Path] | None, typer.Argument(help="Documents; Eddy's own handbook if left out.", show_default=False)
-    ] = None,
-    question: Annotated[
-        list[str] | None,
-        typer.Option("--question", "-q", help="Instead of the three on the handbook.", show_default=False),
-    ] = None,
     library: Library = DEFAULT_LIBRARY,
-    k: Count = 2,
     model: Model = None,
-    method: Method = None,
     fast: Fast = None,
     device: Device = None,
     rebuild: Rebuild = False,
 ) -> None:
-    """Ingest the handbook and ask it three questions, or use documents and questions of your own.
+    """Ingest Eddy's own handbook, and ask it three questions.
 
     It answers without the model's layers, within seconds; --best reads with them.
     """
-    readable = _check_paths(paths or [])
     from eddy_demo.cli import work
 
-    work.demo(readable, question, library, k, Choices(model, method, fast=fast), device, rebuild)
+    work.demo(library, Choices(model, fast=fast), device, rebuild)
 
 
 @app.command()
 def evaluate(
     queries: Annotated[
         Path,
-        typer.Option(
-            help='Rows {"text", "needle"} (.jsonl): a regular expression that what answers holds; with --qrels, rows '
-            '{"id", "text"}.'
-        ),
+        typer.Option(help='Rows {"text", "needle"} (.jsonl): a question, and a regular expression that answers hold.'),
     ],
-    qrels: Annotated[
-        Path | None, typer.Option(help="Table: query-id, doc-id, score, separated by tabs: documents that answer.")
-    ] = None,
     library: Annotated[
         list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
     ] = None,
@@ -255,7 +227,7 @@ def evaluate(
     """
     from eddy_demo.cli import work
 
-    work.evaluate(queries, qrels, library or [DEFAULT_LIBRARY], rerank, device, as_json)
+    work.evaluate(queries, library or [DEFAULT_LIBRARY], rerank, device, as_json)
 
 
 @library_app.command("list")
@@ -291,20 +263,9 @@ def remove(
 def rebuild_library(
     library: Library = DEFAULT_LIBRARY,
     model: Model = None,
-    method: Annotated[
-        str | None, typer.Option(help="Another method; left out: the library's.", show_default=False)
-    ] = None,
-    fast: Annotated[
-        bool | None,
-        typer.Option(
-            "--fast/--best",
-            help="What is recommended without the model's layers, or with them; left out: as it was.",
-            show_default=False,
-        ),
-    ] = None,
-    passage_size: Annotated[
-        int | None, typer.Option(min=8, help="Most tokens in a passage; left out: as it was.", show_default=False)
-    ] = None,
+    method: Method = None,
+    fast: Fast = None,
+    passage_size: PassageSize = None,
     device: Device = None,
 ) -> None:
     """Change the model, method or passage size: embed all documents again from their stored texts.

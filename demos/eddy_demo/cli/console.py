@@ -12,17 +12,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
-from eddy_demo.display_text import duration, printable, unwrapped
+from eddy_demo.display_text import printable, unwrapped
 
 if TYPE_CHECKING:
     from chroma_eddy import StoredDocument
     from eddy_demo.ask import FoundPassage
     from eddy_demo.evaluate import SearchScores
-    from eddy_demo.library.library import RebuildProgress
     from eddy_demo.library.settings import LibrarySettings
     from readers_eddy.documents import SkippedFile, SourceDocument
 
@@ -31,12 +30,6 @@ err = Console(stderr=True, highlight=False)
 DEFAULT_LIBRARY = Path("library")
 _MAX_WIDTH = 100
 _BEST_STYLE = "bold black on yellow"
-_BAR = (
-    TextColumn("{task.description}"),
-    BarColumn(bar_width=40),
-    TaskProgressColumn(),
-    TextColumn("{task.fields[written]}"),
-)
 _MARKERS = ("»", "«")
 """Around the best sentence if the output has no colour."""
 
@@ -148,27 +141,16 @@ def print_scores(console: Console, rows: Sequence[SearchScores], questions: int)
 
 
 @contextmanager
-def progress_bar(console: Console, characters: int, documents: int) -> Iterator[Callable[[float, int], None]]:
-    """Show a progress bar; yield the function to call with the number of characters and documents done."""
-    last = TextColumn("left"), TimeRemainingColumn()
-    with Progress(*_BAR, TimeElapsedColumn(), *last, console=console) as progress:
-        task = progress.add_task("Embedding", total=characters, written=f"0/{documents} documents")
-        yield lambda done, written: progress.update(task, completed=done, written=f"{written}/{documents} documents")
+def progress_bar(console: Console, what: str, stays: bool = True) -> Iterator[Callable[[float, int, int], None]]:
+    """Show a bar; yield the function to call with the share that is done, and with documents written and all.
 
-
-@contextmanager
-def rebuild_bar(console: Console, what: str) -> Iterator[Callable[[RebuildProgress], None]]:
-    """Show on a terminal how far a rebuild is, and the time that it will still take, until it is done."""
-    columns, shown = (*_BAR, TextColumn("{task.fields[left]}")), console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
-        task = progress.add_task(what, total=None, written="", left="")
-
-        def report(now: RebuildProgress) -> None:
-            left = "" if now.left is None else f"about {duration(now.left)} left"
-            written = f"{now.written}{f'/{now.total}' if now.tokens else ''} documents"
-            progress.update(task, total=1.0 if now.tokens else None, completed=now.done, written=written, left=left)
-
-        yield report
+    One that does not stay is shown on terminals alone, until it is done.
+    """
+    shown, written = stays or console.is_terminal, TextColumn("{task.fields[left]}")
+    columns = TextColumn("{task.description}"), BarColumn(bar_width=40), TaskProgressColumn(), TimeRemainingColumn()
+    with Progress(*columns, written, console=console, transient=not stays, disable=not shown) as bar:
+        task = bar.add_task(what, total=1.0, left="")
+        yield lambda share, done, total: bar.update(task, completed=share, left=f"left, {done}/{total} documents")
 
 
 def pluralize(number: int, one: str, many: str | None = None) -> str:

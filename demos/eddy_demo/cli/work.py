@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import threading
 import time
 import webbrowser
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from functools import lru_cache
@@ -28,7 +27,7 @@ from eddy_demo.ask import ask as ask_index
 from eddy_demo.cli import console
 from eddy_demo.cli.console import err, out, pluralize, program_name
 from eddy_demo.display_text import printable
-from eddy_demo.errors import DamagedLibrary, DemoError, LibraryMismatch, NoLibrary
+from eddy_demo.errors import DemoError, LibraryMismatch, NoLibrary
 from eddy_demo.evaluate import read_questions, score_library
 from eddy_demo.library import library as libraries
 from eddy_demo.library.library import (
@@ -63,13 +62,15 @@ from eddy_demo.library.sync import watch as watch_folders
 from eddy_embed.errors import EddyError, FingerprintMismatch
 from eddy_embed.utils.interrupts import Interrupted
 from readers_eddy.content import NothingToRead
-from readers_eddy.documents import ReadResult, nothing_read
+from readers_eddy.documents import nothing_read
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder
 
 _NOTICEABLE_TOKENS = 5_000
 """Tokens from which the user is told beforehand that they are read again."""
+_SHOWN = 2
+"""Number of passages that the demo shows for each of its questions."""
 _POLL = 1.0
 """Seconds between two looks at another process, or for changes."""
 
@@ -119,22 +120,19 @@ def _ingest(
     types_before = [root.other_types for root in roots]
     done = ["nothing to do"]
 
-    def write(documents: list[Document], read: ReadResult, progress: Progress) -> Failures:
+    def write(documents: list[Document], progress: Progress) -> Failures:
         nonlocal embedder
-        console.print_skipped(err, read.skipped, read.other_types)
-        ids = {document.id for document in documents}
-        console.print_notes(err, [source for source in read.documents if source.key in ids])
         if not holds_library(library) or rebuild:
             console.print_default_method(err, settings)
         embedder = load(settings)
         if rebuild:
             delete_library(library)
-        started = time.monotonic()
-        with console.progress_bar(err, sum(len(each.text) for each in documents), len(documents)) as bar:
+        started, characters = time.monotonic(), max(sum(len(document.text) for document in documents), 1)
+        with console.progress_bar(err, "Embedding") as bar:
 
-            def advance(characters: float, written: int) -> None:
-                progress(characters, written)
-                bar(characters, written)
+            def advance(embedded: float, written: int) -> None:
+                progress(embedded, written)
+                bar(embedded / characters, written, len(documents))
 
             report, failures = libraries.ingest(library, settings, embedder, documents, advance)
         sizes = f"{pluralize(report.passages, 'passage')}, {pluralize(report.tokens, 'token')}"
@@ -146,20 +144,12 @@ def _ingest(
     if not (may_be_empty or result.unchanged or result.sources):
         raise NothingToRead(nothing_read([root.path for root in roots], result.read))
     is_news = types_before != [root.other_types for root in roots]
-    _print_result(library, result, done[0], result.read.other_types if is_news else Counter(), remove)
-    return settings, embedder, result
-
-
-def _print_result(library: Path, result: SyncResult, done: str, other_types: Counter[str], removed: bool) -> None:
-    """Print what became of a library; what was skipped before something was written has been printed then."""
-    skipped = result.read.skipped
-    if not result.changed:
-        console.print_skipped(err, skipped, other_types)
+    console.print_notes(err, [result.sources[document.id] for document in result.changed])
+    console.print_skipped(err, result.read.skipped, result.read.other_types if is_news else Counter())
     same = f", {pluralize(result.unchanged, 'document')} unchanged" if result.unchanged else ""
-    err.print(f"{library}: {done}{same}.")
-    if result.changed:
-        console.print_skipped(err, skipped[len(skipped) - len(result.failures) :], Counter())
-    console.print_missing(err, list(result.missing.values()), removed=removed)
+    err.print(f"{library}: {done[0]}{same}.")
+    console.print_missing(err, list(result.missing.values()), removed=remove)
+    return settings, embedder, result
 
 
 def watch(paths: list[Path], library: Path, choices: Choices, device: str | None, rebuild: bool) -> None:
@@ -173,7 +163,7 @@ def watch(paths: list[Path], library: Path, choices: Choices, device: str | None
             raise NothingToRead(f"{path} is no folder, and --watch takes folders; give the folder that holds it")
     watcher = _Watcher(paths, library, choices, device)
     with suppress(_Changed):
-        watcher.read(rebuild, is_first=True)
+        watcher.read(rebuild)
     err.print(Text(f"Watching {printable(', '.join(map(str, paths)))}. Ctrl-C ends it."))
     threading.Thread(target=watcher.notice, daemon=True).start()
     try:
@@ -191,7 +181,7 @@ class _Watcher:
         self._library, self._choices, self._load = library, choices, _loader(device)
         self._roots = dict(zip(paths, _roots(paths), strict=True))
         self._waiting, self._changed, self.stop = dict.fromkeys(paths), threading.Event(), threading.Event()
-        self._is_used = False  # by another process, for which the changes wait
+        self._problem = ""  # of the last try
 
     def notice(self) -> None:
         """Note what changes; this runs in a thread of its own."""
@@ -212,32 +202,25 @@ class _Watcher:
         try:
             if self._waiting or (holds_library(self._library) and read_settings(self._library).deepens):
                 self.read()
-            self._is_used = False
+            self._problem = ""
         except _Changed:
             return
         except (DemoError, EddyError, OSError) as error:
-            before, self._is_used = self._is_used, isinstance(error, IndexInUse)
-            if not (before and self._is_used):
+            if str(error) != self._problem:  # which a try a second would repeat
+                self._problem = str(error)
                 _tell(f"Error: {error}")
         self._changed.wait(_POLL)
 
-    def read(self, rebuild: bool = False, is_first: bool = False) -> None:
-        """Read the folders that have changed, then all more closely; an error is told, but raised the first time."""
+    def read(self, rebuild: bool = False) -> None:
+        """Read the folders that have changed, then all more closely."""
         self._changed.clear()
         with lock_for_command(self._library):
             while self._waiting:
                 path = next(iter(self._waiting))
+                options = {"rebuild": rebuild, "remove": True, "may_be_empty": True}
                 del self._waiting[path]
-                try:
-                    _ingest(
-                        [self._roots[path]], self._library, self._choices, self._load, rebuild, True, may_be_empty=True
-                    )
-                except NothingToRead:  # `notice` says that it has gone
-                    pass
-                except (DemoError, EddyError, OSError) as error:
-                    if is_first:
-                        raise
-                    _tell(f"Error: {error}")
+                with suppress(NothingToRead):  # `notice` says that it has gone
+                    _ingest([self._roots[path]], self._library, self._choices, self._load, **options)
                 rebuild = False
             deepen(self._library, self._load, self._changed.is_set)
 
@@ -284,17 +267,12 @@ def deepen(library: Path, load: Load, has_changed: Callable[[], bool] = lambda: 
     if noticeable:
         ask = f'{program_name()} ask "..."{console.library_option(library)}'
         err.print(Text.assemble("Searchable now: ", (ask, "bold"), ", in another terminal. Ctrl-C leaves it so."))
+    fast = "The library answers from its fast index"
     try:
-        rebuild(library, following, load, "Reading more closely", has_changed)
-    except (KeyboardInterrupt, Interrupted) as error:
-        stop = error if isinstance(error, Interrupted) else Interrupted()
-        stop.hint = (
-            "The library answers from its fast index. Run the same command again to read on, or with --fast to leave "
-            "it so."
-        )
-        raise stop from None
+        with _hinting(f"{fast}. Run the same command again to read on, or with --fast to leave it so."):
+            rebuild(library, following, load, "Reading more closely", has_changed)
     except EddyError:
-        err.print(Text("The library answers from its fast index; --fast leaves it so.", "yellow"))
+        err.print(Text(f"{fast}; --fast leaves it so.", "yellow"))
         raise
     if noticeable:
         err.print(Text(f"{library}: read more closely, with {following.method} ({time.monotonic() - began:.0f} s)."))
@@ -309,10 +287,10 @@ def rebuild(
 ) -> None:
     """Embed all documents again; the caller must hold the lock of the library."""
     embedder = load(settings)
-    with console.rebuild_bar(err, what) as show:
+    with console.progress_bar(err, what, stays=False) as show:
 
         def report(now: RebuildProgress) -> None:
-            show(now)
+            show(now.done, now.written, now.total)
             if has_changed():
                 raise _Changed
 
@@ -337,16 +315,22 @@ def lock_for_command(folder: Path) -> Iterator[None]:
     Raises:
         IndexInUse: Another process writes, and is not rebuilding the library, which takes long.
     """
+    with _hinting("Run the same command again to go on where it stopped."), ExitStack() as held:
+        try:
+            held.enter_context(lock_library(folder))
+        except IndexInUse as error:
+            _wait(held, folder, error)
+        yield
+
+
+@contextmanager
+def _hinting(hint: str) -> Iterator[None]:
+    """Let an interruption say how to continue, if it does not yet."""
     try:
-        with ExitStack() as held:
-            try:
-                held.enter_context(lock_library(folder))
-            except IndexInUse as error:
-                _wait(held, folder, error)
-            yield
+        yield
     except (KeyboardInterrupt, Interrupted) as error:
         stop = error if isinstance(error, Interrupted) else Interrupted()
-        stop.hint = stop.hint or "Run the same command again to go on where it stopped."
+        stop.hint = stop.hint or hint
         raise stop from None
 
 
@@ -372,22 +356,15 @@ def _wait(held: ExitStack, folder: Path, error: IndexInUse) -> None:
 
 
 def ask(
-    question: str,
-    library: Path,
-    k: int,
-    alpha: float | None,
-    rerank: bool,
-    choices: Choices,
-    device: str | None,
-    as_json: bool,
+    question: str, library: Path, k: int, alpha: float | None, rerank: bool, device: str | None, as_json: bool
 ) -> None:
     """Print the passages that fit a question best."""
     check_question(question)
-    settings, weight = choose_settings(library, choices), ALPHA if alpha is None else alpha
+    weight, settings = ALPHA if alpha is None else alpha, current_settings(library)
     try:
         passages = _ask(library, load_embedder(settings, device), [question], k, weight, rerank)[0]
     except (LibraryMismatch, FingerprintMismatch):
-        anew = choose_settings(library, choices)
+        anew = current_settings(library)
         if (anew.model, anew.method) == (settings.model, settings.method):
             raise
         # It was rebuilt meanwhile.
@@ -399,7 +376,7 @@ def ask(
 
 
 def _ask(
-    library: Path, embedder: Embedder, questions: list[str], k: int, alpha: float = ALPHA, rerank: bool = False
+    library: Path, embedder: Embedder, questions: Sequence[str], k: int, alpha: float = ALPHA, rerank: bool = False
 ) -> list[list[FoundPassage]]:
     with open_library(library, embedder) as opened:
         entries = opened.read(opened.entries)
@@ -409,24 +386,16 @@ def _ask(
         return [ask_index(opened, question, k, alpha, rerank) for question in questions]
 
 
-def demo(
-    paths: list[Path],
-    question: list[str] | None,
-    library: Path,
-    k: int,
-    choices: Choices,
-    device: str | None,
-    rebuild: bool,
-) -> None:
-    """Ingest documents and ask questions, from the fast index unless the choices ask for the best."""
+def demo(library: Path, choices: Choices, device: str | None, rebuild: bool) -> None:
+    """Ingest the handbook and ask its questions, from the fast index unless the choices ask for the best."""
     started, load = time.monotonic(), _loader(device)
     with lock_for_command(library):
-        settings, embedder, result = _ingest(_roots(paths or [handbook.folder()]), library, choices, load, rebuild)
+        settings, embedder, result = _ingest(_roots([handbook.folder()]), library, choices, load, rebuild)
         if choices.fast is False:
             deepen(library, load)
             settings, embedder = current_settings(library), None
-    questions = question or list(handbook.QUESTIONS)
-    for text, passages in zip(questions, _ask(library, embedder or load(settings), questions, k), strict=True):
+    questions = handbook.QUESTIONS
+    for text, passages in zip(questions, _ask(library, embedder or load(settings), questions, _SHOWN), strict=True):
         console.print_answers(out, text, passages)
     documents = pluralize(result.unchanged + len(result.changed), "document")
     seconds = time.monotonic() - started
@@ -437,26 +406,20 @@ def demo(
             f"{PREFERRED_MODEL}, then the same with --rebuild.",
             style="dim",
         )
-    option = console.library_option(library)
+    option, closer = console.library_option(library), ", which reads it more closely meanwhile" * settings.deepens
     steps = {
-        "Ask the same library a question of your own:": f"ask {shlex.quote('...' if paths else _EXAMPLE)}{option}",
+        "Ask the same library a question of your own:": f"ask 'How do I use my own model?'{option}",
         "Read documents of your own:": "ingest PATH --library my-library",
-        "Open the library as a page"
-        + (", which reads it more closely meanwhile:" if settings.deepens else ":"): f"serve --open{option}",
+        f"Open the library as a page{closer}:": f"serve --open{option}",
     }
     for step, line in steps.items():
         out.print(step, style="bold")
         out.print(Text(f"  {program_name()} {line}"), soft_wrap=True)
 
 
-_EXAMPLE = "How do I use my own model?"
-
-
-def evaluate(
-    queries: Path, qrels: Path | None, folders: list[Path], rerank: bool, device: str | None, as_json: bool
-) -> None:
+def evaluate(queries: Path, folders: list[Path], rerank: bool, device: str | None, as_json: bool) -> None:
     """Print how often the search finds what answers."""
-    questions = read_questions(queries, qrels)
+    questions = read_questions(queries)
     scores = []
     for folder in folders:
         with open_library(folder, load_embedder(current_settings(folder), device)) as opened:
@@ -486,7 +449,7 @@ def list_documents(library: Path, as_json: bool) -> None:
     for entry in entries:
         name = Text(printable(str(entry.metadata["name"])))
         if not entry.complete:
-            name.append("  damaged: ingest it again", "yellow")
+            name.append("  not complete: ingest it again", "yellow")
         pages = str(len(entry.page_starts)) if entry.page_starts else ""
         table.add_row(entry.id, name, pages, f"{entry.passages:,}", f"{entry.tokens:,}")
     out.print(table)
@@ -544,7 +507,7 @@ def check(library: Path, full: bool) -> None:
     for id_, problem in problems.items():
         name = str(entries[id_].metadata["name"]) if id_ in entries else id_
         err.print(Text(f"{printable(name)}: {problem}", "yellow"))
-    raise DamagedLibrary(f"damaged in {library}: {pluralize(len(problems), 'document')}; ingest them again")
+    raise DemoError(f"damaged in {library}: {pluralize(len(problems), 'document')}; ingest them again")
 
 
 # --- The page

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -34,7 +33,6 @@ from eddy_demo.library.settings import (
     LibrarySettings,
     check_available,
     default_model,
-    forget_settings,
     holds_library,
     method_in_full,
     model_name,
@@ -68,13 +66,13 @@ Progress = Callable[[float, int], None]
 _LOCK_SECONDS = 2.0
 """Time to wait for another process that only removes a document, or looks whether somebody writes."""
 _MEASURED_SECONDS = 20.0
-"""Time over which the speed is measured; the first passes are slow, and what else runs changes."""
+"""Time after which the speed is known."""
 
 
 # --- Choices ---------------------------------------------------------------------------------------------------------
 
 
-_OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size", "late": "--late/--separate"}
+_OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size"}
 
 
 def choose_settings(folder: Path, choices: Choices, anew: bool = False) -> LibrarySettings:
@@ -85,15 +83,11 @@ def choose_settings(folder: Path, choices: Choices, anew: bool = False) -> Libra
     if stored is None:
         if not holds_library(folder):
             check_available(folder)
-        chosen = LibrarySettings(name, method or "", choices.passage_size or DEFAULT_PASSAGE_SIZE, choices.late)
+        chosen = LibrarySettings(name, method or "", choices.passage_size or DEFAULT_PASSAGE_SIZE)
         return chosen if method else _recommended(chosen, choices.fast)
     _check(folder, stored, "model", name)
     _check(folder, stored, "method", method)
     _check(folder, stored, "passage_size", choices.passage_size)
-    if stored.late is not None:
-        _check(folder, stored, "late", choices.late)
-    elif choices.late is not None:
-        stored = replace(stored, late=choices.late)  # the index refuses what it was not made with
     if choices.fast is None:
         return stored
     if stored.plan == "fast":
@@ -117,10 +111,9 @@ def _check(folder: Path, stored: LibrarySettings, name: str, wanted: object, fas
     if wanted is not None and here != wanted:
         option = _OPTIONS[name] if fast is None else PLAN_OPTIONS[fast]
         given = option if fast is not None else f"{option} {wanted}"
-        change = "give --rebuild, which deletes it first" if name == "late" else f"`eddy-demo library rebuild {given}`"
         raise LibraryMismatch(
             f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {wanted}: leave out {option}, "
-            f"ingest into another folder with --library, or change the library: {change}"
+            f"ingest into another folder with --library, or change the library: `eddy-demo library rebuild {given}`"
         )
 
 
@@ -188,12 +181,8 @@ def current_settings(folder: Path) -> LibrarySettings:
 
 def _is_exchanged(index: Index, stored: LibrarySettings) -> bool:
     """Whether an index is the one that a rebuild, with the `next` of the stored settings, was to make."""
-    made, following = index.settings, stored.next
-    return (
-        following is not None
-        and (made.fingerprint, made.passage_size) == (stored.fingerprint, following.passage_size)
-        and following.late in (None, made.late)
-    )
+    made = index.settings.fingerprint, index.settings.passage_size
+    return stored.next is not None and made == (stored.fingerprint, stored.next.passage_size)
 
 
 def finish_rebuild(folder: Path) -> None:
@@ -206,9 +195,7 @@ def open_library(folder: Path, embedder: Embedder, settings: LibrarySettings | N
     """Open the index of a library; without settings, by the stored ones."""
     settings = settings or current_settings(folder)
     try:
-        return open_index(
-            folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=settings.passage_size, late=settings.late
-        )
+        return open_index(folder / DATABASE_FOLDER, INDEX_NAME, embedder, passage_size=settings.passage_size)
     except FingerprintMismatch as error:
         fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
         raise LibraryMismatch(
@@ -229,19 +216,18 @@ def to_index_document(document: SourceDocument) -> Document:
     )
 
 
-def read_entries(folder: Path, *, whole: bool = False) -> dict[str, StoredDocument]:
+def read_entries(folder: Path) -> dict[str, StoredDocument]:
     """Return the entries of a library's documents by id; none without a library or before its first document.
 
-    `whole` leaves out documents whose writing was interrupted.
+    Those whose writing was interrupted are not complete.
     """
     if not holds_library(folder):
         return {}
-    try:
-        with open_stored(folder) as index:
-            interrupted = index.incomplete() if whole else ()
-            return {id_: entry for id_, entry in index.entries().items() if id_ not in interrupted}
-    except NoIndex:
-        return {}
+    with suppress(NoIndex), open_stored(folder) as index:
+        interrupted = {*index.incomplete()}
+        entries = index.entries()
+        return entries | {id_: replace(entries[id_], digest="") for id_ in interrupted & entries.keys()}
+    return {}
 
 
 def remove_documents(folder: Path, keys: Iterable[str], *, erase: bool = False) -> None:
@@ -278,8 +264,8 @@ def ingest(
         try:
             return _write(index, documents, progress)
         finally:
-            if index.was_absent:  # and nothing has been written since
-                forget_settings(folder)
+            if index.was_absent:  # and nothing has been written since: the next ingestion may choose other settings
+                (folder / SETTINGS).unlink(missing_ok=True)
 
 
 def _write(index: Index, documents: Sequence[Document], progress: Progress) -> tuple[WriteReport, Failures]:
@@ -373,8 +359,6 @@ def rebuild_library(folder: Path, settings: LibrarySettings, embedder: Embedder,
     The library answers from its old vectors until all new ones are written. The caller must hold the lock of the
     library. An error that a retry would meet again leaves no unfinished rebuild behind.
     """
-    if settings.late is not None:
-        settings = replace(settings, late=settings.late and embedder.can_embed_spans)
     stored, current = read_settings(folder), current_settings(folder)
     if current != stored:  # the index is exchanged already
         write_settings(folder, current)
@@ -390,7 +374,6 @@ def rebuild_library(folder: Path, settings: LibrarySettings, embedder: Embedder,
             INDEX_NAME,
             embedder,
             passage_size=settings.passage_size,
-            late=settings.late,
             restart=restart,
             progress=None if report is None else _Meter(replace(state, rebuilt={}) if restart else state, report),
         )
@@ -406,16 +389,10 @@ class _Meter:
     def __init__(self, state: RebuildState, report: Report) -> None:
         self._report, self._before = report, state.progress
         self._characters = sum(entry.characters for id_, entry in state.entries.items() if id_ not in state.rebuilt)
-        self._marks = deque([(time.monotonic(), 0.0)])  # when which share was done
+        self._began = time.monotonic()
 
     def __call__(self, characters: float, written: int) -> None:
-        before, marks = self._before, self._marks
-        now, seconds = min(characters / max(self._characters, 1), 1.0) * (1 - before.done), time.monotonic()
-        if now > marks[-1][1]:
-            marks.append((seconds, now))
-        while len(marks) > 2 and marks[1][0] <= seconds - _MEASURED_SECONDS:
-            marks.popleft()
-        (since, first), (until, last) = marks[0], marks[-1]
-        measured = until - since
-        speed = (last - first) * before.tokens / measured if measured >= _MEASURED_SECONDS else None
+        before, seconds = self._before, time.monotonic() - self._began
+        now = min(characters / max(self._characters, 1), 1.0) * (1 - before.done)
+        speed = now * before.tokens / seconds if seconds >= _MEASURED_SECONDS else None
         self._report(replace(before, done=before.done + now, written=before.written + written, speed=speed or None))

@@ -46,7 +46,6 @@ class LibrarySettings:
     model: str  # absolute path, or another name that `eddy_embed.Embedder` takes
     method: str
     passage_size: int = DEFAULT_PASSAGE_SIZE  # maximum number of tokens
-    late: bool | None = None  # whether passages are read within their document; None: as the method does by default
     plan: Plan = "chosen"
     next: LibrarySettings | None = None  # what the library is to be made anew with, or is being made anew with
     fingerprint: str = ""  # of the vectors of `next`, in those settings, once making them has begun
@@ -72,7 +71,6 @@ class Choices:
     model: str | None = None
     method: str | None = None
     passage_size: int | None = None
-    late: bool | None = None
     fast: bool | None = None
 
     def __post_init__(self) -> None:
@@ -123,11 +121,6 @@ def write_settings(folder: Path, settings: LibrarySettings) -> None:
     """Write the settings of a library atomically."""
     with atomic_write(folder / SETTINGS) as file:
         file.write(f"{json.dumps({'format': _FORMAT, **asdict(settings)}, indent=2)}\n".encode())
-
-
-def forget_settings(folder: Path) -> None:
-    """Delete the settings of a library that has no rows, whose next ingestion may choose others."""
-    (folder / SETTINGS).unlink(missing_ok=True)
 
 
 def upload_path(folder: Path, origin: str) -> Path | None:

@@ -24,7 +24,7 @@ import watchfiles
 from chroma_eddy import Document, StoredDocument
 from eddy_demo.errors import DemoError
 from eddy_demo.library.library import Failures, Progress, read_entries, remove_documents, to_index_document
-from eddy_demo.library.settings import FILES_FOLDER, READ_FILE, upload_path
+from eddy_demo.library.settings import FILES_FOLDER, READ_FILE
 from eddy_embed.utils.atomic_files import atomic_write
 from readers_eddy.content import ReadingLimits
 from readers_eddy.documents import (
@@ -32,7 +32,6 @@ from readers_eddy.documents import (
     ReadResult,
     SkippedFile,
     SourceDocument,
-    file_digest,
     file_version,
     read_changed,
 )
@@ -63,8 +62,8 @@ class FileReport:
 
 
 Report = Callable[[FileReport], None]
-Write = Callable[[list[Document], ReadResult, Progress], Failures]
-"""Embeds and writes documents of what was read, and calls the progress meanwhile."""
+Write = Callable[[list[Document], Progress], Failures]
+"""Embeds and writes documents, and calls the progress meanwhile."""
 
 
 @dataclass
@@ -105,14 +104,14 @@ class Root:
     def note(self, read: ReadResult, memory: _Memory) -> None:
         """Note what was skipped below this path, and which files need not be read again by this process."""
         files = {path for path in read.versions if self.holds(path)}
+        new = defaultdict[str, list[SkippedFile]](list)
+        for skipped in read.skipped:
+            if self.holds(skipped.origin) or not skipped.origin:
+                new[skipped.origin].append(skipped)
         kept = {path: before for path, before in self.skipped.items() if path in read.unchanged | read.deferred}
-        skipped = defaultdict(list, {path: known for path in files if (known := memory.skipped(path))} | kept)
-        for each in read.skipped:
-            if self.holds(each.origin) or not each.origin:
-                skipped[each.origin].append(replace(each, name=each.name if each.is_row else shown_name(each.name)))
-        self.skipped, self.other_types = dict(sorted(skipped.items())), read.other_types
-        settled = {path for path in files if _has_rows(path) or path in self.skipped}
-        self.files, self.settled = len(files), {path: read.versions[path] for path in settled}
+        self.skipped = dict(sorted((memory.skipped(files) | kept | new).items()))
+        self.files, self.other_types = len(files), read.other_types
+        self.settled = {path: read.versions[path] for path in files if _has_rows(path) or path in self.skipped}
 
 
 @dataclass
@@ -163,11 +162,12 @@ def sync(
         NothingToRead: A root does not exist, or is a file of another type.
     """
     limits, retry = limits or ReadingLimits(), {path for root in roots for path in root.retry}
-    entries = {} if anew else read_entries(library, whole=True)
-    files = {_file(library, entry): id_ for id_, entry in entries.items()}
-    memory = _Memory(library, roots, files.keys(), retry)
-    settled = {file: version for root in roots for file, version in root.settled.items()}
-    settled = {file: version for file, version in settled.items() if not _is_below(file, retry)}
+    memory, entries = _Memory(library), {} if anew else read_entries(library)
+    paths = {id_: memory.path(str(entry.metadata["origin"])) for id_, entry in entries.items()}
+    files = {paths[id_]: id_ for id_, entry in entries.items() if entry.complete}
+    memory.identify(roots, paths.values())
+    known = {file: version for root in roots for file, version in root.settled.items() if not _is_below(file, retry)}
+    known |= memory.versions(roots, files.keys(), retry)
 
     def begin(path: str, read: ReadResult) -> bool:
         size = sum(len(document.text) for document in read.documents)
@@ -176,31 +176,43 @@ def sync(
         report(FileReport(path, "reading"))
         return True
 
-    read = read_changed([root.path for root in roots], settled | memory.versions, limits, library, check, begin)
+    read = read_changed([root.path for root in roots], known, limits, library, check, begin)
     if batched:
         _forget_changed(read)
-    sources = {source.key: source for source in (_renamed(library, source) for source in read.documents)}
-    paths = {source.key: path for source, path in zip(sources.values(), map(_source_file, read.documents), strict=True)}
+    read.skipped[:] = [each if each.is_row else replace(each, name=shown_name(each.name)) for each in read.skipped]
+    sources, read_from = dict[str, SourceDocument](), dict[str, str]()
+    for path, source in (_identified(source, memory) for source in read.documents):
+        sources[source.key], read_from[source.key] = source, path
     documents = [to_index_document(source) for source in sources.values()]
     changed = [each for each in documents if each.id not in entries or entries[each.id].digest != each.digest]
-    failures, missing = Failures(), {} if anew else _missing(library, roots, read, sources.keys())
+    failures = Failures()
+    gone = [id_ for id_ in _missing(library, roots, read, paths) if id_ not in sources]
+    missing = {id_: str(entries[id_].metadata["name"]) for id_ in gone}
     if changed or (missing and remove):
         with locked():
             if changed:
-                failures = write(changed, read, _progress(changed, paths, report, check))
+                failures = write(changed, _progress(changed, read_from, report, check))
             if missing and remove:
+                missing = {id_: missing[id_] for id_ in filter(lambda id_: _is_gone(paths[id_]), missing)}  # not back
                 remove_documents(library, missing)
-    memory.update(read, {paths[id_] for id_ in failures}, limits)
+    memory.update(roots, read, {read_from[id_] for id_ in failures})
     for id_, error in failures.items():
         reason = f"it cannot be embedded: {error}"
-        read.skipped.append(SkippedFile(sources[id_].name, reason, origin=paths[id_]))
+        read.skipped.append(SkippedFile(sources[id_].name, reason, origin=read_from[id_]))
     for root in roots:
         root.note(read, memory)
         root.retry -= retry
-    unchanged = {path: (id_, ()) for path, id_ in files.items() if path in read.unchanged}
-    written = {paths[id_]: (id_, source.notes) for id_, source in sources.items() if id_ not in failures}
+    unchanged = {path: (id_, ()) for path, id_ in files.items() if path in read.unchanged and id_ not in missing}
+    written = {read_from[id_]: (id_, source.notes) for id_, source in sources.items() if id_ not in failures}
     _report_ends(unchanged | written, roots, report)
     return SyncResult(read, sources, changed, len(unchanged) + len(sources) - len(changed), failures, missing)
+
+
+def _identified(source: SourceDocument, memory: _Memory) -> tuple[str, SourceDocument]:
+    """Return the path of a document's file, and the document, an upload by its own name and origin."""
+    path = source.origin.removesuffix(f"#{source.row}") if source.row else source.origin
+    origin = memory.origin(path)
+    return path, source if origin == path else replace(source, origin=origin, name=shown_name(source.name))
 
 
 def _forget_changed(read: ReadResult) -> None:
@@ -247,52 +259,17 @@ def _progress(
     return progress
 
 
-def _renamed(library: Path, source: SourceDocument) -> SourceDocument:
-    """Return an uploaded document by its own name and origin, another one as it is."""
-    origin = _origin(library, source.origin)
-    is_same = origin == source.origin or source.row
-    return replace(source, origin=origin, name=source.name if is_same else shown_name(source.name))
-
-
-def _source_file(source: SourceDocument) -> str:
-    """Return the absolute path of the file that a document was read from."""
-    return source.origin.removesuffix(f"#{source.row}") if source.row else source.origin
-
-
-def _file(library: Path, entry: StoredDocument) -> str:
-    """Return the absolute path of the file, with `#id` for a row, that a document of the library was read from."""
-    return _path(library, str(entry.metadata["origin"]))
-
-
-def _path(library: Path, origin: str) -> str:
-    """Return the absolute path of an origin; that of an upload is below the library's folder, wherever that is."""
-    upload = upload_path(library, origin)
-    return origin if upload is None else Path(os.path.realpath(upload.parent), upload.name).as_posix()
-
-
-def _origin(library: Path, path: str) -> str:
-    """Return the origin of an absolute path."""
-    folder = Path(os.path.realpath(library / FILES_FOLDER)).as_posix()
-    return FILES_FOLDER + path.removeprefix(folder) if _is_below(path, [folder]) else path
-
-
-def _missing(library: Path, roots: Sequence[Root], read: ReadResult, found: Container[str]) -> dict[str, str]:
-    """Return ids and names of the library's documents below the roots whose files, or rows, no longer exist."""
-    entries = {id_: (_file(library, entry), entry) for id_, entry in read_entries(library).items()}
-    there = read.versions.keys() | read.deferred
+def _missing(library: Path, roots: Sequence[Root], read: ReadResult, paths: Mapping[str, str]) -> Iterator[str]:
+    """Yield ids of the library's documents, given with their paths, below the roots whose files, or rows, are gone."""
     kept = read.unchanged | read.deferred | {skipped.origin for skipped in read.skipped}
-    missing = {}
     for root in roots:
-        own = {id_: path for id_, (path, _) in entries.items() if root.holds(path) or root.holds(_row_file(path))}
-        known = {path if path in there else _row_file(path) or path for path in own.values()}
-        may_be_empty = root.path == library / FILES_FOLDER
-        if not root.may_remove({path for path in there if root.holds(path)}, known, may_be_empty):
-            continue
-        for id_, path in own.items():
-            is_kept = _row_file(path) in kept and Path(_row_file(path)).is_file()
-            if id_ not in found and _is_gone(path) and not is_kept:
-                missing[id_] = str(entries[id_][1].metadata["name"])
-    return missing
+        below = {id_: path for id_, path in paths.items() if root.holds(path) or root.holds(_row_file(path))}
+        there = {path for path in read.versions.keys() | read.deferred if root.holds(path)}
+        known = {path if path in there else _row_file(path) or path for path in below.values()}
+        if root.may_remove(there, known, may_be_empty=root.path == library / FILES_FOLDER):
+            for id_, path in below.items():
+                if _is_gone(path) and not (_row_file(path) in kept and Path(_row_file(path)).is_file()):
+                    yield id_
 
 
 def _is_gone(path: str) -> bool:
@@ -317,71 +294,79 @@ def _row_file(path: str) -> str:
 
 
 class _Memory:
-    """What is known of folders and files from earlier calls, also of other processes.
+    """What is known of folders and files from earlier calls, also of other processes: `read.json`.
 
-    Of a folder, its identity; of a file that was read (no reason) or cannot be: size, time, digest, name and reason.
+    Of a folder, its identity; of a file that was read (no reason) or cannot be: size, time, name and reason.
     """
 
-    def __init__(self, library: Path, roots: Sequence[Root], stored: Collection[str], retry: set[str]) -> None:
-        """Load it; `stored` are the files that the library has."""
-        self._library, self._roots = library, roots
-        self._folders: dict[str, list[int]] = {}
-        self._files: dict[str, list[Any]] = {}
-        self.versions: dict[str, FileVersion] = {}
-        """Of files below the roots that are as they were, and need not be read again."""
+    def __init__(self, library: Path) -> None:
+        self._file, self._uploads = library / READ_FILE, Path(os.path.realpath(library / FILES_FOLDER)).as_posix()
+        self._folders, self._files, self._saved = dict[str, list[int]](), dict[str, list[Any]](), ""
         with suppress(OSError, ValueError, RecursionError, AttributeError, TypeError, KeyError):
-            loaded = json.loads((library / READ_FILE).read_text("utf-8"))
-            self._files = {path: [*values] for path, values in loaded["files"].items() if len(values) == 5}
-            self._folders = dict(loaded["folders"])
+            self._saved = self._file.read_text("utf-8")
+            loaded = json.loads(self._saved)
+            folders = {self.path(origin): identity for origin, identity in loaded["folders"].items()}
+            files = {self.path(origin): [*values] for origin, values in loaded["files"].items() if len(values) == 4}
+            self._folders, self._files = folders, files
+
+    def path(self, origin: str) -> str:
+        """Return the absolute path of an origin; that of an upload is below the library's folder, wherever that is."""
+        return self._uploads + origin.removeprefix(FILES_FOLDER) if _is_below(origin, [FILES_FOLDER]) else origin
+
+    def origin(self, path: str) -> str:
+        """Return the origin of an absolute path."""
+        return FILES_FOLDER + path.removeprefix(self._uploads) if _is_below(path, [self._uploads]) else path
+
+    def identify(self, roots: Sequence[Root], stored: Collection[str]) -> None:
+        """Tell which folders the library is kept like; `stored` are the files that it has."""
         for root in roots:
-            root.identity = root.identity or self._folders.get(_origin(library, root.real_path))
+            root.identity = root.identity or self._folders.get(root.real_path)
             if root.identity is None and not any(root.holds(path) for path in stored):
                 root.identity = folder_identity(root.path)
-        self._save()  # before a document is written, whose file may be gone after a kill
-        for key, (size, time, digest, _, reason) in self._files.items():
-            path = _path(library, key)
-            if not any(root.holds(path) for root in roots) or (
-                _is_below(path, retry) if reason else path not in stored
-            ):
-                continue
-            with suppress(OSError):
-                status = os.stat(path)
-                same = status.st_mtime_ns == time or (digest and digest == _digest(path))
-                if status.st_size == size and same:
-                    self.versions[path] = file_version(status)
+        self._save(roots)  # before a document is written, whose file may be gone after a kill
 
-    def _save(self) -> None:
-        before = dict(self._folders)
-        self._folders |= {_origin(self._library, r.real_path): r.identity for r in self._roots if r.identity}
-        if self._folders != before:
-            self._write()
+    def versions(self, roots: Sequence[Root], stored: Container[str], retry: set[str]) -> dict[str, FileVersion]:
+        """Return the versions of files below the roots that are as they were, and need not be read again."""
+        versions = {}
+        for path, (size, time, _, reason) in self._files.items():
+            is_known = not _is_below(path, retry) if reason else path in stored
+            if is_known and any(root.holds(path) for root in roots):
+                with suppress(OSError):
+                    version = file_version(os.stat(path))
+                    if [size, time] == [*version[1:3]]:
+                        versions[path] = version
+        return versions
 
-    def _write(self) -> None:
-        with suppress(FileNotFoundError), atomic_write(self._library / READ_FILE) as file:
-            file.write(json.dumps({"folders": self._folders, "files": self._files}).encode())
+    def skipped(self, paths: Collection[str]) -> dict[str, list[SkippedFile]]:
+        """Return which of some files cannot be read."""
+        files = {path: self._files[path][2:] for path in paths if path in self._files}
+        return {path: [SkippedFile(name, reason, origin=path)] for path, (name, reason) in files.items() if reason}
 
-    def skipped(self, path: str) -> list[SkippedFile]:
-        """Return a file that cannot be read and is not read again."""
-        *_, name, reason = self._files.get(_origin(self._library, path), ("", ""))
-        return [SkippedFile(name, reason, origin=path)] if reason and path in self.versions else []
-
-    def update(self, read: ReadResult, failures: set[str], limits: ReadingLimits) -> None:
+    def update(self, roots: Sequence[Root], read: ReadResult, failures: set[str]) -> None:
         """Remember what was read, and what cannot be, but rows and failures; forget what is not there any more."""
-        before = dict(self._files)
-        for key in [key for key in self._files if any(root.holds(_path(self._library, key)) for root in self._roots)]:
-            if _path(self._library, key) not in read.unchanged | read.deferred:
-                del self._files[key]
-        problems = {skipped.origin: skipped for skipped in read.skipped}
+        for path in [path for path in self._files if any(root.holds(path) for root in roots)]:
+            if path not in read.unchanged | read.deferred:
+                del self._files[path]
+        problems = {skipped.origin: (skipped.name, skipped.reason) for skipped in read.skipped}
         for path in read.versions.keys() - read.unchanged - failures:
-            if _has_rows(path):
-                continue
-            _, size, time, _ = read.versions[path]
-            problem = problems.get(path, SkippedFile("", ""))
-            digest = _digest(path) if problem.reason and size <= limits.file_bytes else ""
-            self._files[_origin(self._library, path)] = [size, time, digest, shown_name(problem.name), problem.reason]
-        if self._files != before:
-            self._write()
-        self._save()
+            if not _has_rows(path):
+                self._files[path] = [*read.versions[path][1:3], *problems.get(path, ("", ""))]
+        self._save(roots)
+
+    def forget(self, origins: Iterable[str]) -> None:
+        """Forget files, also their names."""
+        for origin in origins:
+            self._files.pop(self.path(origin), None)
+        self._save([])
+
+    def _save(self, roots: Sequence[Root]) -> None:
+        self._folders |= {root.real_path: root.identity for root in roots if root.identity}
+        tables = {"folders": self._folders, "files": self._files}
+        made = json.dumps({n: {self.origin(path): each for path, each in table.items()} for n, table in tables.items()})
+        if made != self._saved:
+            with suppress(FileNotFoundError), atomic_write(self._file) as file:
+                file.write(made.encode())
+                self._saved = made
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
@@ -390,16 +375,7 @@ def _is_below(path: str, folders: Iterable[str]) -> bool:
 
 def forget_files(library: Path, entries: Iterable[StoredDocument]) -> None:
     """Forget the files of documents that were removed, also their names."""
-    memory = _Memory(library, [], (), set())
-    for entry in entries:
-        memory._files.pop(str(entry.metadata["origin"]), None)
-    memory._write()
-
-
-def _digest(path: str) -> str:
-    with suppress(OSError):
-        return file_digest(Path(path).read_bytes())
-    return ""
+    _Memory(library).forget(str(entry.metadata["origin"]) for entry in entries)
 
 
 def watch(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,11 +15,11 @@ from chromadb.errors import NotFoundError
 
 from chroma_eddy import Index, StoredDocument
 from eddy_demo.display_text import model_label, printable
-from eddy_demo.errors import DemoError, LibraryMismatch
+from eddy_demo.errors import DemoError, LibraryMismatch, error_message
 from eddy_demo.library.library import choose_settings, current_settings, open_library
 from eddy_demo.library.settings import DATABASE_FOLDER, Choices, LibrarySettings, holds_library
 from eddy_demo.web.answers.write import Generator
-from eddy_demo.web.http.concurrency import ChangeSignal
+from eddy_demo.web.http import ChangeSignal
 from eddy_embed import Embedder, Reranker
 from eddy_embed.encoding.document import LongDocument
 from eddy_embed.errors import FingerprintMismatch
@@ -71,7 +70,12 @@ class LibraryDocument:
 
     def cosines(self, question: str, spans: Sequence[Any]) -> Floats:
         """Cosines of a question with parts of the document, shape (len(spans),)."""
-        return span_cosines(self.embedder.encode_query(question, show_progress=False), spans)
+        if not spans:
+            return np.zeros(0, np.float32)
+        vector = self.embedder.encode_query(question, show_progress=False)
+        vectors = np.stack([np.asarray(span.vector, np.float32) for span in spans])
+        norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector)
+        return np.asarray(vectors @ vector / np.where(norms > 0, norms, 1), np.float32)
 
 
 class LibraryReader:
@@ -82,57 +86,56 @@ class LibraryReader:
         self.folder = options.folder
         self.settings = LibrarySettings("", "")
         self.generator: Generator | None = None
-        self.next_model = ""  # of a rebuild in progress, with its generator and embedder
-        self.next_generator: Generator | None = None
-        self.next_embedder: Embedder | None = None
         self.version = 0  # changes with every change of the library
         self.error = ""  # why the model cannot be loaded, or the library not be opened
         self._embedder: Embedder | None = None
-        self._reranker: Any = None
-        self._reranking: tuple[str, Generator | None] | None = None  # the model that the reranker has
+        self._next: tuple[LibrarySettings, Generator | None, Embedder] | None = None  # of a rebuild in progress
+        self._reranker = lru_cache(maxsize=1)(self._new_reranker)
         self.index: Index | None = None  # None while there is none
         self._previous_index: Index | None = None
-        self._documents: OrderedDict[tuple[str, str, str], LibraryDocument] = OrderedDict()
+        self._embedded = lru_cache(_CACHED_DOCUMENTS)(lambda index, key, digest: index.embedded(key))
         self._database_id: int | None = None
         self._write_mark = ""
-        self._documents_lock = threading.Lock()
         self._open_lock = threading.RLock()
         self._loaded = threading.Event()
 
     # --- Loading, by the writing thread
 
     def load(self) -> None:
-        """Load the model, and open the library if there is one."""
+        """Load the model, and open the library if there is one; an error is for those who `wait`."""
         options = self.options
-        self.settings = choose_settings(options.folder, Choices(options.model, options.method))
-        self.generator = Generator.choose(self.settings.model, options.device, options.generate)
-        self._embedder = self._new_embedder(self.settings.model, self.settings.method, self.generator)
-        self.open()
+        try:
+            self.settings = choose_settings(options.folder, Choices(options.model, options.method))
+            self.generator, self._embedder = self._models(self.settings)
+            self.open()
+        except Exception as error:
+            self.error = error_message(error)
         self._loaded.set()
 
-    def _generator_of(self, settings: LibrarySettings) -> Generator | None:
-        """Return the generator of the settings' model, a loaded one if possible; None if the model shall not write."""
-        for model, generator in ((self.settings.model, self.generator), (self.next_model, self.next_generator)):
-            if model == settings.model:
-                return generator
-        return Generator.choose(settings.model, self.options.device, self.options.generate)
+    def _models(self, settings: LibrarySettings) -> tuple[Generator | None, Embedder]:
+        """Return what writes, if it shall, and what embeds by settings, loaded ones if possible; they share weights."""
+        loaded = [] if self._next is None else [self._next]
+        if self._embedder is not None:
+            loaded.insert(0, (self.settings, self.generator, self._embedder))
+        known = [own for own in loaded if own[0].model == settings.model]
+        for _, generator, embedder in known:
+            if str(embedder.method) == settings.method:
+                return generator, embedder
+        options = self.options
+        generator = known[0][1] if known else Generator.choose(settings.model, options.device, options.generate)
+        if generator is None:
+            return None, Embedder(settings.model, method=settings.method, device=options.device)
+        return generator, Embedder(generator.model, settings.method, tokenizer=generator.tokenizer)
 
     def begin_rebuild(self, settings: LibrarySettings) -> Embedder:
         """Return the embedder of settings, which an interrupted call has loaded, or which is loaded now."""
-        self.next_generator = self._generator_of(settings)
-        self.next_embedder = self._embedder_of(settings, self.next_generator)
-        self.next_model = settings.model
-        return self.next_embedder
+        generator, embedder = self._models(settings)
+        self._next = settings, generator, embedder
+        return embedder
 
     def end_rebuild(self) -> None:
         """Forget the model of a rebuild; the library has it, or none does."""
-        self.next_model, self.next_generator, self.next_embedder = "", None, None
-
-    def _new_embedder(self, model: str, method: str, generator: Generator | None) -> Embedder:
-        """Create an embedder; it shares the weights of the model's generator, if there is one."""
-        if generator is not None:
-            return Embedder(generator.model, method, tokenizer=generator.tokenizer)
-        return Embedder(model, method=method, device=self.options.device)
+        self._next = None
 
     @property
     def embedder(self) -> Embedder:
@@ -179,14 +182,8 @@ class LibraryReader:
             if before is not None or self.index is not None:
                 self.mark_changed()
 
-    def open_new(self) -> None:
-        """Open a new library as soon as it exists."""
-        if self.index is None and holds_library(self.folder):
-            self.open()
-
     def _open(self, settings: LibrarySettings) -> None:
-        generator = self._generator_of(settings)
-        embedder = self._embedder_of(settings, generator)
+        generator, embedder = self._models(settings)
         opened = open_library(self.folder, embedder, settings)
         self._write_mark = opened.version()[1]
         self.settings, self.generator, self._embedder = settings, generator, embedder
@@ -196,13 +193,6 @@ class LibraryReader:
             opened.close()
             self.index = None
 
-    def _embedder_of(self, settings: LibrarySettings, generator: Generator | None) -> Embedder:
-        """Return the embedder of settings, a loaded one if possible, else one that shares the generator's weights."""
-        for model, embedder in ((self.settings.model, self.embedder), (self.next_model, self.next_embedder)):
-            if embedder is not None and (model, str(embedder.method)) == (settings.model, settings.method):
-                return embedder
-        return self._new_embedder(settings.model, settings.method, generator)
-
     @property
     def can_rerank(self) -> bool:
         """Whether the library's model can rerank passages: a language model can, an embedding model cannot."""
@@ -210,14 +200,13 @@ class LibraryReader:
 
     def reranker(self) -> Reranker:
         """Return what reranks passages, loaded when first asked for: the library's model, or the one that writes."""
-        generator, device = self.generator, self.options.device
         with self._open_lock:
-            if self._reranking != (self.settings.model, generator):
-                model = self.settings.model if generator is None else generator.model
-                options = {"device": device} if generator is None else {"tokenizer": generator.tokenizer}
-                self._reranker, self._reranking = Reranker(model, **options), (self.settings.model, generator)
-            reranker: Reranker = self._reranker
-            return reranker
+            return self._reranker(self.settings.model, self.generator)
+
+    def _new_reranker(self, model: str, generator: Generator | None) -> Reranker:
+        if generator is not None:
+            return Reranker(generator.model, tokenizer=generator.tokenizer)
+        return Reranker(model, device=self.options.device)
 
     def mark_changed(self) -> None:
         """Let pages show the documents again."""
@@ -230,11 +219,6 @@ class LibraryReader:
     def ready(self) -> bool:
         """Whether the model is loaded."""
         return self._loaded.is_set() and not self.error
-
-    def fail(self, error: str) -> None:
-        """Record why the model cannot be loaded or the library not be opened."""
-        self.error = error
-        self._loaded.set()
 
     def wait(self) -> None:
         """Wait until the model is loaded; raise why it cannot be."""
@@ -261,30 +245,21 @@ class LibraryReader:
 
     def entry(self, key: str) -> StoredDocument | None:
         """Return the entry of a document, None if the library lacks it."""
-        return self.read(lambda index: None if index is None else find_entry(index, key))
+        return self.read(partial(_find_entry, key=key))
 
     def document(self, key: str) -> LibraryDocument | None:
         """Return a document with its vectors, None if the library lacks it."""
-        return self.read(lambda index: None if index is None else self._document(index, key))
+        return self.read(partial(self._find_document, key=key))
 
-    def _document(self, index: Index, key: str) -> LibraryDocument | None:
-        entry = find_entry(index, key)
-        if entry is None:
+    def _find_document(self, index: Index | None, key: str) -> LibraryDocument | None:
+        entry = _find_entry(index, key)
+        if index is None or entry is None:
             return None
-        cache_key = (key, entry.digest, index.settings.fingerprint)
-        with self._documents_lock:
-            if cache_key in self._documents:
-                self._documents.move_to_end(cache_key)
-                return self._documents[cache_key]
-        content = index.embedded(key)
+        content = self._embedded(index, key, entry.digest)
         if content is None:  # it was removed meanwhile
+            self._embedded.cache_clear()
             return None
-        document = LibraryDocument(entry, content, index.embedder)
-        with self._documents_lock:
-            self._documents[cache_key] = document
-            while len(self._documents) > _CACHED_DOCUMENTS:
-                self._documents.popitem(last=False)
-        return document
+        return LibraryDocument(entry, content, index.embedder)
 
     def summary(self, entries: Sequence[StoredDocument]) -> dict[str, Any]:
         """Return what the page says about the library with these documents."""
@@ -292,9 +267,7 @@ class LibraryReader:
         titles = [printable(str(entry.metadata.get("title") or entry.metadata.get("name", ""))) for entry in longest]
         return {
             "documents": len(entries),
-            "passages": sum(entry.passages for entry in entries),
             "sentences": sum(entry.sentences for entry in entries),
-            "tokens": sum(entry.tokens for entry in entries),
             "titles": list(dict.fromkeys(titles))[:_NAMED],
             "model": model_label(self.settings.model),
             "method": self.settings.method,
@@ -317,16 +290,7 @@ def is_drawn(metadata: Mapping[str, Any]) -> bool:
     return str(metadata.get("name", "")).lower().endswith(".pdf")
 
 
-def find_entry(index: Index, key: str) -> StoredDocument | None:
+def _find_entry(index: Index | None, key: str) -> StoredDocument | None:
     """Return the entry of a complete document, None if the index has none."""
-    entry = index.read(partial(index.entries, [key])).get(key)
+    entry = None if index is None else index.read(partial(index.entries, [key])).get(key)
     return entry if entry is not None and entry.digest else None
-
-
-def span_cosines(vector: Floats, spans: Sequence[Any]) -> Floats:
-    """Cosines of a vector, shape (d,), with those of spans; shape (len(spans),)."""
-    if not spans:
-        return np.zeros(0, np.float32)
-    vectors = np.stack([np.asarray(span.vector, np.float32) for span in spans])
-    norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(vector)
-    return np.asarray(vectors @ vector / np.where(norms > 0, norms, 1), np.float32)

@@ -12,8 +12,8 @@ from pathlib import Path
 from chroma_eddy import StoredDocument
 from eddy_demo.display_text import printable
 from eddy_demo.library.settings import upload_path
-from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.limits import Limits
+from eddy_demo.web.http import Limits
+from eddy_embed.integrations.http_guard import RequestRefused
 from readers_eddy.documents import file_digest
 from readers_eddy.process import WORKING_FOLDER, worker_command
 

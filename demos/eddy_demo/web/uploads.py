@@ -8,7 +8,7 @@ import secrets
 import threading
 import unicodedata
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from filelock import FileLock, Timeout
@@ -18,22 +18,19 @@ from eddy_demo.errors import DemoError
 from eddy_demo.library.settings import FILES_FOLDER, SERVER_LOCK, check_available, holds_library
 from eddy_embed.utils.atomic_files import sync
 
-_MAX_NAME = 150
-"""Characters of a name; with the digest before it, it must also fit into the 255 bytes of a file system."""
-_MAX_BYTES = 200
+_MAX_BYTES = 150
+"""Of a name, which with the digest before it must fit into the 255 bytes of a file system."""
 # Control characters, and those that change the direction of writing: "gpj.exe" must not appear as "exe.jpg".
 _INVISIBLE = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
 
 def clean_name(given: str) -> str:
-    """Make a file name safe: its last part, without invisible characters, at most 150 characters and 200 bytes."""
+    """Make a file name safe: its last part, without invisible characters, of at most 150 bytes."""
     last = re.split(r"[/\\]", unicodedata.normalize("NFC", _INVISIBLE.sub("", given)))[-1]
     name = " ".join(last.split()).strip(". ")
     suffix = PurePosixPath(name).suffix
-    stem = name.removesuffix(suffix)[: _MAX_NAME - len(suffix)]
-    while len(f"{stem}{suffix}".encode()) > _MAX_BYTES and stem:
-        stem = stem[:-1]
-    return f"{stem.rstrip()}{suffix}"
+    stem = name.removesuffix(suffix).encode()[: max(_MAX_BYTES - len(suffix.encode()), 0)]
+    return f"{stem.decode(errors='ignore').rstrip()}{suffix}"
 
 
 class Uploads:
@@ -93,6 +90,4 @@ class Uploads:
 
     def find(self, digest: str) -> Path | None:
         """Return the uploaded file with these bytes; None without one."""
-        with suppress(OSError):
-            return next((each for each in self.folder.iterdir() if each.name.startswith(f"{digest}-")), None)
-        return None
+        return next(self.folder.glob(f"{digest}-*"), None)

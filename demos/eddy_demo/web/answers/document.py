@@ -6,6 +6,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from eddy_demo.ask import cells, is_rule, page_cited
 from eddy_demo.display_text import printable, unwrapped
@@ -22,11 +23,11 @@ class BlockPiece:
     """Part of a block: a sentence, a part of one, or the text between two."""
 
     text: str
+    page: str  # the page that begins here, as it is cited, or ""
     sentence: int | None = None  # number of the sentence; None between two
     start: int = 0  # of the whole sentence in the document
     end: int = 0
     first: bool = False  # whether the sentence begins here; it may continue in the next block
-    page: str = ""  # the page that begins here, as it is cited
 
     @property
     def cells(self) -> tuple[str, ...]:
@@ -107,22 +108,17 @@ def _pieces(text: str, start: int, end: int, spans: Sequence[tuple[int, int]], p
         left, right = max(spans[number][0], start), min(spans[number][1], end)
         if left > at:
             yield _piece(text, at, left, pages)
-        yield replace(
-            _piece(text, left, right, pages),
-            sentence=number,
-            start=spans[number][0],
-            end=spans[number][1],
-            first=left == spans[number][0],
-        )
+        first = left == spans[number][0]
+        yield _piece(text, left, right, pages, number, *spans[number], first)
         at = right
         number += 1
     if at < end:
         yield _piece(text, at, end, pages)
 
 
-def _piece(text: str, start: int, end: int, pages: Pages) -> BlockPiece:
+def _piece(text: str, start: int, end: int, pages: Pages, *sentence: Any) -> BlockPiece:
     begun = bisect_left(pages.starts, end)
     page = ""
     if begun and pages.starts[begun - 1] >= start:
         page = page_cited(pages.page_labels[begun - 1] if pages.page_labels else str(begun))
-    return BlockPiece(printable(text[start:end].replace("\0", "")), page=page)
+    return BlockPiece(printable(text[start:end].replace("\0", "")), page, *sentence)

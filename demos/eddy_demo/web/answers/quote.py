@@ -14,30 +14,18 @@ from eddy_demo.ask import (
     begun_table,
     best_sentence,
     cells,
-    check_question,
     choose_quotes,
     is_rule,
     pages_cited,
     section,
 )
 from eddy_demo.display_text import printable, unwrapped
-from eddy_demo.errors import InvalidQuestion
 from eddy_demo.web.answers.write import from_thread
-from eddy_demo.web.http.events import Event
+from eddy_demo.web.http import Event
 from eddy_demo.web.library_reader import LibraryReader, is_drawn
 
 _MARKED = 0.3
 """Least weight of a word that is marked, as a share of the passage's weightiest: "the" is not."""
-
-
-def checked_question(question: str, max_characters: int) -> str:
-    """Check a question and strip it."""
-    if not question.strip():
-        raise InvalidQuestion("type a question first")
-    if len(question) > max_characters:
-        raise InvalidQuestion(f"the question has {len(question):,} characters; ask it in at most {max_characters:,}")
-    check_question(question)
-    return question.strip()
 
 
 def answer_question(

@@ -17,7 +17,7 @@ from chroma_eddy import TermAnalyzer
 from eddy_demo.ask import COLONS
 from eddy_demo.display_text import model_label
 from eddy_demo.errors import DemoError
-from eddy_demo.web.http.events import Event
+from eddy_demo.web.http import Event
 from eddy_embed.encoding.build import open_generator
 from eddy_embed.errors import ModelNotFound, UnsupportedModel
 from eddy_embed.model.loading.pretrained import read_generator

@@ -1,21 +1,10 @@
 // Sends the question and shows the answer: sentences of the documents, with links to them.
-import { call, element, onKey, onProgress, plural, sentence } from "./common.js";
+import { call, element, onKey, onProgress, parts, plural, sentence } from "./common.js";
 import { pageButton } from "./original.js";
 
-const form = document.getElementById("ask");
-const question = document.getElementById("question");
-const status = document.getElementById("status");
-const found = document.getElementById("found");
-const hits = document.getElementById("hits");
-const answer = document.getElementById("answer");
-const answerBody = document.getElementById("answer-body");
-const written = document.getElementById("written");
-const writtenBody = document.getElementById("written-body");
-const writtenNote = document.getElementById("written-note");
-const stop = document.getElementById("stop");
-const rerank = document.getElementById("rerank"); // none where the model cannot re-rank
-const stopReranking = document.getElementById("stop-reranking");
-const within = document.getElementById("within")?.value ?? ""; // the only document that is asked
+const { ask: form, question, status, found, hits, answer, answerBody, asked } = parts;
+const { written, writtenBody, writtenNote, stop, stopReranking, rerank } = parts; // no `rerank` where the model cannot
+const within = parts.within?.value ?? ""; // the only document that is asked
 let running = null;
 let inVain = false; // whether the model wrote, and nothing of it is shown
 let reading = ""; // the document that is being embedded
@@ -80,10 +69,10 @@ function shown(pieces) {
 }
 
 /** Makes a passage of its parts; rows that follow each other are one table. */
-function passage(parts) {
+function passage(hitParts) {
   const made = element("div", { class: "passage" });
   let rows = [];
-  for (const { pieces, cells, best } of [...parts, { pieces: [{ text: " " }] }]) {
+  for (const { pieces, cells, best } of [...hitParts, { pieces: [{ text: " " }] }]) {
     if (cells) rows.push({ cells: cells.map(shown), best, tag: rows.length ? "td" : "th" });
     else if (!rows.length || !pieces.every((piece) => /^\n?$/.test(piece.text))) {
       if (rows.length) made.append(table(rows));
@@ -170,7 +159,7 @@ function clear() {
 async function ask() {
   const text = question.value.trim();
   clear();
-  document.getElementById("empty")?.remove();
+  parts.empty?.remove();
   if (!text) {
     status.textContent = "Type a question first.";
     return;
@@ -233,23 +222,21 @@ if (rerank) {
 
 form.addEventListener("submit", (event) => {
   event.preventDefault();
-  const asked = asking(question.value.trim());
-  const address = asked ? `/?${asked}` : "/";
+  const query = asking(question.value.trim());
+  const address = query ? `/?${query}` : "/";
   if (`${location.pathname}${location.search}` !== address) history.pushState(null, "", address);
   question.blur();
   ask();
 });
 addEventListener("popstate", () => {
-  const asked = new URLSearchParams(location.search);
-  if ((asked.get("in") ?? "") !== within) return location.reload();
-  question.value = asked.get("q") ?? "";
+  const query = new URLSearchParams(location.search);
+  if ((query.get("in") ?? "") !== within) return location.reload();
+  question.value = query.get("q") ?? "";
   if (question.value) ask();
   else clear();
 });
 
 // --- The last questions, which only this browser knows
-
-const asked = document.getElementById("asked");
 
 function recent() {
   try {
@@ -270,7 +257,7 @@ function remember(text) {
 if (asked) {
   asked.hidden = !recent().length;
   asked.querySelector("ul").append(...recent().map((text) => element("li", {}, element("a", { href: `/?${new URLSearchParams({ q: text })}` }, text))));
-  document.getElementById("forget").addEventListener("click", () => {
+  parts.forget.addEventListener("click", () => {
     localStorage.removeItem("questions");
     asked.remove();
   });

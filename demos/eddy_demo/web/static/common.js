@@ -1,7 +1,10 @@
 // Parts of every page: the token, the theme, the keyboard, and the progress of the server.
 
+/** The elements of the page by their ids, as in `parts.answerBody` for answer-body. */
+export const parts = new Proxy({}, { get: (_, name) => document.getElementById(name.replace(/[A-Z]/g, (capital) => `-${capital.toLowerCase()}`)) });
+
 const meta = document.querySelector('meta[name="token"]');
-const banner = document.getElementById("banner");
+const { banner, keys } = parts;
 const listeners = new Set();
 let latest = null;
 
@@ -27,20 +30,24 @@ export async function call(path, { method = "GET", body = null, signal = null } 
     if (error.name === "AbortError") throw error;
     throw new Error("the server does not answer; is it still running?");
   }
-  if (!response.ok) throw new Error(await reason(response));
-  return response;
+  if (response.ok) return response;
+  throw new Error(await response.json().then(({ error }) => error, () => `the server answered with ${response.status}`));
 }
 
-export async function reason(response) {
-  try {
-    return (await response.json()).error;
-  } catch {
-    return `the server answered with ${response.status}`;
+/** Sends files to the library, saying how far that is and what is not taken; returns whether all are. */
+export async function send(files, say) {
+  const all = [...files];
+  const refused = [];
+  for (const [at, file] of all.entries()) {
+    say(`${file.name} is being sent${all.length > 1 ? `, ${at + 1} of ${all.length}` : ""} …`, false);
+    try {
+      await call(`/api/uploads?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file });
+    } catch ({ message }) {
+      refused.push(sentence(message.includes(file.name) ? message : `${file.name}: ${message}`));
+    }
   }
-}
-
-export function token() {
-  return meta.content;
+  say(refused.length ? `Not taken: ${refused.join(" ")}` : "", refused.length > 0);
+  return !refused.length;
 }
 
 /** Makes a sentence of a message; a file's name at its beginning stays as it is. */
@@ -79,14 +86,14 @@ function told(progress) {
   if (problem) show(sentence(problem), true);
   else if (!progress.ready) show("The model is being loaded …", false);
   else if (progress.rebuilding && !progress.rebuilding.deepening) show(`The library is being made anew: ${share(progress.rebuilding)}. It answers as before meanwhile.`, false);
-  else banner.hidden = true;
+  else show("", false);
   for (const listener of listeners) listener(progress);
 }
 
 function show(text, failed) {
   banner.textContent = text;
   banner.classList.toggle("failed", failed);
-  banner.hidden = false;
+  banner.hidden = !text;
 }
 
 let source = null;
@@ -97,21 +104,9 @@ function listen() {
   const own = (source = new EventSource("/api/events"));
   own.addEventListener("progress", (event) => told(JSON.parse(event.data)));
   own.addEventListener("error", () => {
-    if (own.readyState === EventSource.CLOSED) refused(own); // the browser does not retry
-    else show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
+    show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(), 2000); // else it retries
   });
-}
-
-/** Says why there is no progress, and tries again later. */
-async function refused(own) {
-  const once = new AbortController();
-  try {
-    await call("/api/events", { signal: once.signal });
-  } catch (error) {
-    show(sentence(error.message), true);
-  }
-  once.abort();
-  setTimeout(() => own === source && listen(), 2000);
 }
 
 addEventListener("pagehide", () => source?.close());
@@ -130,37 +125,23 @@ for (const name of ["dragover", "drop"]) {
 }
 if (location.pathname !== "/library") {
   addEventListener("drop", async (event) => {
-    const files = [...(event.dataTransfer?.files ?? [])];
-    if (!files.length) return;
-    document.getElementById("empty")?.remove(); // else the first document would reload it, and not open the library
-    try {
-      for (const file of files) {
-        show(`${file.name} is being sent …`, false);
-        await call(`/api/uploads?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file });
-      }
-      location.assign("/library");
-    } catch (error) {
-      show(sentence(error.message), true);
-    }
+    if (!event.dataTransfer?.files.length) return;
+    parts.empty?.remove(); // else the first document would reload the page, and not open the library
+    if (await send(event.dataTransfer.files, show)) location.assign("/library");
   });
 }
 
 // --- Theme
 
-document.getElementById("theme").addEventListener("click", () => {
+parts.theme.addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  try {
-    localStorage.setItem("theme", root.dataset.theme);
-  } catch {
-    // Without storage, the choice lasts as long as the page.
-  }
+  localStorage.setItem("theme", root.dataset.theme); // where there is none, the choice lasts as long as the page
 });
 
 // --- Keyboard
 
-const keys = document.getElementById("keys");
 const places = { a: "/", l: "/library" };
 const own = new Map();
 let going = false;
@@ -170,15 +151,10 @@ export function onKey(key, action) {
   own.set(key, action);
 }
 
-function typing(target) {
-  return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
-}
-
-document.getElementById("help").addEventListener("click", () => keys.showModal());
+parts.help.addEventListener("click", () => keys.showModal());
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  const field = typing(event.target) && !["checkbox", "file"].includes(event.target.type);
-  if (field) {
+  if (event.target.matches("input:not([type=checkbox], [type=file]), select")) {
     if (event.key === "Escape") event.target.blur();
     if (event.key === "/" && event.target.id === "question" && !event.target.value) event.preventDefault();
     return;
@@ -192,9 +168,8 @@ document.addEventListener("keydown", (event) => {
     event.preventDefault();
     keys.showModal();
   } else if (event.key === "/") {
-    const question = document.getElementById("question");
     event.preventDefault();
-    if (question) question.select();
+    if (parts.question) parts.question.select();
     else location.assign("/");
   }
 });

@@ -1,10 +1,9 @@
 // A document: shows the cited sentence, and the cosine of each sentence with the question.
-import { element, onKey } from "./common.js";
+import { element, onKey, parts } from "./common.js";
 import { pageButton } from "./original.js";
 
-const text = document.getElementById("text");
+const { text, pointed, nearest: list, heatOn: on } = parts;
 const spans = [...text.querySelectorAll(".s")];
-const pointed = document.getElementById("pointed");
 const measured = spans.filter((span) => span.dataset.c !== undefined);
 
 /** Returns the elements of the sentences between two offsets. */
@@ -62,9 +61,8 @@ if (measured.length) {
   const high = Math.max(...values);
   measured.forEach((span, at) => {
     const share = high > low ? Math.max((values[at] - low) / (high - low), 0) : 0;
-    span.style.setProperty("--h", (share ** 1.6 * 0.65).toFixed(3));
+    span.style.setProperty("--h", `${(share ** 1.6 * 65).toFixed(1)}%`);
   });
-  const on = document.getElementById("heat-on");
   const heat = () => text.classList.toggle("hot", on.checked);
   on.addEventListener("change", heat);
   heat();
@@ -80,7 +78,6 @@ if (measured.length) {
     .filter(([, span]) => /\p{L}{2}/u.test(span.textContent)) // skips fragments of code
     .filter(([, span]) => !seen.has(span.dataset.s) && seen.add(span.dataset.s))
     .slice(0, 20);
-  const list = document.getElementById("nearest");
   for (const [, span] of nearest.slice(0, 8)) {
     const hash = `#s-${text.dataset.document}-${span.dataset.s}`;
     list.append(element("li", {}, element("a", { href: hash }, span.textContent.trim().slice(0, 80))));

@@ -1,145 +1,117 @@
-// Uploads with their progress, and the list of documents.
-import { call, duration, element, onProgress, plural, sentence, share, token, reason } from "./common.js";
+// Uploads and watched folders with their progress, and the list of documents.
+import { call, duration, element, onProgress, parts, plural, send, sentence, share } from "./common.js";
 
-const files = document.getElementById("files");
-const drop = document.getElementById("drop");
-const status = document.getElementById("status");
-const work = document.getElementById("work");
-const list = document.getElementById("jobs");
-const shelf = document.getElementById("documents");
-const sure = document.getElementById("sure");
-const stages = [["waiting", "waiting"], ["reading", "reading"], ["embedding", "embedding"]];
-const sending = new Map();
+const { files, drop, status, work, sure, closer, models } = parts;
+const states = { waiting: "Waits to be read", reading: "Being read", embedding: "Being embedded" };
 const most = 5; // number of finished files listed by name
+const long = 1800; // seconds from which a smaller model is worth a thought
+const rows = new Map(); // the elements of files and folders, by id or path
 let shown = null;
 
-function failed(error) {
-  status.className = "status failed";
-  status.textContent = sentence(error.message);
+/** Says something at a place of the page. */
+function say(text, failed, place = status) {
+  place.className = failed ? "status failed" : "status";
+  place.textContent = text;
+}
+
+/** Does something, and says why if it fails. */
+async function attempt(action, place = status) {
+  try {
+    await action();
+    if (place !== status) say("", false, place);
+  } catch (error) {
+    say(sentence(error.message), true, place);
+  }
 }
 
 // --- Upload
 
-function send(file) {
-  return new Promise((resolve) => {
-    const request = new XMLHttpRequest();
-    const row = element("li", { class: "job" }, element("span", { class: "name" }, file.name), element("progress", { max: 1, value: 0, "aria-label": `Uploading ${file.name}` }), element("p", { class: "message" }, "uploading"));
-    sending.set(row, request);
-    list.prepend(row);
-    work.hidden = false;
-    request.upload.addEventListener("progress", (event) => {
-      if (event.lengthComputable) row.querySelector("progress").value = event.loaded / event.total;
-    });
-    request.addEventListener("loadend", async () => {
-      sending.delete(row);
-      row.remove();
-      if (request.status === 200) return resolve("");
-      const message = request.status ? await reason(new Response(request.responseText, { status: request.status })) : "it could not be sent; is the server still running?";
-      resolve(message.includes(file.name) ? message : `${file.name}: ${message}`);
-    });
-    request.open("POST", `/api/uploads?name=${encodeURIComponent(file.name)}`);
-    request.setRequestHeader("x-eddy-token", token());
-    request.send(file);
-  });
-}
-
-async function sendAll(chosen) {
-  const failures = [];
-  const queue = [...chosen];
-  status.className = "status";
-  status.textContent = queue.length > 1 ? `${queue.length} files are being sent …` : "";
-  const lane = async () => {
-    while (queue.length) {
-      const failure = await send(queue.shift());
-      if (failure) failures.push(failure);
-    }
-  };
-  await Promise.all([lane(), lane(), lane()]);
-  status.className = failures.length ? "status failed" : "status";
-  status.textContent = failures.length ? `Not taken: ${failures.map(sentence).join(" ")}` : "";
-}
-
 files.addEventListener("change", () => {
-  sendAll(files.files);
+  send(files.files, say);
   files.value = "";
 });
 for (const name of ["dragenter", "dragover"]) drop.addEventListener(name, () => drop.classList.add("over"));
 for (const name of ["dragleave", "drop"]) drop.addEventListener(name, () => drop.classList.remove("over"));
 addEventListener("drop", (event) => {
-  if (event.dataTransfer?.files.length) sendAll(event.dataTransfer.files);
+  if (event.dataTransfer?.files.length) send(event.dataTransfer.files, say);
 });
 
-// --- Progress
+// --- Files and folders in work
 
-function button(label, name, action, kind = "quiet") {
-  const made = element("button", { type: "button", class: kind, "aria-label": `${label} ${name}` }, label);
+function button(label, name, action, place = status) {
+  const made = element("button", { type: "button", class: "quiet", "aria-label": `${label} ${name}` }, label);
   made.addEventListener("click", async () => {
     made.disabled = true;
-    try {
-      await action();
-    } catch (error) {
-      failed(error);
-    }
+    await attempt(action, place);
     made.disabled = false;
   });
   return made;
-}
-
-function stage(job) {
-  const at = stages.findIndex(([state]) => state === job.state);
-  const line = stages.slice(1).flatMap(([, label], number) => {
-    const state = number + 1 < at ? "past" : number + 1 === at ? "now" : "";
-    return [...(number ? ["›"] : []), element("span", { class: state }, label)];
-  });
-  return job.left === null || job.left === undefined ? line : [...line, `· ${duration(job.left)} left`];
 }
 
 function act(id, action) {
   return () => call(`/api/jobs/${id}/${action}`, { method: "POST" });
 }
 
-const over = (job) => ["done", "known"].includes(job.state);
-
-function row(job) {
-  const name = job.document && over(job) ? element("a", { class: "name", href: `/documents/${job.document}` }, job.name) : element("span", { class: "name" }, job.name);
+function jobRow(job) {
+  const name = job.document ? element("a", { class: "name", href: `/documents/${job.document}` }, job.name) : element("span", { class: "name" }, job.name);
   const acts = element("span", { class: "acts" });
-  const made = element("li", { "data-id": job.id }, name, acts);
+  const message = element("p", { class: "message" });
+  const made = element("li", { class: `job ${job.state}` }, name, acts, message);
   if (job.state === "failed") {
     acts.append(button("Try again", job.name, act(job.id, "retry")), button("Put away", job.name, act(job.id, "cancel")));
-    made.append(element("p", { class: "message" }, sentence(job.message)));
-  } else if (over(job)) {
-    const said = job.older ? "In the library, beside an older document of this name." : job.state === "done" ? "In the library." : sentence(job.message);
-    made.append(element("p", { class: "message" }, [said, ...job.notes.map(sentence)].join(" ")));
+    message.append(sentence(job.message));
+  } else if (job.state === "done") {
+    const said = job.older ? "In the library, beside an older document of this name." : sentence(job.message || "in the library");
+    message.append([said, ...job.notes.map(sentence)].join(" "));
     if (job.older) acts.append(button("Delete the older", job.name, () => call(`/api/documents/${job.older}`, { method: "DELETE" })));
   } else {
     acts.append(button("Cancel", job.name, act(job.id, "cancel")));
-    made.append(element("p", { class: "stages" }), element("progress", { max: 1, "aria-label": `Embedding ${job.name}` }));
+    made.append(element("progress", { max: 1, "aria-label": `Embedding ${job.name}` }));
   }
   return made;
 }
 
-const rows = new Map();
-
 /** Returns the row of a file; it reuses the element of a file in progress, so that no click on its button is lost. */
 function rowOf(job) {
-  const key = JSON.stringify(job.state === "failed" || over(job) ? job : job.name);
+  const goes = job.state in states;
+  const key = JSON.stringify(goes ? job.name : job);
   const known = rows.get(job.id);
-  let made = known?.made;
-  if (known?.key !== key) {
-    const focused = made?.contains(document.activeElement) ? document.activeElement.textContent : null;
-    made = row(job);
-    rows.set(job.id, { key, made });
-    if (focused !== null) {
-      known.made.replaceWith(made);
-      const buttons = [...made.querySelectorAll("a, button")];
-      (buttons.find((each) => each.textContent === focused) ?? buttons[0])?.focus();
-    }
+  const made = known?.key === key ? known.made : jobRow(job);
+  if (known?.made.contains(document.activeElement) && known.made !== made) {
+    known.made.replaceWith(made);
+    made.querySelector("a, button")?.focus();
   }
-  made.className = `job ${job.state}`;
-  made.dataset.state = job.state;
-  made.querySelector(".stages")?.replaceChildren(...stage(job));
-  const bar = made.querySelector("progress");
-  if (bar) bar.value = job.done;
+  rows.set(job.id, { key, made });
+  if (goes) {
+    made.querySelector(".message").textContent = `${states[job.state]}${job.left === null ? "" : `, ${duration(job.left)} left`}.`;
+    made.querySelector("progress").value = job.done;
+  }
+  return made;
+}
+
+function folderRow(folder) {
+  const stop = button("Stop watching", folder.path, () => call(`/api/folders?path=${encodeURIComponent(folder.path)}`, { method: "DELETE" }), parts.folderStatus);
+  return element("li", { class: "job" }, element("span", { class: "name" }, folder.path), element("span", { class: "acts" }, stop), element("div", { class: "message" }));
+}
+
+function folderState({ state, file, left, files, others }) {
+  if (state === "gone") return "This folder is not there. Its documents stay, and it is watched again when it is back.";
+  if (state === "watching") return `Watched: ${plural(files, "file")}${others ? `, and ${others} that are not read` : ""}.`;
+  return `${states[state]}${file ? `: ${file}` : ""}.${left ? ` ${plural(left, "file")} come after these.` : ""}`;
+}
+
+function rowOfFolder(folder) {
+  const key = JSON.stringify(folder);
+  const known = rows.get(folder.path);
+  const made = known?.made ?? folderRow(folder);
+  const failed = [...folder.skipped, ...(folder.more ? [`… and ${folder.more} more`] : [])];
+  if (known?.key !== key) {
+    made.querySelector(".message").replaceChildren(
+      element("p", {}, folderState(folder)),
+      ...(failed.length ? [element("p", { class: "failed" }, "Not read:"), element("ul", { class: "failed" }, ...failed.map((line) => element("li", {}, line)))] : []),
+    );
+  }
+  rows.set(folder.path, { key, made });
   return made;
 }
 
@@ -156,33 +128,42 @@ function arrange(list, wanted) {
 
 const more = element("li", { class: "job more" });
 
-function showWork(progress) {
-  const active = progress.jobs.filter((job) => !over(job));
-  const finished = progress.jobs.filter(over);
-  const plain = finished.filter((job) => job.state === "done" && !job.notes.length && !job.older);
-  const left = new Set(plain.slice(0, -most)); // the list of documents shows them
-  const shown = [...active, ...finished.filter((job) => !left.has(job))];
-  const ids = new Set(shown.map((job) => job.id));
-  for (const id of [...rows.keys()]) if (!ids.has(id)) rows.delete(id);
-  more.textContent = `and ${plural(left.size, "more file")}`;
-  arrange(list, [...sending.keys(), ...shown.map(rowOf), ...(left.size ? [more] : [])]);
-  work.hidden = !list.children.length;
-  document.getElementById("work-title").textContent = active.length ? "Being read" : "Just read";
-  document.getElementById("clear").hidden = active.length === progress.jobs.length;
-  document.getElementById("clear-failed").hidden = active.filter((job) => job.state === "failed").length < 2;
+function showWork({ jobs, more: unlisted, folders }) {
+  const finished = jobs.filter((job) => job.state === "done");
+  const active = jobs.filter((job) => job.state !== "done");
+  const plain = finished.filter((job) => !job.message && !job.notes.length && !job.older);
+  const left = new Set(plain.slice(most)); // the list of documents shows them
+  const listed = [...active, ...finished.filter((job) => !left.has(job))];
+  const staying = new Set([...listed.map((job) => job.id), ...folders.map((folder) => folder.path)]);
+  for (const id of [...rows.keys()]) if (!staying.has(id)) rows.delete(id);
+  more.textContent = `and ${plural(left.size + unlisted, "more file")}`;
+  arrange(parts.jobs, [...listed.map(rowOf), ...(left.size + unlisted ? [more] : [])]);
+  if (parts.folders) arrange(parts.folders, folders.map(rowOfFolder));
+  work.hidden = !jobs.length;
+  parts.workTitle.textContent = active.length ? "Being read" : "Just read";
+  parts.clear.hidden = !finished.length;
+  parts.clearFailed.hidden = active.filter((job) => job.state === "failed").length < 2;
 }
 
-// --- Reading more closely
+for (const [id, query] of [["clear", ""], ["clearFailed", "?failed=true"]]) {
+  parts[id].addEventListener("click", () => attempt(() => call(`/api/jobs/clear${query}`, { method: "POST" })));
+}
+parts.watch?.addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt(async () => {
+    await call(`/api/folders?path=${encodeURIComponent(parts.folder.value)}`, { method: "POST" });
+    parts.folder.value = "";
+  }, parts.folderStatus);
+});
 
-const closer = document.getElementById("closer");
-const long = 1800; // seconds from which a smaller model is worth a thought
+// --- Reading more closely
 
 function showDeepening(rebuilding) {
   closer.hidden = !rebuilding?.deepening;
   if (closer.hidden) return;
   const slow = rebuilding.left > long ? ` The model reads ${plural(rebuilding.speed, "token")} a second here; a smaller one, which you may choose below, reads faster.` : "";
-  document.getElementById("closer-text").textContent = `Reading more closely: ${share(rebuilding)}. Ask meanwhile; answers become better when it is done.${slow}`;
-  document.getElementById("closer-bar").value = rebuilding.done;
+  parts.closerText.textContent = `Reading more closely: ${share(rebuilding)}. Ask meanwhile; answers become better when it is done.${slow}`;
+  parts.closerBar.value = rebuilding.done;
 }
 
 // --- Documents
@@ -190,71 +171,55 @@ function showDeepening(rebuilding) {
 let removing = null;
 
 function documentRow(entry) {
-  const about = [entry.pages ? plural(entry.pages, "page") : "", plural(entry.sentences, "sentence"), plural(entry.passages, "passage")];
+  const about = [entry.title && entry.title !== entry.name ? entry.name : "", entry.pages ? plural(entry.pages, "page") : "", plural(entry.sentences, "sentence")];
   const remove = element("button", { type: "button", class: "quiet", "aria-label": `Delete ${entry.name}`, disabled: entry.removing }, entry.removing ? "Deleting" : "Delete");
   remove.addEventListener("click", () => {
     removing = entry.id;
-    document.getElementById("sure-name").textContent = entry.title || entry.name;
+    parts.sureName.textContent = entry.title || entry.name;
     sure.returnValue = "no";
     sure.showModal();
   });
   return element(
     "li",
-    { class: `document-row${entry.removing ? " removing" : ""}`, "data-id": entry.id },
-    element("div", {}, element("a", { class: "name", href: `/documents/${entry.id}` }, entry.title || entry.name), element("p", { class: "note" }, [entry.title && entry.title !== entry.name ? entry.name : "", ...about].filter(Boolean).join(" · "))),
+    { class: `document-row${entry.removing ? " removing" : ""}` },
+    element("div", {}, element("a", { class: "name", href: `/documents/${entry.id}` }, entry.title || entry.name), element("p", { class: "note" }, about.filter(Boolean).join(" · "))),
     ...(entry.uploaded ? [remove] : []),
   );
 }
 
-sure.addEventListener("close", async () => {
-  if (sure.returnValue !== "yes" || !removing) return;
-  try {
+sure.addEventListener("close", () => {
+  if (sure.returnValue !== "yes") return;
+  attempt(async () => {
     await call(`/api/documents/${removing}`, { method: "DELETE" });
     await showDocuments();
-  } catch (error) {
-    failed(error);
-  }
+  });
 });
 
 async function showDocuments() {
   const { documents, library } = await (await call("/api/documents")).json();
-  shelf.replaceChildren(...documents.map(documentRow));
-  document.getElementById("none").hidden = documents.length > 0;
-  document.getElementById("totals").textContent = documents.length ? `${plural(documents.length, "document")}, ${plural(library.passages, "passage")}, ${plural(library.tokens, "token")}` : "";
-  document.getElementById("settings").hidden = !documents.length;
-  document.getElementById("model").textContent = library.model;
-  document.getElementById("plan").textContent = plans[library.plan];
+  parts.documents.replaceChildren(...documents.map(documentRow));
+  parts.none.hidden = documents.length > 0;
+  parts.totals.textContent = documents.length > 1 ? plural(documents.length, "document") : "";
+  parts.settings.hidden = !documents.length;
+  parts.model.textContent = library.model;
+  parts.plan.textContent = { fast: ", without its layers", deepen: ", so far without its layers" }[library.plan] ?? "";
 }
 
-const plans = { chosen: "", best: "", fast: ", without its layers", deepen: ", so far without its layers" };
-const models = document.getElementById("models");
-document.getElementById("other").addEventListener("toggle", async (event) => {
-  if (!event.target.open) return;
-  try {
-    const found = await (await call("/api/models")).json();
-    models.replaceChildren(...found.filter((model) => !model.own).map((model) => element("option", { value: model.name }, `${model.name} (${(model.bytes / 1e6).toFixed(0)} MB)`)));
-  } catch (error) {
-    failed(error);
-  }
-});
-document.getElementById("change").addEventListener("submit", (event) => {
+parts.other.addEventListener("toggle", () => attempt(async () => {
+  if (!parts.other.open) return;
+  const found = await (await call("/api/models")).json();
+  models.replaceChildren(...found.filter((model) => !model.own).map((model) => element("option", { value: model.name }, `${model.name} (${(model.bytes / 1e6).toFixed(0)} MB)`)));
+}));
+parts.change.addEventListener("submit", (event) => {
   event.preventDefault();
-  document.getElementById("other").open = false;
-  call(`/api/rebuild?model=${encodeURIComponent(models.value)}`, { method: "POST" }).catch(failed);
+  parts.other.open = false;
+  attempt(() => call(`/api/rebuild?model=${encodeURIComponent(models.value)}`, { method: "POST" }));
 });
-
-for (const [id, query] of [["clear", ""], ["clear-failed", "?failed=true"]]) {
-  document.getElementById(id).addEventListener("click", () => call(`/api/jobs/clear${query}`, { method: "POST" }).catch(failed));
-}
 
 onProgress(async (progress) => {
   showWork(progress);
   showDeepening(progress.rebuilding);
   if (!progress.ready || progress.library === shown) return;
   shown = progress.library;
-  try {
-    await showDocuments();
-  } catch {
-    shown = null; // requested again with the next progress
-  }
+  await showDocuments().catch(() => (shown = null)); // requested again with the next progress
 });

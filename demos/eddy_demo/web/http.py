@@ -1,22 +1,29 @@
-"""The guard of the page: the checks of `HttpGuard`, a login by the page's address, and security headers."""
+"""HTTP parts that know no library: limits, access control, bounded work, event streams."""
 
 from __future__ import annotations
 
 import hashlib
+import itertools
+import json
 import logging
 import secrets
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeVar
 
+import anyio
+import anyio.to_thread
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
-from starlette.responses import RedirectResponse
+from starlette.responses import RedirectResponse, StreamingResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from eddy_demo.web.errors import RequestRefused
-from eddy_demo.web.limits import Limits
-from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard
+from eddy_embed.integrations.http_guard import LOOPBACK, HttpGuard, RequestRefused
+from readers_eddy.content import ReadingLimits
 
+T = TypeVar("T")
 TOKEN_HEADER = "x-eddy-token"
 UPLOAD_PATH = "/api/uploads"
 """The only path that accepts large bodies."""
@@ -33,6 +40,85 @@ _SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), microphone=(), geolocation=()",
 }
+
+
+@dataclass(frozen=True)
+class Limits(ReadingLimits):
+    """Limits of one server, also of the files that it receives."""
+
+    body_bytes: int = 64 * 2**10  # of any other request body
+    question_characters: int = 2_000
+    questions: int = 200  # that run or wait for an answer, and as many pages that wait to be drawn
+    concurrent_searches: int = 4  # at the same time
+    page_seconds: float = 20.0  # for drawing one page of a PDF file
+
+
+# --- Work and its progress --------------------------------------------------------------------------------------------
+
+
+class BoundedWork:
+    """Work of one kind: so much of it runs at the same time, in the order of asking, and a bounded number waits."""
+
+    def __init__(self, n_running: int, n_places: int, kind: str) -> None:
+        """`n_places` of this `kind`, such as "questions", wait or run; the next one is refused."""
+        self._n_running, self._free_places, self._kind = n_running, n_places, kind
+
+    @cached_property  # older versions of anyio make limiters only in a running event loop
+    def running(self) -> anyio.CapacityLimiter:
+        """What runs, and how much waits for that."""
+        return anyio.CapacityLimiter(self._n_running)
+
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """Have one of the places.
+
+        Raises:
+            RequestRefused: All are taken.
+        """
+        if not self._free_places:
+            raise RequestRefused(503, f"too many {self._kind} at a time; ask again in a moment")
+        self._free_places -= 1
+        try:
+            yield
+        finally:
+            self._free_places += 1
+
+    async def run(self, call: Callable[[], T]) -> T:
+        """Run a call in a thread, when its turn comes, and return its result; refuse it without a place."""
+        async with self.place():
+            return await anyio.to_thread.run_sync(call, limiter=self.running)
+
+
+class ChangeSignal:
+    """Says that there was a change, which any thread may announce."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        """Another one after each change."""
+        self.ended = False
+        """Whether the server is about to stop."""
+        self._numbers = itertools.count(1)
+
+    def announce(self) -> None:
+        """Announce a change."""
+        self.count = next(self._numbers)
+
+
+Event = tuple[str, dict[str, Any]]
+"""Name and data of a server-sent event."""
+
+
+def encode_event(name: str, data: Any) -> bytes:
+    """Encode one event in ASCII: a script may take U+2028, which a text can hold, for the end of a line."""
+    return f"event: {name}\ndata: {json.dumps(data)}\n\n".encode()
+
+
+def event_stream(events: AsyncIterator[bytes]) -> StreamingResponse:
+    """Stream encoded events; the header keeps proxies from buffering them."""
+    return StreamingResponse(events, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+
+# --- Access -----------------------------------------------------------------------------------------------------------
 
 
 class SecurityMiddleware(HttpGuard):

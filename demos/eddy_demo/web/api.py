@@ -3,89 +3,73 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Annotated, Any, BinaryIO
 
 import anyio
 import anyio.to_thread
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from eddy_demo import handbook
+from eddy_demo.ask import check_question
 from eddy_demo.display_text import model_label, printable
+from eddy_demo.errors import error_message
 from eddy_demo.library.settings import upload_path
-from eddy_demo.web.answers.quote import answer_question, checked_question, reranked_answer
-from eddy_demo.web.errors import RequestRefused, error_message
+from eddy_demo.web.answers.quote import answer_question, reranked_answer
 from eddy_demo.web.follower import Follower
-from eddy_demo.web.http.events import Event, encode_event, event_stream
-from eddy_demo.web.http.security import UPLOAD_PATH
+from eddy_demo.web.http import UPLOAD_PATH, Event, encode_event, event_stream
 from eddy_demo.web.page_images import draw_original, find_original
-from eddy_demo.web.routes.state import ServerState, checked_key, server_state
+from eddy_demo.web.pages import ServerState, State, checked_entry, checked_key
 from eddy_demo.web.uploads import clean_name
-from eddy_embed.integrations.http_guard import LOOPBACK
+from eddy_embed.integrations.http_guard import LOOPBACK, RequestRefused
 from eddy_embed.model.loading import inventory
 from readers_eddy.documents import file_digest
 from readers_eddy.formats import DOCUMENT_SUFFIXES
 
 api = APIRouter(prefix="/api")
-_BUFFER_BYTES = 2**20
 _PAUSE_SECONDS = 0.1
-"""Least time between two events of progress."""
+"""Time between two looks for a change."""
 _KEEP_ALIVE_SECONDS = 15.0
 """Time without a change after which a comment keeps an event stream alive."""
 
 
 @api.get("/health")
-async def health(request: Request) -> dict[str, Any]:
+async def health(state: State) -> dict[str, Any]:
     """Report that the server runs, and whether its model is loaded."""
-    return {"alive": True, "ready": server_state(request).reader.ready}
+    return {"alive": True, "ready": state.reader.ready}
 
 
 @api.get("/events")
-async def listen(request: Request) -> Response:
+async def listen(request: Request, state: State) -> Response:
     """Stream the progress of the writing thread."""
-    state = server_state(request)
-    if state.listeners >= state.limits.listeners:
-        raise RequestRefused(503, "too many pages of this library are open; close some")
-
-    async def counted() -> AsyncIterator[bytes]:
-        state.listeners += 1
-        try:
-            async for event in _progress(state, request.state.token):
-                yield event
-        finally:
-            state.listeners -= 1
-
-    return event_stream(counted())
+    return event_stream(_progress(state, request.state.token))
 
 
 async def _progress(state: ServerState, token: str) -> AsyncIterator[bytes]:
     """Yield the progress after each change, with the token for pages that were open when the server restarted."""
-    changes, sent = state.changes, -1
+    changes, count, sent = state.changes, -1, 0.0
     while not changes.ended:
-        if changes.count == sent:
-            yield b": still here\n\n"
-        else:
-            sent = changes.count
+        if changes.count != count:
+            count, sent = changes.count, time.monotonic()
             yield encode_event("progress", {**state.follower.snapshot(), "token": token})
-            await anyio.sleep(_PAUSE_SECONDS)
-        with anyio.move_on_after(_KEEP_ALIVE_SECONDS):
-            await changes.wait(sent)
+        elif time.monotonic() - sent > _KEEP_ALIVE_SECONDS:
+            sent = time.monotonic()
+            yield b": still here\n\n"
+        await anyio.sleep(_PAUSE_SECONDS)
 
 
 @api.get("/ask")
-async def ask(request: Request, q: str, k: int = 8, document: str | None = None, rerank: bool = False) -> Response:
+async def ask(state: State, q: str, k: int = 8, document: str | None = None, rerank: bool = False) -> Response:
     """Answer a question, from one document or all, with a stream of events.
 
     With `rerank`, the passages are re-ranked after the first answer, and `again` announces another one.
     """
-    state = server_state(request)
-    question = checked_question(q, state.limits.question_characters)
+    question = check_question(q, state.limits.question_characters)
     if not 1 <= k <= 50:
         raise RequestRefused(400, f"{k} passages cannot be shown; ask for 1 to 50")
     if rerank and state.reader.ready and not state.reader.can_rerank:
@@ -103,10 +87,9 @@ async def ask(request: Request, q: str, k: int = 8, document: str | None = None,
                     if name == "done":
                         data["seconds"] = round(time.monotonic() - began, 3)
                     yield encode_event(name, data)
-        except RequestRefused as error:
-            yield encode_event("failed", {"error": str(error)})
         except Exception as error:
-            yield encode_event("failed", {"error": error_message(error)})
+            message = str(error) if isinstance(error, RequestRefused) else error_message(error)
+            yield encode_event("failed", {"error": message})
 
     return event_stream(stream())
 
@@ -153,9 +136,8 @@ async def _in_turn(state: ServerState, events: Generator[Event, None, None]) -> 
 
 
 @api.get("/documents")
-def documents(request: Request) -> dict[str, Any]:
+def documents(state: State) -> dict[str, Any]:
     """List the documents, and describe the library."""
-    state = server_state(request)
     entries = state.reader.entries()
     uploads = {entry.id: upload_path(state.reader.folder, str(entry.metadata["origin"])) for entry in entries}
     rows = [
@@ -164,9 +146,7 @@ def documents(request: Request) -> dict[str, Any]:
             "name": printable(str(entry.metadata.get("name", entry.id))),
             "title": printable(str(entry.metadata.get("title", ""))),
             "pages": len(entry.page_starts),
-            "passages": entry.passages,
             "sentences": entry.sentences,
-            "tokens": entry.tokens,
             "uploaded": uploads[entry.id] is not None,
             "removing": (file := uploads[entry.id]) is not None and not file.exists(),
         }
@@ -176,13 +156,12 @@ def documents(request: Request) -> dict[str, Any]:
 
 
 @api.get("/documents/{key}/page")
-async def page(request: Request, key: str, start: int, end: int) -> Response:
+async def page(request: Request, state: State, key: str, start: int, end: int) -> Response:
     """Draw the page of a PDF document on which a sentence begins, with the sentence marked."""
-    return await server_state(request).drawing.run(lambda: _page(request, checked_key(key), start, end))
+    return await state.drawing.run(lambda: _page(request, state, checked_key(key), start, end))
 
 
-def _page(request: Request, key: str, start: int, end: int) -> Response:
-    state = server_state(request)
+def _page(request: Request, state: ServerState, key: str, start: int, end: int) -> Response:
     document = state.reader.document(key) if state.reader.ready else None
     if document is None or not document.entry.page_starts:
         raise RequestRefused(404, "the library has no such document with pages")
@@ -199,51 +178,49 @@ def _page(request: Request, key: str, start: int, end: int) -> Response:
 
 
 @api.delete("/documents/{key}")
-def remove(request: Request, key: str) -> dict[str, Any]:
+def remove(state: State, key: str) -> dict[str, Any]:
     """Remove an uploaded document, and delete its file."""
-    state = server_state(request)
-    entry = state.reader.entry(checked_key(key))
-    if entry is None:
-        raise RequestRefused(404, "the document is not in the library any more")
+    entry = checked_entry(state, key)
     _check_writable(state)
     state.follower.remove(entry)
     return {}
 
 
 def _check_writable(state: ServerState) -> None:
-    folder = state.reader.folder
-    if folder.exists() and not os.access(folder, os.W_OK):
+    if not state.follower.is_writable:
         raise RequestRefused(409, "the library cannot be written to, so it can be asked but not changed")
 
 
-@api.post("/folders")
-def watch_folder(request: Request, path: str) -> dict[str, Any]:
-    """Keep the library like a folder of this machine."""
-    follower = _local_follower(request)
-    _check_writable(server_state(request))
-    follower.follow(path)
-    return {}
-
-
-@api.delete("/folders")
-def stop_watching(request: Request, path: str) -> dict[str, Any]:
-    """Watch a folder no more; its documents stay in the library."""
-    _local_follower(request).unfollow(path)
-    return {}
-
-
-def _local_follower(request: Request) -> Follower:
+async def _local_follower(request: Request, state: State) -> Follower:
     """Return what follows folders, if the request comes from this machine."""
-    state, client = server_state(request), request.client
+    client = request.client
     if not state.is_local or client is None or client.host not in LOOPBACK:
         raise RequestRefused(403, "folders are watched only for a page that this machine alone can reach")
     return state.follower
 
 
+LocalFollower = Annotated[Follower, Depends(_local_follower)]
+
+
+@api.post("/folders")
+def watch_folder(follower: LocalFollower, state: State, path: str) -> dict[str, Any]:
+    """Keep the library like a folder of this machine."""
+    _check_writable(state)
+    follower.follow(path)
+    return {}
+
+
+@api.delete("/folders")
+def stop_watching(follower: LocalFollower, path: str) -> dict[str, Any]:
+    """Watch a folder no more; its documents stay in the library."""
+    follower.unfollow(path)
+    return {}
+
+
 @api.get("/models")
-def models(request: Request) -> list[dict[str, Any]]:
+def models(state: State) -> list[dict[str, Any]]:
     """List the models on this machine that can read the library."""
-    own = server_state(request).reader.settings.model
+    own = state.reader.settings.model
     return [
         {"name": each.name, "family": each.family, "bytes": each.bytes, "own": own in (each.name, each.path)}
         for each in _usable_models()
@@ -255,9 +232,8 @@ def _usable_models() -> list[inventory.FoundModel]:
 
 
 @api.post("/rebuild")
-def rebuild(request: Request, model: str) -> dict[str, Any]:
+def rebuild(state: State, model: str) -> dict[str, Any]:
     """Rebuild the library with a model on this machine, and the method recommended for it."""
-    state = server_state(request)
     if state.reader.index is None:
         raise RequestRefused(409, "there is no library yet that could be made anew")
     if model not in {each.name for each in _usable_models()}:
@@ -267,70 +243,57 @@ def rebuild(request: Request, model: str) -> dict[str, Any]:
 
 
 @api.post("/jobs/clear")
-def clear(request: Request, failed: bool = False) -> dict[str, Any]:
+def clear(state: State, failed: bool = False) -> dict[str, Any]:
     """Drop the finished files, or the failed ones."""
-    server_state(request).follower.clear(failed)
+    state.follower.clear(failed)
     return {}
 
 
 @api.post("/jobs/{id_}/{action}")
-def change_job(request: Request, id_: str, action: str) -> dict[str, Any]:
+def change_job(state: State, id_: str, action: str) -> dict[str, Any]:
     """Cancel a file, or try it again."""
-    follower = server_state(request).follower
-    actions = {"cancel": follower.cancel, "retry": follower.retry}
+    actions = {"cancel": state.follower.cancel, "retry": state.follower.retry}
     if action not in actions or not actions[action](id_):
         raise RequestRefused(404, "the file is not waiting any more")
     return {}
 
 
 @api.post("/handbook")
-def add_handbook(request: Request) -> dict[str, Any]:
+def add_handbook(state: State) -> dict[str, Any]:
     """Add Eddy's own handbook, so that there is something to ask."""
-    state = server_state(request)
     for page in sorted(handbook.folder().glob("*.md")):
-        with state.follower.reserve():
-            part = state.follower.uploads.new_part()
-            part.write_bytes(data := page.read_bytes())
-            state.follower.accept(part, file_digest(data), page.name)
+        part = state.follower.uploads.new_part()
+        part.write_bytes(data := page.read_bytes())
+        state.follower.accept(part, file_digest(data), page.name)
     return {}
 
 
 @api.post(UPLOAD_PATH.removeprefix("/api"))
-async def upload(request: Request, name: str) -> dict[str, Any]:
+async def upload(request: Request, state: State, name: str) -> dict[str, Any]:
     """Receive one file as the body of the request, under the name in the query."""
-    state = server_state(request)
     shown = clean_name(name)
     if Path(shown).suffix.lower() not in DOCUMENT_SUFFIXES:
         readable = " ".join(DOCUMENT_SUFFIXES)
         raise RequestRefused(415, f"{shown or 'the file'} is of a type that is not read; readable are {readable}")
-    with state.follower.reserve():
-        part = await anyio.to_thread.run_sync(state.follower.uploads.new_part)
-        try:
-            with part.open("wb") as file:
-                digest, size = await _receive(request, file)
-            if not size:
-                raise RequestRefused(400, f"{shown} is empty")
-            job_state = await anyio.to_thread.run_sync(state.follower.accept, part, digest, shown)
-        except ClientDisconnect:
-            raise RequestRefused(400, "the upload was broken off") from None
-        finally:
-            part.unlink(missing_ok=True)
+    part = await anyio.to_thread.run_sync(state.follower.uploads.new_part)
+    try:
+        with part.open("wb") as file:
+            digest, size = await _receive(request, file)
+        if not size:
+            raise RequestRefused(400, f"{shown} is empty")
+        job_state = await anyio.to_thread.run_sync(state.follower.accept, part, digest, shown)
+    except ClientDisconnect:
+        raise RequestRefused(400, "the upload was broken off") from None
+    finally:
+        part.unlink(missing_ok=True)
     return {"id": digest, "state": job_state}
 
 
 async def _receive(request: Request, file: BinaryIO) -> tuple[str, int]:
-    """Write the body to a file, in a thread; return its digest, as `file_digest` does, and its size."""
-    digest, size, buffer = hashlib.sha256(), 0, bytearray()
-
-    def write(data: bytes) -> None:
-        digest.update(data)
-        file.write(data)
-
+    """Write the body to a file; return its digest, as `file_digest` does, and its size."""
+    digest, size = hashlib.sha256(), 0
     async for chunk in request.stream():
-        buffer += chunk
+        digest.update(chunk)
+        await anyio.to_thread.run_sync(file.write, chunk)
         size += len(chunk)
-        if len(buffer) >= _BUFFER_BYTES:
-            await anyio.to_thread.run_sync(write, bytes(buffer))
-            buffer.clear()
-    await anyio.to_thread.run_sync(write, bytes(buffer))
     return digest.hexdigest()[:32], size

@@ -1,1 +1,0 @@
-"""HTTP parts that know no library: access control, concurrency, event streams."""
