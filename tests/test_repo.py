@@ -120,19 +120,19 @@ def lines(folder: str) -> int:
 
 
 BUDGET = {
-    "plugin": 15_412,
-    "adapters/chroma_eddy": 4626,
-    "adapters/llama_index": 1390,
-    "adapters/langchain_eddy": 974,
+    "plugin": 15_410,
+    "adapters/chroma_eddy": 4348,
+    "adapters/llama_index": 1327,
+    "adapters/langchain_eddy": 945,
     "adapters/openai_eddy": 700,
     "adapters/mteb_eddy": 299,
     "adapters/ray_eddy": 253,
-    "adapters/readers_eddy": 4696,
-    "demos": 7517,
-    "tests": 29_183,
-    "docs": 3382,
-    "README.md": 114,
-    "benchmarks": 4386,
+    "adapters/readers_eddy": 4492,
+    "demos": 6881,
+    "tests": 28_365,
+    "docs": 2707,
+    "README.md": 112,
+    "benchmarks": 4374,
 }
 """Most lines of a folder. The numbers only fall; a rise needs a commit of its own that says who asked for it."""
 
