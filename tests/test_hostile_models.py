@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from eddy_demo.library.settings import default_method
+from eddy_demo.library.settings import method_in_full
 from eddy_demo.web.answers.write import CannotGenerate, Generator
 from eddy_embed import Embedder
 from eddy_embed.encoding.collapse import warn_of_collapse
@@ -52,7 +52,7 @@ PATHS: dict[str, Any] = {
     "embedder": lambda model: Embedder(model),
     "named method": lambda model: Embedder(model, method="plain", dtype="float32", local_files_only=True),
     "configuration": read_backbone,
-    "library": lambda model: default_method(str(model)),
+    "library": lambda model: method_in_full(str(model)),
     "generator": lambda model: Generator.load(str(model), None),
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, get_args
 
 import numpy as np
 
@@ -275,10 +275,10 @@ class _Answer:
     def _meeting(self, kind: str, among: Filter | None = None) -> list[str]:
         """Return which rows, `among` those that meet another condition, meet the conditions on metadata and texts."""
         # Not by `ids`, each of which Chroma compares with every row that meets the conditions.
-        where = conjunction([among, self._query.where])
+        where, on_text = conjunction([among, self._query.where]), cast("Any", self._query.where_document)
         with translated_errors(self._storage.place):
-            collection = self._storage.collection(kind)
-            return list(collection.get(where=where, where_document=self._query.where_document, include=[])["ids"])
+            got = self._storage.collection(kind).get(where=where, where_document=on_text, include=[])
+        return list(got["ids"])
 
     def _nearest(self, kind: str, hidden: Sequence[str], broad: int = 0) -> list[str]:
         """Return the nearest rows that are of no hidden version and meet the conditions, nearest first.
@@ -297,7 +297,7 @@ class _Answer:
                 ids=None if query.ids is None else list(query.ids),
                 include=[],
                 where=conjunction([version, among, None if broad else query.where]),
-                where_document=None if broad else query.where_document,
+                where_document=None if broad else cast("Any", query.where_document),
             )
         return got["ids"][0]
 

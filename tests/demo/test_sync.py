@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -168,9 +167,9 @@ def test_each_file_written_with_others_shows_its_share(kept: Kept) -> None:
     reports = list[tuple[str, str, float]]()
 
     def write(documents: Any, progress: Any) -> dict[str, Exception]:
-        ends = list(accumulate(len(document.text) for document in documents))
-        progress(ends[0] + len(documents[1].text) / 2, 0)
-        progress(ends[2], 1)
+        lead, tin, zinc = (len(document.text) for document in documents)
+        progress(lead + tin / 2, 0)
+        progress(lead + tin + zinc, 1)
         return {}
 
     sync(kept.library, [kept.root], write, lambda told: reports.append((Path(told.path).stem, told.state, told.share)))
