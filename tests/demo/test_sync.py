@@ -178,6 +178,18 @@ def test_each_file_written_with_others_shows_its_share(kept: Kept) -> None:
     assert shown[3:] == [("tin", "embedding", 1.0), ("zinc", "embedding", 1.0)]
 
 
+def test_rows_among_the_uploads_are_documents_of_their_own(kept: Kept) -> None:
+    files = kept.library / "files"
+    files.mkdir(parents=True)
+    rows = '{"id": "tin", "text": "Tin is a metal."}\n{"id": "lead", "text": "Lead is one."}\n'
+    (files / "metals.jsonl").write_text(rows, encoding="utf-8")
+    kept.root = Root(files)
+    assert len(kept.sync().changed) == 2 and kept.reports["metals.jsonl"][-1] == "done"
+    origins = {entry.metadata["origin"] for entry in read_entries(kept.library).values()}
+    assert origins == {"files/metals.jsonl#tin", "files/metals.jsonl#lead"}
+    assert not kept.sync().changed and kept.removed() == []
+
+
 @pytest.mark.usefixtures("poison")
 def test_an_error_stays_until_its_file_is_read_or_removed_and_stops_no_other(kept: Kept, folder: Path) -> None:
     (folder / "bad.txt").write_text("It is poison.", encoding="utf-8")

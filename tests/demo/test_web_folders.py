@@ -70,12 +70,12 @@ def test_an_error_of_the_machine_ends_when_it_does(site: Site, folder: Path, mon
 
     monkeypatch.setattr(Index, "upsert", failing)
     site.watch(folder)
-    assert site.until(lambda p: p["busy"])["busy"] == "the disk is full"
+    assert site.watched(lambda own: own["skipped"])["skipped"] == ["the disk is full"]
     fails = False
     (folder / "zinc.txt").write_text("Zinc keeps iron from rust.", encoding="utf-8")
     wait(lambda: "zinc.txt" in site.names())
     site.watched(is_read)
-    assert "tin.txt" in site.names() and not site.until(lambda p: not p["busy"])["busy"]
+    assert "tin.txt" in site.names() and site.watched(lambda own: not own["skipped"])
 
 
 def test_what_is_more_urgent_comes_between(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

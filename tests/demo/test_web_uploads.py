@@ -209,6 +209,15 @@ def test_the_same_bytes_are_one_file_from_many_sides(site: Site) -> None:
     assert job(site, name)["message"] == f"already in the library as {name}"
 
 
+def test_notes_of_a_file_stay_with_it(site: Site) -> None:
+    site.upload(
+        "tin.eml",
+        "Subject: Tin\nContent-Type: multipart/mixed; boundary=b\n\n--b\nContent-Type: text/plain\n\nTin is a metal.\n"
+        "--b\nContent-Type: image/png\nContent-Disposition: attachment; filename=tin.png\n\nx\n--b--\n",
+    )
+    assert "tin.png" in " ".join(job(site, "tin.eml")["notes"])
+
+
 def test_a_deleted_document_can_come_again(site: Site) -> None:
     """Also before its removal has been carried out."""
     mill = "The mill grinds rye and wheat by the river."

@@ -7,7 +7,8 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.processes import UNPRIVILEGED, context, run_code
 from tests.selection import mostly_slow
 
 from chroma_eddy import index as chroma_index
+from chroma_eddy.collection import Collection
 from chroma_eddy.storage import DOCUMENTS, MAIN, Storage
 from eddy_demo.cli import main, work
 from eddy_demo.library.library import delete_library
@@ -32,15 +34,16 @@ Run = Callable[..., Outcome]
 
 def half_written(told: Connection, *arguments: object) -> None:
     """The command line, which waits before it writes its second document, and stays in the middle of that."""
-    upsert, update, begun = Storage.upsert, Storage.update_metadata, list[str]()
+    upsert, transaction, begun = Storage.upsert, Collection._transaction, list[Any]()
 
-    def wait(self: Storage, **values: Any) -> None:
-        update(self, **values)
-        if values.get("eddy_pending"):
-            begun.append(values["eddy_pending"])
-            if len(begun) == 2:
-                told.send("begun")
-                told.recv()
+    @contextmanager
+    def wait(self: Collection, versions: Any) -> Iterator[None]:
+        begun.append(versions)
+        if len(begun) == 2:
+            told.send("begun")
+            told.recv()
+        with transaction(self, versions):
+            yield
 
     def stay(self: Storage, part: str, rows: Any) -> Any:
         if part == DOCUMENTS and rows.metadatas[0]["name"] == "clock.html":
@@ -48,7 +51,8 @@ def half_written(told: Connection, *arguments: object) -> None:
             threading.Event().wait()
         return upsert(self, part, rows)
 
-    Storage.upsert, Storage.update_metadata, chroma_index.GROUP_DOCUMENTS = stay, wait, 1  # type: ignore[method-assign,misc]
+    Storage.upsert, Collection._transaction = stay, wait  # type: ignore[method-assign,assignment]
+    chroma_index.GROUP_DOCUMENTS = 1  # type: ignore[misc]
     sys.argv = ["eddy-demo", *map(str, arguments)]
     main()
 
@@ -73,7 +77,7 @@ def test_a_killed_ingestion_leaves_a_library_that_the_next_one_completes(
     for asked in (during, after):
         assert asked.code == 0, asked.err
         assert {answer["document"] for answer in json.loads(asked.out)} == {"bread.txt"}
-        assert "Writing 1 document was interrupted, so answers are without the change: 1 new." in asked.err
+    assert "Writing 1 document was interrupted, so answers are without the change: 1 new." in after.err
     again = run("ingest", documents, "--library", library)
     assert again.code == 0 and "2 documents written" in again.err and "1 document unchanged" in again.err
     with opened(library) as index:

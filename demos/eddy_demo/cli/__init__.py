@@ -215,7 +215,8 @@ def evaluate(
         typer.Option(help='Rows {"text", "needle"} (.jsonl): a question, and a regular expression that answers hold.'),
     ],
     library: Annotated[
-        list[Path] | None, typer.Option("--library", "-l", help="Folder of a library; may be repeated.")
+        list[Path] | None,
+        typer.Option("--library", "-l", envvar="EDDY_LIBRARY", help="Folder of a library; may be repeated."),
     ] = None,
     rerank: Rerank = False,
     device: Device = None,

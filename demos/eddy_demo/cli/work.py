@@ -219,8 +219,13 @@ class _Watcher:
                 path = next(iter(self._waiting))
                 options = {"rebuild": rebuild, "remove": True, "may_be_empty": True}
                 del self._waiting[path]
-                with suppress(NothingToRead):  # `notice` says that it has gone
+                try:
                     _ingest([self._roots[path]], self._library, self._choices, self._load, **options)
+                except NothingToRead:  # `notice` says that it has gone
+                    pass
+                except (DemoError, EddyError, OSError):
+                    self._waiting.setdefault(path)  # until it works
+                    raise
                 rebuild = False
             deepen(self._library, self._load, self._changed.is_set)
 

@@ -191,7 +191,8 @@ def sync(
     if changed or (missing and remove):
         with locked():
             if changed:
-                failures = write(changed, _progress(changed, read_from, report, check))
+                notes = {id_: source.notes for id_, source in sources.items()}
+                failures = write(changed, _progress(changed, read_from, notes, report, check))
             if missing and remove:
                 missing = {id_: missing[id_] for id_ in filter(lambda id_: _is_gone(paths[id_]), missing)}  # not back
                 remove_documents(library, missing)
@@ -211,8 +212,8 @@ def sync(
 def _identified(source: SourceDocument, memory: _Memory) -> tuple[str, SourceDocument]:
     """Return the path of a document's file, and the document, an upload by its own name and origin."""
     path = source.origin.removesuffix(f"#{source.row}") if source.row else source.origin
-    origin = memory.origin(path)
-    return path, source if origin == path else replace(source, origin=origin, name=shown_name(source.name))
+    origin, name = memory.origin(source.origin), source.name if source.row else shown_name(source.name)
+    return path, source if origin == source.origin else replace(source, origin=origin, name=name)
 
 
 def _forget_changed(read: ReadResult) -> None:
@@ -236,7 +237,11 @@ def _report_ends(done: Mapping[str, tuple[str, tuple[str, ...]]], roots: Sequenc
 
 
 def _progress(
-    documents: Sequence[Document], paths: Mapping[str, str], report: Report, check: Callable[[], None]
+    documents: Sequence[Document],
+    paths: Mapping[str, str],
+    notes: Mapping[str, tuple[str, ...]],
+    report: Report,
+    check: Callable[[], None],
 ) -> Progress:
     """Return what makes reports of the files of documents that are embedded one after another."""
     ends = list(accumulate(len(document.text) for document in documents))
@@ -246,7 +251,7 @@ def _progress(
         nonlocal done, begun
         check()
         for document in documents[done:written]:
-            report(FileReport(paths[document.id], "done", "", 1.0, document.id))
+            report(FileReport(paths[document.id], "done", "", 1.0, document.id, notes[document.id]))
         done, begun = max(done, written), max(begun, written)
         while begun < len(ends):
             document = documents[begun]
@@ -364,7 +369,10 @@ class _Memory:
         tables = {"folders": self._folders, "files": self._files}
         made = json.dumps({n: {self.origin(path): each for path, each in table.items()} for n, table in tables.items()})
         if made != self._saved:
-            with suppress(FileNotFoundError), atomic_write(self._file) as file:
+            with (
+                suppress(OSError),
+                atomic_write(self._file) as file,
+            ):  # no folder yet, or a full disk, which others name
                 file.write(made.encode())
                 self._saved = made
 
@@ -398,8 +406,10 @@ def watch(
             continue
         roots = {folder: Path(os.path.realpath(folder)) for folder in there}
 
-        def counts(_: watchfiles.Change, changed: str, roots: dict[Path, Path] = roots) -> bool:
+        def counts(change: watchfiles.Change, changed: str, roots: dict[Path, Path] = roots) -> bool:
             path = Path(changed)
+            if change == watchfiles.Change.modified and suffix_of(path.name) is None:  # such as a log that grows
+                return False
             is_own = path.is_relative_to(own) and not path.is_relative_to(uploads)
             return not is_own and any(_is_shown(path, root) for root in roots.values())
 

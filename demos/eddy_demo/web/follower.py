@@ -35,7 +35,7 @@ from eddy_demo.web.uploads import Uploads
 from eddy_embed.integrations.http_guard import RequestRefused
 from eddy_embed.utils.atomic_files import atomic_write
 from readers_eddy.content import NothingToRead
-from readers_eddy.documents import document_key, list_other_types, list_skipped
+from readers_eddy.documents import document_key, file_digest, list_other_types, list_skipped
 
 _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""
@@ -65,9 +65,10 @@ class Job:
         return os.path.basename(self.report.path)
 
     @property
-    def digest(self) -> str:
-        """That of its bytes."""
-        return self.file.partition("-")[0]
+    def id(self) -> str:
+        """The digest of an upload's bytes; of a file that somebody else put into the folder, that of its path."""
+        digest = self.file.partition("-")[0]
+        return digest if self.file != shown_name(self.file) else file_digest(self.report.path.encode())
 
     @property
     def state(self) -> str:
@@ -78,7 +79,7 @@ class Job:
         """Return the values that the page shows."""
         report, share, seconds = self.report, self.report.share, time.monotonic() - self.since
         return {
-            "id": self.digest,
+            "id": self.id,
             "name": shown_name(self.file),
             "state": report.state,
             "message": printable(report.message),
@@ -97,10 +98,13 @@ class Followed(Root):
     state: str = "waiting"  # or "reading", "embedding", "watching", "gone"
     file: str = ""  # that is in work
     left: int = 0  # changed files that come after those in work
+    problem: str = ""  # why it could not be read the last time
+    failed: float = 0.0  # when that was
 
     def as_data(self) -> dict[str, Any]:
         """Return the values that the page shows."""
-        lines = list_skipped([each for file in self.skipped.values() for each in file])
+        lines = list_skipped([skipped for file in self.skipped.values() for skipped in file])
+        lines = [self.problem, *lines] if self.problem else lines
         return {
             "path": str(self.path),
             "state": self.state,
@@ -200,7 +204,7 @@ class Follower:
             with self._changed:
                 self._jobs.pop(job.report.path, None)
             if job.state != "done":
-                self._delete(f"{FILES_FOLDER}/{job.file}")
+                self._delete(FILES_FOLDER + job.report.path.removeprefix(self._files.real_path))
             self.notify()
         return job is not None
 
@@ -218,7 +222,7 @@ class Follower:
         with self._changed:
             jobs = [job for job in self._jobs.values() if job.state == ("failed" if failed else "done")]
         for job in jobs:
-            self.cancel(job.digest)
+            self.cancel(job.id)
 
     def remove(self, entry: StoredDocument) -> None:
         """Remove an uploaded document: delete its file, which the library follows."""
@@ -283,7 +287,7 @@ class Follower:
 
     def _find(self, digest: str) -> Job | None:
         with self._changed:
-            return next((job for job in self._jobs.values() if job.digest == digest), None)
+            return next((job for job in self._jobs.values() if job.id == digest), None)
 
     def _path(self, file: str) -> str:
         """Return the absolute path of an uploaded file."""
@@ -334,7 +338,7 @@ class Follower:
             if path in gone and followed.state != "gone":
                 followed.state = "gone"
                 self.notify()
-            elif path in changed:
+            elif path in changed or (followed.problem and time.monotonic() - followed.failed > _RETRY_SECONDS):
                 followed.state = "waiting" if followed.state in ("gone", "watching") else followed.state
                 self._request(path)
 
@@ -347,11 +351,12 @@ class Follower:
             return
         while not self._stop.is_set():
             try:
-                self._work()
+                try:
+                    self._work()
+                except IndexInUse as error:
+                    self._show_other(error)
             except Interruption:
                 continue
-            except IndexInUse as error:
-                self._show_other(error)
             except Exception as error:  # the disk is full, a device fails
                 self._pause(error_message(error))
 
@@ -391,14 +396,18 @@ class Follower:
             result = sync(self.reader.folder, [root], self._write, report, locked=self._locked, **options)
         except NothingToRead:  # `watch` tells when it is there again
             return
-        except BaseException:
-            self._changed_roots[root.path] = None
-            raise
+        except BaseException as error:
+            if root is self._files or isinstance(error, (IndexInUse, Interruption)) or not isinstance(error, Exception):
+                self._changed_roots[root.path] = None
+                raise
+            root.problem, root.failed, root.state = error_message(error), time.monotonic(), "watching"
+            self.notify()
+            return
         finally:
             self._put_back()
         if result.missing and self.reader.version == version:
             self.reader.mark_changed()
-        root.left, root.file = len(result.read.deferred), ""
+        root.left, root.file, root.problem = len(result.read.deferred), "", ""
         root.state = "waiting" if result.read.deferred else "watching"
         if result.changed:
             self._failure = ""
@@ -465,13 +474,15 @@ class Follower:
     def _show_other(self, error: IndexInUse) -> None:
         """Show what the process does that writes; work waits for it, and the library answers meanwhile."""
         reader = self.reader
-        reader.check_for_changes()
+        if reader.check_for_changes():
+            self._read_all_again()
         if reader.settings.next is None:
             self._pause(error_message(error))
             return
         self.rebuilding = read_state(reader.folder).progress
         what = "reading the library more closely" if self.deepening else "making the library anew"
-        waits = any(job.state not in ("done", "failed") for job in self._jobs.values()) or self._followed
+        with self._changed:
+            waits = any(job.state not in ("done", "failed") for job in self._jobs.values()) or self._followed
         self._pause(f"Another process is {what}. What waits here is done after that." if waits else "")
 
     def _pause(self, reason: str) -> None:

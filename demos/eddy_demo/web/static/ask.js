@@ -1,5 +1,5 @@
 // Sends the question and shows the answer: sentences of the documents, with links to them.
-import { call, element, onKey, onProgress, parts, plural, sentence } from "./common.js";
+import { call, element, onKey, onProgress, parts, plural, sentence, store, stored } from "./common.js";
 import { pageButton } from "./original.js";
 
 const { ask: form, question, status, found, hits, answer, answerBody, asked } = parts;
@@ -216,8 +216,8 @@ for (const button of [stop, stopReranking]) {
   });
 }
 if (rerank) {
-  rerank.checked = localStorage.getItem("rerank") === "true";
-  rerank.addEventListener("change", () => localStorage.setItem("rerank", rerank.checked));
+  rerank.checked = stored("rerank") === "true";
+  rerank.addEventListener("change", () => store("rerank", rerank.checked));
 }
 
 form.addEventListener("submit", (event) => {
@@ -240,18 +240,14 @@ addEventListener("popstate", () => {
 
 function recent() {
   try {
-    return JSON.parse(localStorage.getItem("questions") ?? "[]");
+    return JSON.parse(stored("questions") ?? "[]");
   } catch {
-    return []; // no storage, or not what this page wrote
+    return []; // not what this page wrote
   }
 }
 
 function remember(text) {
-  try {
-    localStorage.setItem("questions", JSON.stringify([text, ...recent().filter((other) => other !== text)].slice(0, 3)));
-  } catch {
-    // Without storage there is no list.
-  }
+  store("questions", JSON.stringify([text, ...recent().filter((other) => other !== text)].slice(0, 3)));
 }
 
 if (asked) {

@@ -104,9 +104,21 @@ function listen() {
   const own = (source = new EventSource("/api/events"));
   own.addEventListener("progress", (event) => told(JSON.parse(event.data)));
   own.addEventListener("error", () => {
-    show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
-    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(), 2000); // else it retries
+    if (own.readyState === EventSource.CLOSED) refused(own); // the browser does not retry
+    else show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
   });
+}
+
+/** Says why there is no progress, and tries again later. */
+async function refused(own) {
+  const once = new AbortController();
+  try {
+    await call("/api/events", { signal: once.signal });
+  } catch (error) {
+    show(sentence(error.message), true);
+  }
+  once.abort();
+  setTimeout(() => own === source && listen(), 2000);
 }
 
 addEventListener("pagehide", () => source?.close());
@@ -131,13 +143,31 @@ if (location.pathname !== "/library") {
   });
 }
 
+// --- What this browser alone keeps, where it lets a page keep something
+
+export function stored(name) {
+  try {
+    return localStorage.getItem(name);
+  } catch {
+    return null;
+  }
+}
+
+export function store(name, value) {
+  try {
+    localStorage.setItem(name, value);
+  } catch {
+    // The choice lasts as long as the page.
+  }
+}
+
 // --- Theme
 
 parts.theme.addEventListener("click", () => {
   const root = document.documentElement;
   const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   root.dataset.theme = dark ? "light" : "dark";
-  localStorage.setItem("theme", root.dataset.theme); // where there is none, the choice lasts as long as the page
+  store("theme", root.dataset.theme);
 });
 
 // --- Keyboard
