@@ -249,8 +249,8 @@ class Index(Collection):
 
         Args:
             ids: The documents' ids.
-            erase: Erase the texts of these, and of all that were removed or replaced before, from the files, which
-                takes time and as much room again. The files keep ids and vectors until `reindex`.
+            erase: Erase the texts of these, and of all removed or replaced before, from the files; it takes time and as
+                much room again. Ids and vectors stay until `reindex`, as does memory that Chroma has saved with these.
 
         Raises:
             InvalidParameter: `erase` is asked of a server, or while a reindexing is unfinished.
