@@ -115,9 +115,11 @@ async def test_what_is_taken_out_is_exactly_what_was_named(store, model):
     store.delete_nodes(filters=MetadataFilters(filters=[MetadataFilter(key="number", value=6)]))
     assert numbers() == {5, 7, 8, 10}
     passage = next(node for node in store.get_nodes() if not node.node_id.startswith("node/"))
-    for call in (lambda: store.delete_nodes([passage.node_id]), store.delete_nodes, lambda: store.delete(None)):
+    nothing = MetadataFilters(filters=[])
+    calls = (store.delete_nodes, [passage.node_id]), (store.delete_nodes, None, nothing), (store.delete, None)
+    for call, *given in calls:
         with pytest.raises(InvalidParameter):
-            call()
+            call(*given)
     await store.aclear()
     assert store.get_nodes() == [] and store.index.status().documents == 0
 

@@ -192,7 +192,7 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
         if only some are.
         """
         refuse_unknown("EddyChromaVectorStore.delete_nodes", delete_kwargs, ())
-        if node_ids is None and filters is None:
+        if node_ids is None and not (filters and filters.filters):
             raise InvalidParameter("delete_nodes was given neither node_ids nor filters; clear() takes out all")
         where, possible = to_where(filters)
         self._index.remove_rows(node_ids if possible else [], where)
