@@ -128,7 +128,7 @@ BUDGET = {
     "adapters/mteb_eddy": 299,
     "adapters/ray_eddy": 253,
     "adapters/readers_eddy": 4492,
-    "demos": 6934,
+    "demos": 6933,
     "tests": 28_394,
     "docs": 2707,
     "README.md": 112,

@@ -67,8 +67,8 @@ class Query:
     """Options of a query, as `Index.query` documents them, and `ids`, the only rows to look at; None: all."""
 
     k: int
-    where: dict[str, Any] | None = None
-    where_document: dict[str, Any] | None = None
+    where: Filter | None = None
+    where_document: Filter | None = None
     documents: Sequence[str] | None = None
     unit: Unit = "passage"
     alpha: float | None = None
@@ -264,11 +264,11 @@ class _Answer:
                 known = scored | keywords.index.scores([], [id_ for id_ in near if id_ not in scored])
                 numbers = sorted({score.vector for score in known.values()})
                 meeting = set(self._meeting(kind, {VECTOR: {"$in": numbers}})) if numbers else set[str]()
-                candidates = [[id_ for id_ in ids if id_ in meeting][:wanted] for ids in (near, scored)]
-                counts = zip(candidates, (near, scored), strict=True)
-                enough = all(len(chosen) == wanted or len(ids) < _BROAD * wanted for chosen, ids in counts)
+                nearest, first = ([id_ for id_ in ids if id_ in meeting][:wanted] for ids in (near, scored))
+                pairs = (nearest, near), (first, scored)
+                enough = all(len(chosen) == wanted or len(ids) < _BROAD * wanted for chosen, ids in pairs)
                 if enough and known.keys() >= set(near):  # a framework's row may not be among the keywords yet
-                    return candidates[0], {id_: scored[id_] for id_ in candidates[1]}
+                    return nearest, {id_: scored[id_] for id_ in first}
             among["id"] = self._meeting(kind)
         return self._nearest(kind, hidden), best(wanted, among)
 

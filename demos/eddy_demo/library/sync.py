@@ -179,7 +179,7 @@ def sync(
     read = read_changed([root.path for root in roots], known, limits, library, check, begin)
     if batched:
         _forget_changed(read)
-    read.skipped[:] = [each if each.is_row else replace(each, name=shown_name(each.name)) for each in read.skipped]
+    read.skipped[:] = [skip if skip.is_row else replace(skip, name=shown_name(skip.name)) for skip in read.skipped]
     sources, read_from = dict[str, SourceDocument](), dict[str, str]()
     for path, source in (_identified(source, memory) for source in read.documents):
         sources[source.key], read_from[source.key] = source, path
@@ -194,7 +194,7 @@ def sync(
                 notes = {id_: source.notes for id_, source in sources.items()}
                 failures = write(changed, _progress(changed, read_from, notes, report, check))
             if missing and remove:
-                missing = {id_: missing[id_] for id_ in filter(lambda id_: _is_gone(paths[id_]), missing)}  # not back
+                missing = {id_: name for id_, name in missing.items() if _is_gone(paths[id_])}  # and not back since
                 remove_documents(library, missing)
     memory.update(roots, read, {read_from[id_] for id_ in failures})
     for id_, error in failures.items():

@@ -187,7 +187,7 @@ class Follower:
         """Save a received file, unless its bytes are there already; return its state."""
         file, is_new = self.uploads.keep(part, digest, name)
         path, known_name = self._path(file.name), shown_name(file.name)
-        entry = None if is_new else self.reader.entry(_document(path))
+        entry = None if is_new else self.reader.entry(document_key(self._origin(path)))
         with self._changed:
             if entry is not None:
                 known = "already in the library" + ("" if known_name == name else f" as {known_name}")
@@ -204,7 +204,7 @@ class Follower:
             with self._changed:
                 self._jobs.pop(job.report.path, None)
             if job.state != "done":
-                self._delete(FILES_FOLDER + job.report.path.removeprefix(self._files.real_path))
+                self._delete(self._origin(job.report.path))
             self.notify()
         return job is not None
 
@@ -292,6 +292,10 @@ class Follower:
     def _path(self, file: str) -> str:
         """Return the absolute path of an uploaded file."""
         return f"{self._files.real_path}/{file}"
+
+    def _origin(self, path: str) -> str:
+        """Return what the library calls an uploaded file."""
+        return FILES_FOLDER + path.removeprefix(self._files.real_path)
 
     def _wait_for(self, path: str) -> None:
         """Let a file be read, also if it could not be."""
@@ -439,7 +443,7 @@ class Follower:
         with self._changed:
             job = self._jobs.get(report.path)
             if job is None and report.state in ("reading", "failed"):
-                if report.state == "failed" or self.reader.entry(_document(report.path)) is None:
+                if report.state == "failed" or self.reader.entry(document_key(self._origin(report.path))) is None:
                     self._jobs[report.path] = Job(report)
             elif job is not None and job.state != "done":
                 job.since = job.since if job.state == report.state else time.monotonic()
@@ -548,11 +552,6 @@ class Follower:
         reader.end_rebuild()
         self.model = "" if self.model == model else self.model  # another one was asked for meanwhile
         self.notify()
-
-
-def _document(path: str) -> str:
-    """Return the id of an uploaded file's document."""
-    return document_key(f"{FILES_FOLDER}/{os.path.basename(path)}")
 
 
 def rebuild_data(progress: RebuildProgress, deepening: bool) -> dict[str, Any]:
