@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -16,6 +17,7 @@ import httpx
 import pytest
 from tests.readers.pdf_builder import pdf
 
+from eddy_demo.library.library import lock_library
 from eddy_demo.web import follower
 from eddy_demo.web.http import ChangeSignal, Limits
 from eddy_demo.web.library_reader import LibraryOptions
@@ -178,6 +180,7 @@ def serving(folder: Path, limits: Limits | None = None, changed: bool = True, **
         if changed:
             patch.setattr(build, "ON_PROCESSOR", 512)
             patch.setattr(follower, "_BUSY_SECONDS", 0.1)
+            patch.setattr(follower, "lock_library", partial(lock_library, seconds=0.1))
         site = Site(folder, limits, **options)
         try:
             yield site

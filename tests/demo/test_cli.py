@@ -149,9 +149,9 @@ def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path
     assert run("ingest", documents, "--library", library, "--model", model, "--method", "plain:exit=0").code == 0
     weights = load_file(model / "model.safetensors")
     save_file({name: value * 1.25 for name, value in weights.items()}, model / "model.safetensors", {"format": "pt"})
-    refused(run("ask", QUESTION, "--library", library), "fingerprint", "weights", "--rebuild")
+    refused(run("ask", QUESTION, "--library", library), "fingerprint", "weights", "eddy-demo library rebuild")
     (documents / "new.txt").write_text("Something new.", encoding="utf-8")
-    refused(run("ingest", documents, "--library", library), "fingerprint", "weights", "--rebuild")
+    refused(run("ingest", documents, "--library", library), "fingerprint", "weights", "eddy-demo library rebuild")
 
 
 def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,10 +234,10 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, embedder: 
     questions = {"flour water salt dough": "flour,\\s", "pendulum swings": "PENDULUM", "Zürich glacier": "not in any"}
     lines = [json.dumps({"text": text, "needle": needle}) for text, needle in questions.items()]
     (tmp_path / "q.jsonl").write_text("\n".join(lines))
-    options = ("--library", library, "--queries", tmp_path / "q.jsonl", "--rerank")
+    options = ("--library", library, "--queries", tmp_path / "q.jsonl")
     page = run("evaluate", *options).out
     assert "3 questions" in page and "hit@5" in page
-    both, reranked, meaning, bm25 = scores = json.loads(run("evaluate", *options, "--json").out)
+    both, reranked, meaning, bm25 = scores = json.loads(run("evaluate", *options, "--rerank", "--json").out)
     systems = ["htp:exit=2 and BM25", "htp:exit=2 and BM25, re-ranked", "htp:exit=2", "BM25"]
     assert [score["system"] for score in scores] == systems
     assert both["answered"] == both["quoted"] == bm25["mrr_at_10"] == pytest.approx(2 / 3)
@@ -257,6 +257,5 @@ def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path
     library.mkdir()
     (library / "chroma" / ".chroma.part").mkdir(parents=True)
     (library / ".library.json.7.part").write_bytes(b"half")
-    (library / "chroma.old").mkdir()
     assert run("ingest", documents, "--library", library, *FAST).code == 0
     assert run("ask", QUESTION, "--library", library).code == 0

@@ -23,7 +23,7 @@ from tests.demo.test_cli import QUESTION, refused
 from eddy_demo import handbook
 from eddy_demo.cli import work
 from eddy_demo.library import library as libraries
-from eddy_demo.library.library import RebuildProgress, lock_library, read_state, rebuild_library
+from eddy_demo.library.library import RebuildProgress, lock_library, read_progress, rebuild_library
 from eddy_demo.library.settings import LibrarySettings, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import ZeroVector
@@ -70,15 +70,17 @@ def fast_library(documents_folder: Path, tmp_path_factory: pytest.TempPathFactor
 def stopped_library(fast_library: Path, documents_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library of which two documents of three are read more closely when Ctrl-C comes, to copy."""
     library = Path(shutil.copytree(fast_library, tmp_path_factory.mktemp("stopped") / "library"))
-    meter = libraries._Meter.__call__
 
-    def interrupted(self: libraries._Meter, characters: float, written: int) -> None:
-        meter(self, characters, written)
-        if written == 2:
-            os.kill(os.getpid(), signal.SIGINT)
+    def interrupted(folder: Path, settings: LibrarySettings, embedder: Embedder, report: libraries.Report) -> None:
+        def reported(now: RebuildProgress) -> None:
+            report(now)
+            if now.written == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+        rebuild_library(folder, settings, embedder, reported)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(libraries._Meter, "__call__", interrupted)
+        patch.setattr(work, "rebuild_library", interrupted)
         stopped = command("ingest", write_documents(documents_folder), "--library", library, "--best")
     assert stopped.code == 130 and state(library) == (FAST, "deepen") and read_settings(library).fingerprint
     said = "Interrupted. The library answers from its fast index. Run the same command again to read on, or with --fast"
@@ -153,7 +155,7 @@ def test_an_interrupted_reading_goes_on(
 ) -> None:
     """The fast index answers until then; what is ingested meanwhile is read closely, too, and nothing twice."""
     assert answers(stopped) == answers(fast_library)
-    before = read_state(stopped).progress
+    before = read_progress(stopped)
     assert (before.total, before.written) == (3, 2) and 0.3 < before.done < 1
     title = " ".join(run("library", "list", "--library", stopped).out.split())
     assert f"{FAST} (fast; {before.done:.0%} read more closely, which `eddy-demo ingest` continues)" in title
@@ -222,11 +224,11 @@ def test_a_text_that_cannot_be_read_closely_leaves_the_fast_index(
 ) -> None:
     """Neither is there anything left over that keeps another rebuild from its work."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise ZeroVector("text 1 has a vector of zeros")
 
     with monkeypatch.context() as patch:
-        patch.setattr(libraries._Meter, "__call__", fail)
+        patch.setattr(libraries, "reindex", fail)
         failed = run("ingest", documents, "--library", stopped)
     refused(failed, "vector of zeros", "The library answers from its fast index; --fast leaves it so.")
     assert state(stopped) == (FAST, "deepen") and answers(stopped)
@@ -243,7 +245,7 @@ def test_removed_texts_can_be_erased_before_it_is_read_closely(stopped: Path, ru
 
     assert run("library", "remove", "bread.txt", "--erase", "--library", stopped).code == 0
     assert not holds(b"flour") and holds(b"pendulum")
-    assert read_state(stopped).progress.written == 0
+    assert read_progress(stopped).written == 0
     assert {row["document"] for row in answers(stopped)} == {"tides.md", "clock.html"}
 
 

@@ -20,14 +20,6 @@ from eddy_demo.library.library import open_stored
 from readers_eddy.pdf import read_pdf
 
 
-def test_pages_of_a_span() -> None:
-    starts = (0, 0, 10, 20, 20)  # the first and the fourth page are empty
-    spans = {(0, 10): (2, 2), (9, 10): (2, 2), (9, 11): (2, 3), (10, 20): (3, 3), (0, 25): (2, 5), (20, 21): (5, 5)}
-    book = Document("book", "text", {}, starts)
-    assert {span: tuple(book.pages.numbers(*span).values()) for span in spans} == spans
-    assert Document("note", "text").pages.numbers(0, 5) == {}
-
-
 @pytest.mark.parametrize(
     ("pages", "labels", "cited"),
     [
@@ -71,7 +63,10 @@ def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
         assert labels in {document.page_labels for document in index.documents()}
 
 
-def test_they_stay_in_the_text_and_no_passage_has_them(tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_lists_of_page_numbers_stay_in_the_text_and_no_passage_has_them(
+    tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    """`test_index` has what becomes of them there."""
     text = f"# The sea\n\n{LEADERS}\n\n{TIDES * 30}\n\n{BODY}\n\n{NAMES}\n\n{TIDES}"
     (tmp_path / "sea.txt").write_text(text, encoding="utf-8")
     made = run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib", "--passage-size", 40, *FAST)
@@ -79,17 +74,6 @@ def test_they_stay_in_the_text_and_no_passage_has_them(tmp_path: Path, run: Call
     found = json.loads(run("ask", "anchor boats nets", "-l", tmp_path / "lib", "-k", 100, "--json").out)
     assert all(text[each["start"] : each["end"]] == each["text"] for each in found)
     assert not any(word in each["text"] for each in found for word in ("anchor, 12", "3 Nets", ". . ."))
-    assert run("library", "check", "-l", tmp_path / "lib").code == 0
-    with open_stored(tmp_path / "lib") as index:
-        (document,) = index.documents()
-        assert document.text == text and len(document.left_out) == 2
-    assert "1 document unchanged" in run("ingest", tmp_path / "sea.txt", "-l", tmp_path / "lib").err
-
-
-def test_a_text_that_is_a_list_is_read(tmp_path: Path, run: Callable[..., Any]) -> None:
-    (tmp_path / "index.txt").write_text(NAMES, encoding="utf-8")
-    assert run("ingest", tmp_path / "index.txt", "-l", tmp_path / "lib", *FAST).code == 0
-    assert len(json.loads(run("ask", "anchor", "-l", tmp_path / "lib", "--json").out)) == 1
 
 
 def test_every_skipped_file_is_named(tmp_path: Path, run: Callable[..., Any]) -> None:

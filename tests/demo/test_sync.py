@@ -276,7 +276,6 @@ def test_one_place_deletes_documents_and_only_below_the_uploads(tmp_path: Path) 
         "library.py: file.unlink()",
         "library.py: folder.rmdir()",
         "library.py: shutil.rmtree(folder / DATABASE_FOLDER)",
-        "library.py: shutil.rmtree(folder / OLD_DATABASE)",
         "uploads.py: part.unlink()",
         "api.py: part.unlink()",
     }
@@ -307,8 +306,8 @@ def test_nothing_touches_the_files_of_a_user(tmp_path: Path, run: Run) -> None:
         site.client.delete("/api/folders", params={"path": str(mine)})
         assert len(site.documents()) == 3, "unfollowing keeps the documents"
     assert run("library", "remove", "tides.md", "bread.txt", "--erase", "-l", library).code == 0
-    for options in (("--sync",), ("--rebuild", "--fast")):
-        assert run("ingest", mine, "-l", library, *options).code == 0
+    assert run("ingest", mine, "-l", library, "--sync").code == 0
+    assert run("library", "rebuild", "-l", library, "--method", "plain:exit=1").code == 0
     assert digest() == before
 
 

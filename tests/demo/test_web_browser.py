@@ -21,12 +21,8 @@ from tests.demo.site import GUIDE, PATIENCE, Site, hold_rebuild, long_text, serv
 
 from chroma_eddy import index as chroma_index
 from eddy_demo.library import library as libraries
-from eddy_demo.library.library import RebuildProgress
-from eddy_demo.web import follower
 from eddy_demo.web.answers import write
-from eddy_demo.web.follower import rebuild_data
 from eddy_embed.methods.recommended import Recommendation
-from eddy_embed.model.loading import inventory
 
 pytestmark = pytest.mark.browser
 QUESTION = "When does the ferry to the northern island leave?"
@@ -119,24 +115,18 @@ def test_upload_progress_ask_click(tmp_path: Path, visit: Visit) -> None:
     with serving(tmp_path / "library", paused=True, method=None) as site:
         page = visit(f"{site.url}/")
         expect(page.get_by_role("heading", name="Nothing to ask yet")).to_be_visible()
-        page.keyboard.press("Escape")
-        page.keyboard.press("g")
-        page.keyboard.press("l")
-        page.wait_for_url("**/library")
+        page.get_by_role("link", name="Library", exact=True).click()
         page.locator("#files").set_input_files([tmp_path / "guide.txt", tmp_path / "tides.md"])
         job = page.locator(".job", has_text="guide.txt")
         for _ in range(2):
             expect(job.locator(".message")).to_contain_text("Being embedded")
             expect(job.locator("progress")).not_to_have_js_property("value", 0)
-            expect(job).to_contain_text("left")
             page.reload()  # in the midst of it
         site.resume()
         expect(page.locator(".document-row")).to_have_count(2)
         expect(page.locator(".job.done")).to_have_count(2)
-        page.keyboard.press("g")
-        page.keyboard.press("a")
-        page.wait_for_url(f"{site.url}/")
         page.keyboard.press("/")
+        page.wait_for_url(f"{site.url}/")
         page.keyboard.type("When does the ferry to the northern island leave?")
         page.keyboard.press("Enter")
         marked = "The ferry to the northern island leaves at noon."
@@ -214,7 +204,7 @@ def test_cancel_and_put_away(tmp_path: Path, visit: Visit) -> None:
 def test_reading_more_closely_is_shown_until_it_is_done(
     tmp_path: Path, visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a bar, the time left and, where that is long, the speed; the page can be asked meanwhile."""
+    """With a bar and the time left; the page can be asked meanwhile."""
     recommend(monkeypatch, Recommendation("plain:exit=-3"))
     monkeypatch.setattr(chroma_index, "GROUP_DOCUMENTS", 1)
     monkeypatch.setattr(libraries, "_MEASURED_SECONDS", 1e-9)
@@ -229,21 +219,14 @@ def test_reading_more_closely_is_shown_until_it_is_done(
         expect(closer).to_contain_text(re.compile(r"Reading more closely: \d+ %, about [\w ]+ left\."))
         expect(page.locator("#closer-bar")).not_to_have_js_property("value", 0)
         expect(page.locator("#banner")).to_be_hidden()
-        expect(page.locator("#plan")).to_have_text(", so far without its layers")
+        expect(page.locator("#totals")).to_have_text("2 documents, read by eddy-tiny, so far without its layers")
         assert serious(page) == []
-        slow = RebuildProgress(727_000, 0.25, 132, 33, speed=41.0)
-        with monkeypatch.context() as patch:
-            patch.setattr(follower, "rebuild_data", lambda *_: rebuild_data(slow, deepening=True))
-            site.state.follower.notify()
-            expect(closer).to_contain_text("25 %, about 4 hours left. ")
-            said = "The model reads 41 tokens a second here; a smaller one, which you may choose below, reads faster."
-            expect(closer).to_contain_text(said)
         page.goto(f"{site.url}/?q=What makes steam?")
         expect(page.locator(".hit").first).to_contain_text("steam")
         page.goto(f"{site.url}/library")
         go()
         expect(closer).to_be_hidden()
-        expect(page.locator("#plan")).to_have_text("")
+        expect(page.locator("#totals")).to_have_text("2 documents, read by eddy-tiny")
 
 
 def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
@@ -337,31 +320,6 @@ def test_the_model_reranks_where_it_is_asked_to(site: Site, visit: Visit) -> Non
     expect(page.locator("#hits .hit")).to_have_count(8)
 
 
-def test_an_edited_file_offers_to_delete_the_older(site: Site, visit: Visit) -> None:
-    for text in ("The cart leaves at one.", "The cart leaves at two."):
-        site.upload("cart.txt", text.encode())
-        site.settled()
-    page = visit(f"{site.url}/library")
-    job = page.locator(".job", has_text="beside an older document of this name")
-    job.get_by_role("button", name="Delete the older cart.txt").click()
-    expect(job).to_have_count(0)
-    expect(page.locator(".document-row", has_text="cart.txt")).to_have_count(1)
-
-
-def test_another_model_can_be_chosen(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = inventory.FoundModel("other", "Ollama", "nowhere", 2_000_000)
-    monkeypatch.setattr(inventory, "found", lambda: [other])
-    asked: list[str | None] = []
-    monkeypatch.setattr(site.state.follower, "rebuild", asked.append)
-    page = visit(f"{site.url}/library")
-    expect(page.locator("#model")).to_have_text("eddy-tiny")
-    page.get_by_text("Read them with another model").click()
-    expect(page.locator("#models option")).to_have_text("other (2 MB)")
-    with page.expect_response("**/api/rebuild*"):
-        page.get_by_role("button", name="Make the library anew").click()
-    assert asked == ["other"]
-
-
 def test_one_document_is_asked_and_the_question_is_listed(site: Site, visit: Visit) -> None:
     key = next(each["id"] for each in site.documents() if each["name"] == "guide.md")
     page = visit(f"{site.url}/documents/{key}")
@@ -412,9 +370,6 @@ def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
     expect(page.locator("#status")).to_contain_text("the model added nothing")
     expect(page.locator("#written")).to_be_hidden()
     page.locator("body").click(position={"x": 5, "y": 500})
-    page.keyboard.press("?")
-    expect(page.locator("#keys")).to_be_visible()
-    page.keyboard.press("Escape")
     page.keyboard.press("j")
     page.keyboard.press("j")
     expect(page.locator(".hit .name").nth(1)).to_be_focused()
@@ -466,13 +421,8 @@ def test_everybody_can_use_it(site: Site, browser: Browser, theme: Any) -> None:
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
         page.set_viewport_size({"width": 1280, "height": 900})
         assert serious(page, "{}" if theme == "light" else "{runOnly: ['color-contrast']}") == [], path
-    # The system's theme, until another one is chosen; that one stays.
-    colour, paper = "getComputedStyle(document.body).backgroundColor", ["rgb(251, 250, 246)", "rgb(20, 23, 26)"]
-    before, after = paper if theme == "light" else paper[::-1]
-    assert page.evaluate(colour) == before
-    page.locator("#theme").click()
-    page.goto(f"{site.url}/library")
-    assert page.evaluate(colour) == after
+    colour = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert colour == {"light": "rgb(251, 250, 246)", "dark": "rgb(20, 23, 26)"}[theme]
     context.close()
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 from tests.demo.site import Site, long_text, serving, two_pages, wait
-from tests.demo.test_web_library import elsewhere
 
 from chroma_eddy import Document, Index, WriteReport
 from eddy_demo.library import sync
@@ -92,15 +91,6 @@ def test_what_is_more_urgent_comes_between(site: Site, folder: Path, monkeypatch
     site.client.delete(f"/api/documents/{row['id']}")
     told = site.watched(lambda own: is_read(own) and not own["left"])
     assert told["files"] == 6 and len(site.names()) == 6
-
-
-def test_another_library_in_place_of_this_one_gets_the_documents_too(site: Site, folder: Path) -> None:
-    site.watch(folder)
-    site.watched(is_read)
-    other = folder.with_name("lead.txt")
-    other.write_text("Lead is heavy.", encoding="utf-8")
-    elsewhere("ingest", other, "--library", site.folder, "--rebuild", "--method", "plain:exit=0")
-    wait(lambda: site.names() == ["lead.txt", "sub/two.pdf", "tin.txt"])
 
 
 def test_what_is_not_watched(site: Site, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,26 +1,18 @@
-"""One library and what becomes of it: no document, no model, other servers, other processes, made anew."""
+"""One library and what becomes of it: no document, no model, other servers, other processes."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import BREAD, CLOCK, TIDES, opened, recommend
+from tests.demo.conftest import BREAD, TIDES
 from tests.demo.site import serving, wait
-from tests.processes import run_code
 
-from eddy_demo.library import library as libraries
-from eddy_demo.library.settings import method_in_full, read_settings
 from eddy_demo.web.server import addresses, bind
 from eddy_demo.web.uploads import Uploads
 from eddy_embed import Embedder
-from eddy_embed.errors import InvalidParameter
-from eddy_embed.methods.recommended import Recommendation
-from eddy_embed.model.loading import inventory
-from eddy_embed.model.loading.names import BUNDLED
 
 # --- Not to be read
 
@@ -31,7 +23,6 @@ def test_an_empty_library_says_so(tmp_path: Path) -> None:
         assert "Nothing to ask yet" in site.client.get("/").text
         assert "No document yet. Choose some above" in site.client.get("/library").text
         assert not (tmp_path / "library" / "chroma").exists()
-        assert site.client.post("/api/rebuild?model=eddy-tiny").status_code == 409
         site.upload("bread.txt", BREAD)
         assert [job["state"] for job in site.settled()] == ["done"]
 
@@ -72,7 +63,7 @@ def test_where_it_is_found() -> None:
 
 
 def test_the_command_line_on_the_same_folder(tmp_path: Path, run: Any) -> None:
-    """It begins the library, adds to it, makes it anew, and puts another one in its place, where deleted files go."""
+    """It begins the library, adds to it, makes it anew, and deletes it."""
     folder, first, second = tmp_path / "library", tmp_path / "bread.txt", tmp_path / "tides.md"
     first.write_text(BREAD, encoding="utf-8")
     second.write_text(TIDES, encoding="utf-8")
@@ -89,67 +80,10 @@ def test_the_command_line_on_the_same_folder(tmp_path: Path, run: Any) -> None:
         assert dict(site.ask(question, k=1))["hit"]["name"] == "tides.md"
         assert run("library", "rebuild", "--library", folder, "--method", "plain:exit=0+sif").code == 0
         hit = dict(site.ask(question, k=1))["hit"]
-        assert site.client.get("/api/documents").json()["library"]["method"] == "plain:exit=0+sif"
+        assert site.state.reader.settings.method == "plain:exit=0+sif"
         embedder = Embedder("eddy-tiny", method="plain:exit=0+sif")
         (passage,) = embedder.encode_long(TIDES, passage_size=128).passages
         cosine = passage.vector @ embedder.encode_query(question)
         assert (hit["name"], hit["cosine"]) == ("tides.md", pytest.approx(float(cosine), abs=1e-4))
-        elsewhere("ingest", second, "--library", folder, "--rebuild", "--method", "plain:exit=0")
-        wait(lambda: site.names() == ["tides.md"])
-        assert "hit" in dict(site.ask(question, k=1))
-        site.upload("clock.html", CLOCK)
-        assert [job["state"] for job in site.settled()] == ["done"]
-    with opened(folder) as index:
-        assert {str(entry.metadata["name"]) for entry in index.entries().values()} == {"tides.md", "clock.html"}
-        assert index.check() == {}
-
-
-def elsewhere(*arguments: object) -> None:
-    child = run_code("import sys; from eddy_demo.cli import main; sys.argv[0] = 'eddy-demo'; main()", *arguments)
-    assert child.returncode == 0, child.stderr
-
-
-# --- Made anew
-
-
-def test_a_library_is_made_anew_through_the_page(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With its own model, or one that the list of models on this machine names; it answers until then."""
-    question = "Who winds the weights by hand?"
-
-    def refuse(*_: Any, **__: Any) -> None:
-        raise InvalidParameter("refused")
-
-    folder = str(library.with_name("other"))
-    shutil.copytree(BUNDLED["eddy-tiny"], folder)
-    other = inventory.FoundModel(folder, "a folder", folder, 22)
-    broken = inventory.FoundModel("broken", "Ollama", "nowhere", 1, problem="cut short")
-    own = next(each for each in inventory.found() if each.name == "eddy-tiny")
-    monkeypatch.setattr(inventory, "found", lambda: [own, other, broken])
-    recommend(monkeypatch, Recommendation("plain:exit=0"))
-    with serving(library, method=None) as site:
-        site.settled()
-        before = read_settings(library)
-        with monkeypatch.context() as patch:
-            patch.setattr(libraries, "reindex", refuse)
-            assert site.client.post("/api/rebuild?model=eddy-tiny").status_code == 200
-            site.until(lambda p: "could not be made anew: refused" in p["busy"])
-        assert read_settings(library).next is None, "the next server would begin again"
-        assert site.client.post("/api/rebuild?model=eddy-tiny").status_code == 200
-        wait(lambda: site.client.get("/api/documents").json()["library"]["method"] == method_in_full("eddy-tiny"))
-        wait(lambda: read_settings(library).next is None)
-        assert read_settings(library) == replace(before, method=method_in_full("eddy-tiny"), plan="best")
-        assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
-        assert "hit" in dict(site.ask(question))
-
-        assert [(each["name"], each["own"]) for each in site.client.get("/api/models").json()] == [
-            ("eddy-tiny", True),
-            (other.name, False),
-        ]
-        for name in ("broken", "somebody/on-the-hub"):
-            assert site.client.post("/api/rebuild", params={"model": name}).status_code == 404
-        assert site.client.post("/api/rebuild", params={"model": other.name}).status_code == 200
-        wait(lambda: site.client.get("/api/documents").json()["library"]["model"] == "other")
-        wait(lambda: read_settings(library).next is None)
-        settings = read_settings(library)
-        assert (settings.model, settings.passage_size) == (other.name, before.passage_size)
-        assert not site.until(lambda p: p["rebuilding"] is None)["busy"]
+        shutil.rmtree(folder / "chroma")
+        site.until(lambda p: "was deleted, or another one put there: start the page again" in p["busy"])

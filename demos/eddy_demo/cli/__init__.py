@@ -85,7 +85,6 @@ Rerank = Annotated[
     bool,
     typer.Option("--rerank", help="Re-rank the best passages with the library's model: finds more, takes seconds."),
 ]
-Rebuild = Annotated[bool, typer.Option("--rebuild", help="Delete the library in the folder first.")]
 
 
 # --- Commands
@@ -140,7 +139,6 @@ def ingest(
     passage_size: PassageSize = None,
     fast: Fast = None,
     device: Device = None,
-    rebuild: Rebuild = False,
     sync: Annotated[
         bool, typer.Option("--sync", help="Remove documents of these paths whose files no longer exist.")
     ] = False,
@@ -159,9 +157,9 @@ def ingest(
     from eddy_demo.cli import work
 
     if watch:
-        work.watch(paths, library, choices, device, rebuild)
+        work.watch(paths, library, choices, device)
         return
-    if not work.ingest(readable, library, choices, device, rebuild, sync) or readable != paths:
+    if not work.ingest(readable, library, choices, device, sync) or readable != paths:
         raise typer.Exit(1)
 
 
@@ -197,7 +195,6 @@ def demo(
     model: Model = None,
     fast: Fast = None,
     device: Device = None,
-    rebuild: Rebuild = False,
 ) -> None:
     """Ingest Eddy's own handbook, and ask it three questions.
 
@@ -205,7 +202,7 @@ def demo(
     """
     from eddy_demo.cli import work
 
-    work.demo(library, Choices(model, fast=fast), device, rebuild)
+    work.demo(library, Choices(model, fast=fast), device)
 
 
 @app.command()

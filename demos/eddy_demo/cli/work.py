@@ -37,7 +37,6 @@ from eddy_demo.library.library import (
     change_plan,
     choose_settings,
     current_settings,
-    delete_library,
     delete_upload,
     finish_rebuild,
     lock_library,
@@ -45,7 +44,7 @@ from eddy_demo.library.library import (
     open_library,
     open_stored,
     read_entries,
-    read_state,
+    read_progress,
     rebuild_library,
     remove_documents,
 )
@@ -85,11 +84,11 @@ class _Changed(Exception):
 # --- Reading documents
 
 
-def ingest(paths: list[Path], library: Path, choices: Choices, device: str | None, rebuild: bool, remove: bool) -> bool:
+def ingest(paths: list[Path], library: Path, choices: Choices, device: str | None, remove: bool) -> bool:
     """Embed documents and store them; return whether all could be read."""
     with lock_for_command(library):
         load = _loader(device)
-        result = _ingest(_roots(paths), library, choices, load, rebuild, remove)[2]
+        result = _ingest(_roots(paths), library, choices, load, remove)[1]
         deepen(library, load)
     return not result.read.skipped
 
@@ -107,26 +106,21 @@ def _ingest(
     library: Path,
     choices: Choices,
     load: Load,
-    rebuild: bool = False,
     remove: bool = False,
     may_be_empty: bool = False,
-) -> tuple[LibrarySettings, Embedder | None, SyncResult]:
-    """Bring a library to its roots, and report on it; the embedder is None if nothing was to be written."""
-    if not rebuild:
-        finish_rebuild(library)
-    settings, embedder = choose_settings(library, choices, anew=rebuild), None
-    if holds_library(library) and not rebuild:
+) -> tuple[LibrarySettings, SyncResult]:
+    """Bring a library to its roots, and report on it."""
+    finish_rebuild(library)
+    settings = choose_settings(library, choices)
+    if holds_library(library):
         change_plan(library, settings)
     types_before = [root.other_types for root in roots]
     done = ["nothing to do"]
 
     def write(documents: list[Document], progress: Progress) -> Failures:
-        nonlocal embedder
-        if not holds_library(library) or rebuild:
+        if not holds_library(library):
             console.print_default_method(err, settings)
         embedder = load(settings)
-        if rebuild:
-            delete_library(library)
         started, characters = time.monotonic(), max(sum(len(document.text) for document in documents), 1)
         with console.progress_bar(err, "Embedding") as bar:
 
@@ -140,7 +134,7 @@ def _ingest(
         done[0] = f"{written} written ({sizes}, {time.monotonic() - started:.1f} s)"
         return failures
 
-    result = sync(library, roots, write, remove=remove, anew=rebuild)
+    result = sync(library, roots, write, remove=remove)
     if not (may_be_empty or result.unchanged or result.sources):
         raise NothingToRead(nothing_read([root.path for root in roots], result.read))
     is_news = types_before != [root.other_types for root in roots]
@@ -149,10 +143,10 @@ def _ingest(
     same = f", {pluralize(result.unchanged, 'document')} unchanged" if result.unchanged else ""
     err.print(f"{library}: {done[0]}{same}.")
     console.print_missing(err, list(result.missing.values()), removed=remove)
-    return settings, embedder, result
+    return settings, result
 
 
-def watch(paths: list[Path], library: Path, choices: Choices, device: str | None, rebuild: bool) -> None:
+def watch(paths: list[Path], library: Path, choices: Choices, device: str | None) -> None:
     """Embed the documents of folders, and what changes in them, until the process is interrupted.
 
     Raises:
@@ -163,7 +157,7 @@ def watch(paths: list[Path], library: Path, choices: Choices, device: str | None
             raise NothingToRead(f"{path} is no folder, and --watch takes folders; give the folder that holds it")
     watcher = _Watcher(paths, library, choices, device)
     with suppress(_Changed):
-        watcher.read(rebuild)
+        watcher.read()
     err.print(Text(f"Watching {printable(', '.join(map(str, paths)))}. Ctrl-C ends it."))
     threading.Thread(target=watcher.notice, daemon=True).start()
     try:
@@ -211,22 +205,21 @@ class _Watcher:
                 _tell(f"Error: {error}")
         self._changed.wait(_POLL)
 
-    def read(self, rebuild: bool = False) -> None:
+    def read(self) -> None:
         """Read the folders that have changed, then all more closely."""
         self._changed.clear()
         with lock_for_command(self._library):
             while self._waiting:
                 path = next(iter(self._waiting))
-                options = {"rebuild": rebuild, "remove": True, "may_be_empty": True}
                 del self._waiting[path]
+                roots = [self._roots[path]]
                 try:
-                    _ingest([self._roots[path]], self._library, self._choices, self._load, **options)
+                    _ingest(roots, self._library, self._choices, self._load, remove=True, may_be_empty=True)
                 except NothingToRead:  # `notice` says that it has gone
                     pass
                 except (DemoError, EddyError, OSError):
                     self._waiting.setdefault(path)  # until it works
                     raise
-                rebuild = False
             deepen(self._library, self._load, self._changed.is_set)
 
 
@@ -264,7 +257,7 @@ def deepen(library: Path, load: Load, has_changed: Callable[[], bool] = lambda: 
     """
     settings = read_settings(library) if holds_library(library) else None
     following = None if settings is None or not settings.deepens else settings.next
-    before = read_state(library).progress
+    before = read_progress(library)
     if following is None or not before.total:
         return
     began = time.monotonic()
@@ -348,7 +341,7 @@ def _wait(held: ExitStack, folder: Path, error: IndexInUse) -> None:
     err.print(Text(f"{folder}: {error.holder} {what}. Waiting until that is done; meanwhile the library can be asked."))
     with err.status("") as status:
         while True:
-            status.update(f"Waiting, {read_state(folder).progress.done:.0%} …")
+            status.update(f"Waiting, {read_progress(folder).done:.0%} …")
             time.sleep(_POLL)
             try:
                 held.enter_context(lock_library(folder))
@@ -391,27 +384,28 @@ def _ask(
         return [ask_index(opened, question, k, alpha, rerank) for question in questions]
 
 
-def demo(library: Path, choices: Choices, device: str | None, rebuild: bool) -> None:
+def demo(library: Path, choices: Choices, device: str | None) -> None:
     """Ingest the handbook and ask its questions, from the fast index unless the choices ask for the best."""
     started, load = time.monotonic(), _loader(device)
     with lock_for_command(library):
-        settings, embedder, result = _ingest(_roots([handbook.folder()]), library, choices, load, rebuild)
+        settings, result = _ingest(_roots([handbook.folder()]), library, choices, load)
         if choices.fast is False:
             deepen(library, load)
-            settings, embedder = current_settings(library), None
+            settings = current_settings(library)
     questions = handbook.QUESTIONS
-    for text, passages in zip(questions, _ask(library, embedder or load(settings), questions, _SHOWN), strict=True):
+    for text, passages in zip(questions, _ask(library, load(settings), questions, _SHOWN), strict=True):
         console.print_answers(out, text, passages)
     documents = pluralize(result.unchanged + len(result.changed), "document")
     seconds = time.monotonic() - started
     out.print(f"\n{documents}, {pluralize(len(questions), 'question')}: {seconds:.0f} seconds.", style="dim")
+    option = console.library_option(library)
     if settings.model == BUNDLED_MODEL:
         out.print(
             f"{BUNDLED_MODEL} is a small model, there without a download. One that finds more: eddy models get "
-            f"{PREFERRED_MODEL}, then the same with --rebuild.",
+            f"{PREFERRED_MODEL}, then {program_name()} library rebuild --model {PREFERRED_MODEL}{option}.",
             style="dim",
         )
-    option, closer = console.library_option(library), ", which reads it more closely meanwhile" * settings.deepens
+    closer = ", which reads it more closely meanwhile" * settings.deepens
     steps = {
         "Ask the same library a question of your own:": f"ask 'How do I use my own model?'{option}",
         "Read documents of your own:": "ingest PATH --library my-library",
@@ -461,7 +455,7 @@ def list_documents(library: Path, as_json: bool) -> None:
 
 
 def _plan(library: Path, settings: LibrarySettings) -> str:
-    done = f"{read_state(library).progress.done:.0%}"
+    done = f"{read_progress(library).done:.0%}"
     if settings.deepens:
         return f" (fast; {done} read more closely, which `eddy-demo ingest` continues)"
     notes = [str(settings.plan)] if settings.plan != "chosen" else []

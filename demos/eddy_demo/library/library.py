@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,7 +25,6 @@ from eddy_demo.errors import LibraryMismatch
 from eddy_demo.library.settings import (
     DATABASE_FOLDER,
     DEFAULT_PASSAGE_SIZE,
-    OLD_DATABASE,
     PLAN_OPTIONS,
     READ_FILE,
     SETTINGS,
@@ -63,8 +62,6 @@ Failures = dict[str, Exception]
 """Why documents could not be embedded, by their ids."""
 Progress = Callable[[float, int], None]
 """Called with the number of characters embedded and of documents written so far."""
-_LOCK_SECONDS = 2.0
-"""Time to wait for another process that only removes a document, or looks whether somebody writes."""
 _MEASURED_SECONDS = 20.0
 """Time after which the speed is known."""
 
@@ -75,14 +72,13 @@ _MEASURED_SECONDS = 20.0
 _OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size"}
 
 
-def choose_settings(folder: Path, choices: Choices, anew: bool = False) -> LibrarySettings:
-    """Return the settings of the library in a folder, or those for a new one, which may take its place (`anew`)."""
-    stored = current_settings(folder) if holds_library(folder) and not anew else None
+def choose_settings(folder: Path, choices: Choices) -> LibrarySettings:
+    """Return the settings of the library in a folder, or those for a new one."""
+    stored = current_settings(folder) if holds_library(folder) else None
     name = (default_model() if stored is None else stored.model) if choices.model is None else model_name(choices.model)
     method = None if choices.method is None else method_in_full(name, choices.method)
     if stored is None:
-        if not holds_library(folder):
-            check_available(folder)
+        check_available(folder)
         chosen = LibrarySettings(name, method or "", choices.passage_size or DEFAULT_PASSAGE_SIZE)
         return chosen if method else _recommended(chosen, choices.fast)
     _check(folder, stored, "model", name)
@@ -132,15 +128,18 @@ def change_plan(folder: Path, settings: LibrarySettings) -> None:
 
 
 @contextmanager
-def lock_library(folder: Path) -> Iterator[None]:
-    """Lock a library, or the folder of a new one; the system releases the lock when this process ends."""
+def lock_library(folder: Path, seconds: float = 2.0) -> Iterator[None]:
+    """Lock a library, or the folder of a new one; the system releases the lock when this process ends.
+
+    `seconds` are for another process that only removes a document, or looks whether somebody writes.
+    """
     if not holds_library(folder):
         check_available(folder)
     is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     sync(folder.parent)
     try:
-        with WriterLock(folder, timeout=_LOCK_SECONDS):
+        with WriterLock(folder, timeout=seconds):
             yield
     finally:
         if is_new and not holds_library(folder):
@@ -149,17 +148,6 @@ def lock_library(folder: Path) -> Iterator[None]:
                 for name in (database.LOCK, READ_FILE):
                     (folder / name).unlink(missing_ok=True)
                 folder.rmdir()
-
-
-def delete_library(folder: Path) -> None:
-    """Delete the index and the settings of the library in a folder, and no files of documents."""
-    if holds_library(folder):
-        # In this order, an interruption leaves a library, or a folder that can hold a new one.
-        if (folder / DATABASE_FOLDER).exists():
-            shutil.rmtree(folder / OLD_DATABASE, ignore_errors=True)
-            (folder / DATABASE_FOLDER).rename(folder / OLD_DATABASE)
-        (folder / SETTINGS).unlink(missing_ok=True)
-    shutil.rmtree(folder / OLD_DATABASE, ignore_errors=True)
 
 
 # --- The index -------------------------------------------------------------------------------------------------------
@@ -200,8 +188,8 @@ def open_library(folder: Path, embedder: Embedder, settings: LibrarySettings | N
         fields = "\n".join(line for line in str(error).splitlines() if line.startswith("  "))
         raise LibraryMismatch(
             f"the library in {folder} was made otherwise than {settings.model} with {settings.method} would make it "
-            "now: weights, tokenizer or settings changed since. Make the library anew (eddy-demo ingest PATH "
-            f"--rebuild), or ingest into another folder with --library\n{fields}"
+            f"now: weights, tokenizer or settings changed since. Embed its texts again (eddy-demo library rebuild "
+            f"--library {folder}), or ingest into another folder with --library\n{fields}"
         ) from None
 
 
@@ -297,33 +285,14 @@ class RebuildProgress:
     """How far a rebuild is."""
 
     tokens: int = 0  # of all documents
-    done: float = 0.0  # share of them that is embedded, 0 to 1
+    waiting: int = 0  # number of characters of the documents that were not rebuilt when this call began
+    done: float = 0.0  # share of the tokens that is embedded, 0 to 1
     total: int = 0  # number of documents
     written: int = 0  # number of them that are written
-    speed: float | None = None  # tokens a second; None until it is measured
-
-    @property
-    def left(self) -> float | None:
-        """Seconds that it will still take; None until the speed is known."""
-        return None if not self.speed else self.tokens * (1 - self.done) / self.speed
+    left: float | None = None  # seconds that it will still take; None until the speed is known
 
 
 Report = Callable[[RebuildProgress], None]
-
-
-@dataclass(frozen=True)
-class RebuildState:
-    """How far a rebuild is: the entries of complete documents, and of those that are rebuilt as they are now."""
-
-    entries: Mapping[str, StoredDocument]
-    rebuilt: Mapping[str, StoredDocument]
-
-    @property
-    def progress(self) -> RebuildProgress:
-        """How far the rebuild is."""
-        tokens = sum(entry.tokens for entry in self.entries.values())
-        done = sum(entry.tokens for id_, entry in self.entries.items() if id_ in self.rebuilt)
-        return RebuildProgress(tokens, done / max(tokens, 1), len(self.entries), len(self.rebuilt))
 
 
 def next_settings(stored: LibrarySettings, choices: Choices) -> LibrarySettings:
@@ -341,19 +310,28 @@ def next_settings(stored: LibrarySettings, choices: Choices) -> LibrarySettings:
     return replace(sized, method=method_in_full(name, plan), plan=plan)
 
 
-def read_state(folder: Path) -> RebuildState:
-    """Read how far the rebuild of a library is, which may be in progress in another process."""
+def read_progress(folder: Path, restart: bool = False) -> RebuildProgress:
+    """Read how far the rebuild of a library is, which may be in progress in another process, or is to `restart`."""
     try:
         with open_stored(folder, texts_only=True) as index:
             entries = {id_: entry for id_, entry in index.read(index.entries).items() if entry.digest}
-            rebuilt = index.read(index.rebuilt)
+            rebuilt = {} if restart else index.read(index.rebuilt)
     except NoIndex:
-        return RebuildState({}, {})
-    same = {id_: row for id_, row in rebuilt.items() if id_ in entries and row.digest == entries[id_].digest}
-    return RebuildState(entries, same)
+        return RebuildProgress()
+    waiting = [entry for id_, entry in entries.items() if id_ not in rebuilt or rebuilt[id_].digest != entry.digest]
+    tokens = sum(entry.tokens for entry in entries.values())
+    return RebuildProgress(
+        tokens=tokens,
+        waiting=sum(entry.characters for entry in waiting),
+        done=1 - sum(entry.tokens for entry in waiting) / max(tokens, 1),
+        total=len(entries),
+        written=len(entries) - len(waiting),
+    )
 
 
-def rebuild_library(folder: Path, settings: LibrarySettings, embedder: Embedder, report: Report | None = None) -> None:
+def rebuild_library(
+    folder: Path, settings: LibrarySettings, embedder: Embedder, report: Report = lambda _: None
+) -> None:
     """Embed the stored texts again: read a library more closely, or make it anew; call it again after an interruption.
 
     The library answers from its old vectors until all new ones are written. The caller must hold the lock of the
@@ -366,7 +344,14 @@ def rebuild_library(folder: Path, settings: LibrarySettings, embedder: Embedder,
             return
         stored = current
     restart = (stored.next, stored.fingerprint) != (settings, embedder.fingerprint)
-    state = read_state(folder)
+    before, began = read_progress(folder, restart), time.monotonic()
+
+    def progress(characters: float, written: int) -> None:
+        share = min(characters / max(before.waiting, 1), 1.0) * (1 - before.done)
+        done, seconds = before.done + share, time.monotonic() - began
+        left = seconds * (1 - done) / share if share and seconds >= _MEASURED_SECONDS else None
+        report(replace(before, done=done, written=before.written + written, left=left))
+
     write_settings(folder, replace(stored, next=settings, fingerprint=embedder.fingerprint))
     try:
         reindex(
@@ -375,24 +360,9 @@ def rebuild_library(folder: Path, settings: LibrarySettings, embedder: Embedder,
             embedder,
             passage_size=settings.passage_size,
             restart=restart,
-            progress=None if report is None else _Meter(replace(state, rebuilt={}) if restart else state, report),
+            progress=progress,
         )
     except (InvalidParameter, IncompatibleMethods, NotFinite, ZeroVector, NoIndex):  # a retry would fail again
         write_settings(folder, replace(stored, next=stored.next if stored.deepens else None, fingerprint=""))
         raise
     write_settings(folder, settings)
-
-
-class _Meter:
-    """Makes `RebuildProgress` of what an index reports."""
-
-    def __init__(self, state: RebuildState, report: Report) -> None:
-        self._report, self._before = report, state.progress
-        self._characters = sum(entry.characters for id_, entry in state.entries.items() if id_ not in state.rebuilt)
-        self._began = time.monotonic()
-
-    def __call__(self, characters: float, written: int) -> None:
-        before, seconds = self._before, time.monotonic() - self._began
-        now = min(characters / max(self._characters, 1), 1.0) * (1 - before.done)
-        speed = now * before.tokens / seconds if seconds >= _MEASURED_SECONDS else None
-        self._report(replace(before, done=before.done + now, written=before.written + written, speed=speed or None))

@@ -20,8 +20,6 @@ DATABASE_FOLDER = "chroma"
 """Folder of the database."""
 SETTINGS = "library.json"
 """File with the settings of a library."""
-OLD_DATABASE = "chroma.old"
-"""A database that is being deleted."""
 FILES_FOLDER = "files"
 """Folder of the files that the web page received: the only one in which Eddy deletes documents."""
 FOLDERS_FILE = "folders.json"
@@ -31,7 +29,7 @@ READ_FILE = "read.json"
 SERVER_LOCK = ".server.lock"
 """Lock of the server that has the page of a library."""
 _LIBRARY_FILES = {
-    *(DATABASE_FOLDER, OLD_DATABASE, FILES_FOLDER, FOLDERS_FILE, READ_FILE, SERVER_LOCK),
+    *(DATABASE_FOLDER, FILES_FOLDER, FOLDERS_FILE, READ_FILE, SERVER_LOCK),
     *("eddy.lock", "eddy.writer"),  # of the database's writer
 }
 

@@ -141,7 +141,6 @@ def sync(
     check: Callable[[], None] = lambda: None,
     batched: bool = False,
     remove: bool = True,
-    anew: bool = False,
     locked: Callable[[], AbstractContextManager[None]] = nullcontext,
 ) -> SyncResult:
     """Bring a library to what is in files and folders.
@@ -155,14 +154,13 @@ def sync(
         check: Called regularly; its exception ends the call, and another call goes on.
         batched: Whether to leave files to another call once there is enough to write.
         remove: Whether documents whose files do not exist any more leave the library.
-        anew: Whether to read all files, for a library that is to take the place of this one.
         locked: Locks the library while it is written to; left out, the caller holds its lock.
 
     Raises:
         NothingToRead: A root does not exist, or is a file of another type.
     """
     limits, retry = limits or ReadingLimits(), {path for root in roots for path in root.retry}
-    memory, entries = _Memory(library), {} if anew else read_entries(library)
+    memory, entries = _Memory(library), read_entries(library)
     paths = {id_: memory.path(str(entry.metadata["origin"])) for id_, entry in entries.items()}
     files = {paths[id_]: id_ for id_, entry in entries.items() if entry.complete}
     memory.identify(roots, paths.values())
@@ -256,7 +254,7 @@ def _progress(
         while begun < len(ends):
             document = documents[begun]
             share = 1 - (ends[begun] - characters) / max(len(document.text), 1)
-            report(FileReport(paths[document.id], "embedding", "", min(max(share, 0.0), 1.0), document.id))
+            report(FileReport(paths[document.id], "embedding", "", min(max(share, 0.0), 1.0)))
             if share < 1:
                 break
             begun += 1

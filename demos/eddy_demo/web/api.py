@@ -24,10 +24,9 @@ from eddy_demo.web.answers.quote import answer_question, reranked_answer
 from eddy_demo.web.follower import Follower
 from eddy_demo.web.http import UPLOAD_PATH, Event, encode_event, event_stream
 from eddy_demo.web.page_images import draw_original, find_original
-from eddy_demo.web.pages import ServerState, State, checked_entry, checked_key
+from eddy_demo.web.pages import ServerState, State, checked_entry
 from eddy_demo.web.uploads import clean_name
 from eddy_embed.integrations.http_guard import LOOPBACK, RequestRefused
-from eddy_embed.model.loading import inventory
 from readers_eddy.documents import file_digest
 from readers_eddy.formats import DOCUMENT_SUFFIXES
 
@@ -76,9 +75,8 @@ async def ask(state: State, q: str, k: int = 8, document: str | None = None, rer
         raise RequestRefused(400, f"{model_label(state.reader.settings.model)} embeds alone: it cannot re-rank")
     began = time.monotonic()
     # Search before the response begins, so that an error still has its own status.
-    key = None if document is None else checked_key(document)
-    found = await state.searches.run(lambda: answer_question(state.reader, question, k, key))
-    reranking = reranked_answer(state.reader, question, k, key) if rerank and found else None
+    found = await state.searches.run(lambda: answer_question(state.reader, question, k, document))
+    reranking = reranked_answer(state.reader, question, k, document) if rerank and found else None
 
     async def stream() -> AsyncIterator[bytes]:
         try:
@@ -158,7 +156,7 @@ def documents(state: State) -> dict[str, Any]:
 @api.get("/documents/{key}/page")
 async def page(request: Request, state: State, key: str, start: int, end: int) -> Response:
     """Draw the page of a PDF document on which a sentence begins, with the sentence marked."""
-    return await state.drawing.run(lambda: _page(request, state, checked_key(key), start, end))
+    return await state.drawing.run(lambda: _page(request, state, key, start, end))
 
 
 def _page(request: Request, state: ServerState, key: str, start: int, end: int) -> Response:
@@ -217,31 +215,6 @@ def stop_watching(follower: LocalFollower, path: str) -> dict[str, Any]:
     return {}
 
 
-@api.get("/models")
-def models(state: State) -> list[dict[str, Any]]:
-    """List the models on this machine that can read the library."""
-    own = state.reader.settings.model
-    return [
-        {"name": each.name, "family": each.family, "bytes": each.bytes, "own": own in (each.name, each.path)}
-        for each in _usable_models()
-    ]
-
-
-def _usable_models() -> list[inventory.FoundModel]:
-    return [each for each in inventory.found() if each.problem is None]
-
-
-@api.post("/rebuild")
-def rebuild(state: State, model: str) -> dict[str, Any]:
-    """Rebuild the library with a model on this machine, and the method recommended for it."""
-    if state.reader.index is None:
-        raise RequestRefused(409, "there is no library yet that could be made anew")
-    if model not in {each.name for each in _usable_models()}:
-        raise RequestRefused(404, f"there is no model {model!r:.80} on this machine")
-    state.follower.rebuild(model)
-    return {}
-
-
 @api.post("/jobs/clear")
 def clear(state: State, failed: bool = False) -> dict[str, Any]:
     """Drop the finished files, or the failed ones."""
@@ -249,11 +222,10 @@ def clear(state: State, failed: bool = False) -> dict[str, Any]:
     return {}
 
 
-@api.post("/jobs/{id_}/{action}")
-def change_job(state: State, id_: str, action: str) -> dict[str, Any]:
-    """Cancel a file, or try it again."""
-    actions = {"cancel": state.follower.cancel, "retry": state.follower.retry}
-    if action not in actions or not actions[action](id_):
+@api.post("/jobs/{id_}/cancel")
+def cancel(state: State, id_: str) -> dict[str, Any]:
+    """Take a file out of the list; delete it, unless it is in the library."""
+    if not state.follower.cancel(id_):
         raise RequestRefused(404, "the file is not waiting any more")
     return {}
 

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,10 @@ from eddy_demo.library.library import (
     delete_upload,
     ingest,
     lock_library,
-    next_settings,
-    read_state,
+    read_progress,
     rebuild_library,
 )
-from eddy_demo.library.settings import FILES_FOLDER, FOLDERS_FILE, Choices, upload_path
+from eddy_demo.library.settings import FILES_FOLDER, FOLDERS_FILE, upload_path
 from eddy_demo.library.sync import FileReport, Root, shown_name, sync, watch
 from eddy_demo.web.http import ChangeSignal, Limits
 from eddy_demo.web.library_reader import LibraryReader
@@ -49,46 +48,6 @@ _SHOWN = 50
 
 class Interruption(BaseException):
     """The work in progress is left for something more urgent; no error of that work."""
-
-
-@dataclass
-class Job:
-    """An uploaded file on its way into the library."""
-
-    report: FileReport  # the last one, or that it waits
-    older: str = ""  # id of another uploaded document of this name
-    since: float = field(default_factory=time.monotonic)  # it has this state
-
-    @property
-    def file(self) -> str:
-        """Its name on the disk."""
-        return os.path.basename(self.report.path)
-
-    @property
-    def id(self) -> str:
-        """The digest of an upload's bytes; of a file that somebody else put into the folder, that of its path."""
-        digest = self.file.partition("-")[0]
-        return digest if self.file != shown_name(self.file) else file_digest(self.report.path.encode())
-
-    @property
-    def state(self) -> str:
-        """What is done with it: "waiting", or that of a `FileReport`."""
-        return self.report.state
-
-    def as_data(self) -> dict[str, Any]:
-        """Return the values that the page shows."""
-        report, share, seconds = self.report, self.report.share, time.monotonic() - self.since
-        return {
-            "id": self.id,
-            "name": shown_name(self.file),
-            "state": report.state,
-            "message": printable(report.message),
-            "done": round(share, 4),
-            "left": round(seconds * (1 - share) / share, 1) if 0 < share < 1 else None,
-            "document": report.document if report.state == "done" else "",
-            "older": self.older,
-            "notes": [printable(note) for note in report.notes],
-        }
 
 
 @dataclass
@@ -128,10 +87,10 @@ class Follower:
         self.reader, self.limits, self.uploads = reader, limits, Uploads(reader.folder)
         self.busy = ""  # why the work cannot go on
         self.rebuilding: RebuildProgress | None = None
-        self.model = ""  # with which the library is to be made anew
         self._files = Followed(self.uploads.folder)
         self._followed: dict[Path, Followed] = {}
-        self._jobs: dict[str, Job] = {}  # by the file's absolute path
+        self._jobs: dict[str, FileReport] = {}  # uploads on their way into the library, by absolute path
+        self._older: dict[str, str] = {}  # ids of other uploaded documents that are called like a file, by its path
         self._changed_roots: dict[Path, None] = {}
         self._failure = self._unwatched = ""  # why the library was not made anew, and why no changes are noticed
         self._urgent = False
@@ -159,11 +118,6 @@ class Follower:
         """Whether the library can be written to, or made."""
         return os.access(self.reader.folder, os.W_OK) or not self.reader.folder.exists()
 
-    @property
-    def deepening(self) -> bool:
-        """Whether a rebuild is for the layers of the library's own model."""
-        return self.reader.settings.deepens and self.model in ("", self.reader.settings.model)
-
     # --- For the routes
 
     def snapshot(self) -> dict[str, Any]:
@@ -172,15 +126,28 @@ class Follower:
             jobs = [job for job in self._jobs.values() if job.state != "done"]
             jobs += [job for job in reversed(self._jobs.values()) if job.state == "done"]
             folders = [each.as_data() for each in self._followed.values()]
+        rebuilding, deepens = self.rebuilding, self.reader.settings.deepens
         return {
-            "jobs": [job.as_data() for job in jobs[:_LISTED]],
+            "jobs": [self._job_data(job) for job in jobs[:_LISTED]],
             "more": max(len(jobs) - _LISTED, 0),
             "folders": folders,
             "busy": self.busy or self._failure or self._unwatched,
-            "rebuilding": None if self.rebuilding is None else rebuild_data(self.rebuilding, self.deepening),
+            "rebuilding": None if rebuilding is None else asdict(rebuilding) | {"deepening": deepens},
             "ready": self.reader.ready,
             "error": self.reader.error,
             "library": self.reader.version,
+        }
+
+    def _job_data(self, job: FileReport) -> dict[str, Any]:
+        return {
+            "id": _job_id(job),
+            "name": shown_name(os.path.basename(job.path)),
+            "state": job.state,
+            "message": printable(job.message),
+            "done": round(job.share, 4),
+            "document": job.document,
+            "older": self._older.get(job.path, ""),
+            "notes": [printable(note) for note in job.notes],
         }
 
     def accept(self, part: Path, digest: str, name: str) -> str:
@@ -191,7 +158,7 @@ class Follower:
         with self._changed:
             if entry is not None:
                 known = "already in the library" + ("" if known_name == name else f" as {known_name}")
-                self._jobs[path] = Job(FileReport(path, "done", known, document=entry.id))
+                self._jobs[path] = FileReport(path, "done", known, document=entry.id)
             elif path not in self._jobs or self._jobs[path].state in ("failed", "done"):
                 self._wait_for(path)
         self._request(self.uploads.folder)
@@ -202,27 +169,18 @@ class Follower:
         job = self._find(digest)
         if job is not None:
             with self._changed:
-                self._jobs.pop(job.report.path, None)
+                self._jobs.pop(job.path, None)
             if job.state != "done":
-                self._delete(self._origin(job.report.path))
+                self._delete(self._origin(job.path))
             self.notify()
         return job is not None
-
-    def retry(self, digest: str) -> bool:
-        """Let a failed file wait again; return whether there was one."""
-        job = self._find(digest)
-        if job is None or job.state != "failed":
-            return False
-        self._wait_for(job.report.path)
-        self._request(self.uploads.folder)
-        return True
 
     def clear(self, failed: bool = False) -> None:
         """Drop the finished files from the list, or delete the failed ones."""
         with self._changed:
             jobs = [job for job in self._jobs.values() if job.state == ("failed" if failed else "done")]
         for job in jobs:
-            self.cancel(job.id)
+            self.cancel(_job_id(job))
 
     def remove(self, entry: StoredDocument) -> None:
         """Remove an uploaded document: delete its file, which the library follows."""
@@ -236,8 +194,7 @@ class Follower:
             )
         with self._changed:
             self._jobs.pop(self._path(file.name), None)
-            for job in self._jobs.values():
-                job.older = "" if job.older == entry.id else job.older
+            self._older = {path: id_ for path, id_ in self._older.items() if id_ != entry.id}
         self._delete(origin)
 
     def follow(self, given: str) -> None:
@@ -274,20 +231,15 @@ class Follower:
             self._save()
         self.notify()
 
-    def rebuild(self, model: str) -> None:
-        """Make the library anew with the method that is recommended for a model."""
-        self.model, self._failure = model, ""
-        self.notify()
-
     def notify(self) -> None:
         """Announce a change to all who wait for one."""
         with self._changed:
             self._changed.notify_all()
         self._signal.announce()
 
-    def _find(self, digest: str) -> Job | None:
+    def _find(self, id_: str) -> FileReport | None:
         with self._changed:
-            return next((job for job in self._jobs.values() if job.id == digest), None)
+            return next((job for job in self._jobs.values() if _job_id(job) == id_), None)
 
     def _path(self, file: str) -> str:
         """Return the absolute path of an uploaded file."""
@@ -299,7 +251,7 @@ class Follower:
 
     def _wait_for(self, path: str) -> None:
         """Let a file be read, also if it could not be."""
-        self._jobs[path] = Job(FileReport(path, "waiting"))
+        self._jobs[path] = FileReport(path, "waiting")
         self._files.retry.add(path)
 
     def _delete(self, origin: str) -> None:
@@ -385,8 +337,7 @@ class Follower:
             self._check_library()
 
     def _rebuild_due(self) -> bool:
-        is_begun = self.reader.settings.next is not None and self.reader.index is not None
-        return bool(self.model) or (is_begun and not self._failure)
+        return self.reader.settings.next is not None and self.reader.index is not None and not self._failure
 
     def _sync(self, root: Followed) -> None:
         """Read a part of what has changed in a folder, uploads first; if that is much, the rest is requested again."""
@@ -442,17 +393,17 @@ class Follower:
             return
         with self._changed:
             job = self._jobs.get(report.path)
-            if job is None and report.state in ("reading", "failed"):
-                if report.state == "failed" or self.reader.entry(document_key(self._origin(report.path))) is None:
-                    self._jobs[report.path] = Job(report)
-            elif job is not None and job.state != "done":
-                job.since = job.since if job.state == report.state else time.monotonic()
-                job.report = report
-                if report.state == "done":
-                    job.older = self._older(report)
-                    self.reader.mark_changed()
+            is_listed = report.state == "failed" if job is None else job.state != "done"
+            if job is None and report.state == "reading":
+                is_listed = self.reader.entry(document_key(self._origin(report.path))) is None
+            if not is_listed:
+                return
+            self._jobs[report.path] = report
+            if report.state == "done":
+                self._older[report.path] = self._find_older(report)
+                self.reader.mark_changed()
 
-    def _older(self, report: FileReport) -> str:
+    def _find_older(self, report: FileReport) -> str:
         """Return the id of another uploaded document that is called like a file's; "" without one."""
         name, folder = shown_name(os.path.basename(report.path)), self.reader.folder
         same = [entry for entry in self.reader.entries() if entry.metadata.get("name") == name]
@@ -466,7 +417,7 @@ class Follower:
                 if not os.path.exists(path):  # somebody else has deleted it
                     del self._jobs[path]
                 elif job.state in ("reading", "embedding"):
-                    self._jobs[path] = Job(FileReport(path, "waiting"))
+                    self._jobs[path] = FileReport(path, "waiting")
             for followed in self._followed.values():
                 followed.state = "waiting" if followed.state in ("reading", "embedding") else followed.state
 
@@ -478,13 +429,12 @@ class Follower:
     def _show_other(self, error: IndexInUse) -> None:
         """Show what the process does that writes; work waits for it, and the library answers meanwhile."""
         reader = self.reader
-        if reader.check_for_changes():
-            self._read_all_again()
+        reader.check_for_changes()
         if reader.settings.next is None:
             self._pause(error_message(error))
             return
-        self.rebuilding = read_state(reader.folder).progress
-        what = "reading the library more closely" if self.deepening else "making the library anew"
+        self.rebuilding = read_progress(reader.folder)
+        what = "reading the library more closely" if reader.settings.deepens else "making the library anew"
         with self._changed:
             waits = any(job.state not in ("done", "failed") for job in self._jobs.values()) or self._followed
         self._pause(f"Another process is {what}. What waits here is done after that." if waits else "")
@@ -501,65 +451,46 @@ class Follower:
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        """Lock the library; start over if another process has replaced it."""
         with lock_library(self.reader.folder):
-            if self.reader.check_for_changes():
-                self._read_all_again()
-                raise Interruption
+            self.reader.check_for_changes()
             self.busy, self.rebuilding = "", None
             yield
 
-    def _read_all_again(self) -> None:
-        """Read all files again, since another library has taken the place of the one that had them."""
-        with self._changed:
-            for root in (self._files, *self._followed.values()):
-                root.settled = {}
-                self._changed_roots[root.path] = None
-
     def _check_library(self) -> None:
         """Notice what other processes have written."""
-        if self.reader.check_for_changes():
-            self._read_all_again()
+        self.reader.check_for_changes()
         if self.busy:
             self._tell("")
 
     def _rebuild(self) -> None:
-        """Read the library more closely, or make it anew; files that wait come first, and so does another model."""
-        reader, model = self.reader, self.model
+        """Read the library more closely, or make it anew; files that wait come first."""
+        reader = self.reader
 
         def report_progress(progress: RebuildProgress) -> None:
             self.rebuilding = progress
             self._signal.announce()
             self.check()
-            if self._changed_roots or self.model != model:
+            if self._changed_roots:
                 raise Interruption
 
         try:
             with self._locked():
-                stored = reader.settings
-                settings = next_settings(stored, Choices(model)) if model else stored.next
-                if settings is not None:
-                    self.rebuilding = read_state(reader.folder).progress
+                if (settings := reader.settings.next) is not None:
+                    self.rebuilding = read_progress(reader.folder)
                     self.notify()
                     rebuild_library(reader.folder, settings, reader.begin_rebuild(settings), report_progress)
-            reader.open()
+                    reader.open()
         except IndexInUse:
             raise
         except Exception as error:
-            what = "read more closely" if self.deepening else "made anew"
+            what = "read more closely" if reader.settings.deepens else "made anew"
             self._failure = f"The library could not be {what}: {error_message(error)}"
         self.rebuilding = None
         reader.end_rebuild()
-        self.model = "" if self.model == model else self.model  # another one was asked for meanwhile
         self.notify()
 
 
-def rebuild_data(progress: RebuildProgress, deepening: bool) -> dict[str, Any]:
-    """Return what the page shows of a rebuild."""
-    speed, left = progress.speed, progress.left
-    return {
-        "done": round(progress.done, 4),
-        "left": None if left is None else round(left, 1),
-        "speed": None if speed is None else round(speed),
-        "deepening": deepening,
-    }
+def _job_id(job: FileReport) -> str:
+    """Return the digest of an upload's bytes; of a file that somebody else put into the folder, that of its path."""
+    file = os.path.basename(job.path)
+    return file.partition("-")[0] if file != shown_name(file) else file_digest(job.path.encode())

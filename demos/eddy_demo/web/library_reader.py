@@ -144,28 +144,26 @@ class LibraryReader:
             raise RuntimeError("the model is not loaded yet")
         return self._embedder
 
-    def check_for_changes(self) -> bool:
-        """Notice what another process has written; return whether another index, or none, has replaced this one."""
-        database, index = _database_id(self.folder), self.index
+    def check_for_changes(self) -> None:
+        """Notice what another process has written.
+
+        Raises:
+            DemoError: The library was deleted.
+        """
+        index, database = self.index, _database_id(self.folder)
         if index is None:
             if database is not None:
                 self.open()
-        elif database != self._database_id:
-            with self._open_lock:  # while a client of the deleted files is open, new clients read those too
-                for opened in (self._previous_index, index):
-                    if opened is not None:
-                        opened.close()
-                self._previous_index = self.index = None
+            return
+        if database != self._database_id:
+            raise DemoError(f"the library in {self.folder} was deleted, or another one put there: start the page again")
+        fingerprint, written = index.version()
+        if fingerprint != index.settings.fingerprint or current_settings(self.folder) != self.settings:
+            with suppress(*_REPLACED):  # their file follows the index; if it does not, readers get the error
+                self._replace(index)
+        elif written != self._write_mark:
+            self._write_mark = written
             self.mark_changed()
-        else:
-            fingerprint, written = index.version()
-            if fingerprint != index.settings.fingerprint or current_settings(self.folder) != self.settings:
-                with suppress(*_REPLACED):  # their file follows the index; if it does not, readers get the error
-                    self.open()
-            elif written != self._write_mark:
-                self._write_mark = written
-                self.mark_changed()
-        return self.index is not index
 
     def open(self) -> None:
         """Open the library again, after a write that readers must see."""
@@ -181,6 +179,12 @@ class LibraryReader:
             self._previous_index = before  # running questions may still use it
             if before is not None or self.index is not None:
                 self.mark_changed()
+
+    def _replace(self, index: Index | None) -> None:
+        """Open the library again, unless another thread has done so since this index was in place."""
+        with self._open_lock:
+            if self.index is index:
+                self.open()
 
     def _open(self, settings: LibrarySettings) -> None:
         generator, embedder = self._models(settings)
@@ -232,9 +236,7 @@ class LibraryReader:
         try:
             return action(index)
         except _REPLACED:
-            with self._open_lock:
-                if self.index is index:
-                    self.open()
+            self._replace(index)
             return action(self.index)
 
     def entries(self) -> list[StoredDocument]:
@@ -270,7 +272,6 @@ class LibraryReader:
             "sentences": sum(entry.sentences for entry in entries),
             "titles": list(dict.fromkeys(titles))[:_NAMED],
             "model": model_label(self.settings.model),
-            "method": self.settings.method,
             "plan": "deepen" if self.settings.deepens else self.settings.plan,
             "reranks": self.can_rerank,
             "writes": self.generator is not None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -24,7 +23,6 @@ from eddy_embed.integrations.http_guard import RequestRefused
 from readers_eddy.formats import DOCUMENT_SUFFIXES
 
 pages = APIRouter()
-_KEY = re.compile(r"[0-9a-f]{16}")
 templates = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,
@@ -58,16 +56,9 @@ async def server_state(request: Request) -> ServerState:
 State = Annotated[ServerState, Depends(server_state)]
 
 
-def checked_key(key: str) -> str:
-    """Check a document's id from an address."""
-    if not _KEY.fullmatch(key):
-        raise RequestRefused(404, "there is no such document")
-    return key
-
-
 def checked_entry(state: ServerState, key: str) -> StoredDocument:
     """Return the entry of a document by its id from an address."""
-    entry = state.reader.entry(checked_key(key))
+    entry = state.reader.entry(key)
     if entry is None:
         raise RequestRefused(404, "the document is not in the library any more")
     return entry
@@ -123,7 +114,7 @@ async def document_page(
 
 
 def _document_page(request: Request, state: ServerState, key: str, q: str, within: str) -> Response:
-    document = state.reader.document(checked_key(key)) if state.reader.ready else None
+    document = state.reader.document(key) if state.reader.ready else None
     if document is None:
         loading = "the model is still being loaded; reload the page in a moment"
         raise RequestRefused(404, "the document is not in the library any more" if state.reader.ready else loading)

@@ -7,7 +7,6 @@ const { written, writtenBody, writtenNote, stop, stopReranking, rerank } = parts
 const within = parts.within?.value ?? ""; // the only document that is asked
 let running = null;
 let inVain = false; // whether the model wrote, and nothing of it is shown
-let reading = ""; // the document that is being embedded
 
 /** The query of an address at which a question is asked. */
 function asking(text) {
@@ -165,7 +164,7 @@ async function ask() {
     return;
   }
   const own = (running = new AbortController());
-  status.textContent = reading ? `Looking … ${reading} is being read at the same time, so this takes longer.` : "Looking …";
+  status.textContent = "Looking …";
   const began = performance.now();
   let answered = false;
   let seconds = 0; // until the answer; what the model writes takes longer
@@ -271,7 +270,6 @@ onKey("k", () => step(-1));
 
 let known = null;
 onProgress((progress) => {
-  reading = progress.jobs.find((job) => job.state === "embedding")?.name ?? "";
   if (progress.ready && document.querySelector(".opening")) location.reload();
   // The library has its first documents: replace the empty page.
   if (known !== null && progress.library !== known && document.querySelector(".empty")) location.reload();

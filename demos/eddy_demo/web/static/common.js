@@ -1,10 +1,10 @@
-// Parts of every page: the token, the theme, the keyboard, and the progress of the server.
+// Parts of every page: the token, the keyboard, and the progress of the server.
 
 /** The elements of the page by their ids, as in `parts.answerBody` for answer-body. */
 export const parts = new Proxy({}, { get: (_, name) => document.getElementById(name.replace(/[A-Z]/g, (capital) => `-${capital.toLowerCase()}`)) });
 
 const meta = document.querySelector('meta[name="token"]');
-const { banner, keys } = parts;
+const { banner } = parts;
 const listeners = new Set();
 let latest = null;
 
@@ -60,7 +60,7 @@ export function plural(count, one, many = `${one}s`) {
   return `${count.toLocaleString("en")} ${count === 1 ? one : many}`;
 }
 
-export function duration(seconds) {
+function duration(seconds) {
   if (seconds < 1.5) return "a second";
   if (seconds < 90) return `${Math.round(seconds)} seconds`;
   if (seconds < 5400) return `${Math.round(seconds / 60)} minutes`;
@@ -104,21 +104,9 @@ function listen() {
   const own = (source = new EventSource("/api/events"));
   own.addEventListener("progress", (event) => told(JSON.parse(event.data)));
   own.addEventListener("error", () => {
-    if (own.readyState === EventSource.CLOSED) refused(own); // the browser does not retry
-    else show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
+    show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
+    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(), 2000); // as a refusal leaves it
   });
-}
-
-/** Says why there is no progress, and tries again later. */
-async function refused(own) {
-  const once = new AbortController();
-  try {
-    await call("/api/events", { signal: once.signal });
-  } catch (error) {
-    show(sentence(error.message), true);
-  }
-  once.abort();
-  setTimeout(() => own === source && listen(), 2000);
 }
 
 addEventListener("pagehide", () => source?.close());
@@ -161,47 +149,24 @@ export function store(name, value) {
   }
 }
 
-// --- Theme
-
-parts.theme.addEventListener("click", () => {
-  const root = document.documentElement;
-  const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
-  root.dataset.theme = dark ? "light" : "dark";
-  store("theme", root.dataset.theme);
-});
-
 // --- Keyboard
 
-const places = { a: "/", l: "/library" };
-const own = new Map();
-let going = false;
+const actions = new Map();
 
 /** Adds a key to one page. */
 export function onKey(key, action) {
-  own.set(key, action);
+  actions.set(key, action);
 }
 
-parts.help.addEventListener("click", () => keys.showModal());
+onKey("/", () => (parts.question ? parts.question.select() : location.assign("/")));
 document.addEventListener("keydown", (event) => {
+  const { key, target } = event;
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.matches("input:not([type=checkbox], [type=file]), select")) {
-    if (event.key === "Escape") event.target.blur();
-    if (event.key === "/" && event.target.id === "question" && !event.target.value) event.preventDefault();
-    return;
-  }
-  const action = going && places[event.key] ? () => location.assign(places[event.key]) : own.get(event.key);
-  going = event.key === "g";
-  if (action) {
-    event.preventDefault();
-    action();
-  } else if (event.key === "?") {
-    event.preventDefault();
-    keys.showModal();
-  } else if (event.key === "/") {
-    event.preventDefault();
-    if (parts.question) parts.question.select();
-    else location.assign("/");
-  }
+  const types = target.matches("input:not([type=checkbox], [type=file])");
+  if (types && key === "Escape") target.blur();
+  if (types && !(key === "/" && target.id === "question" && !target.value)) return;
+  if (actions.has(key)) event.preventDefault();
+  actions.get(key)?.();
 });
 
 // --- The button that adds the handbook

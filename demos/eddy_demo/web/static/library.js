@@ -1,10 +1,9 @@
 // Uploads and watched folders with their progress, and the list of documents.
-import { call, duration, element, onProgress, parts, plural, send, sentence, share } from "./common.js";
+import { call, element, onProgress, parts, plural, send, sentence, share } from "./common.js";
 
-const { files, drop, status, work, sure, closer, models } = parts;
+const { files, drop, status, work, sure, closer } = parts;
 const states = { waiting: "Waits to be read", reading: "Being read", embedding: "Being embedded" };
 const most = 5; // number of finished files listed by name
-const long = 1800; // seconds from which a smaller model is worth a thought
 const rows = new Map(); // the elements of files and folders, by id or path
 let shown = null;
 
@@ -48,24 +47,21 @@ function button(label, name, action, place = status) {
   return made;
 }
 
-function act(id, action) {
-  return () => call(`/api/jobs/${id}/${action}`, { method: "POST" });
-}
-
 function jobRow(job) {
+  const cancel = () => call(`/api/jobs/${job.id}/cancel`, { method: "POST" });
   const name = job.document ? element("a", { class: "name", href: `/documents/${job.document}` }, job.name) : element("span", { class: "name" }, job.name);
   const acts = element("span", { class: "acts" });
   const message = element("p", { class: "message" });
   const made = element("li", { class: `job ${job.state}` }, name, acts, message);
   if (job.state === "failed") {
-    acts.append(button("Try again", job.name, act(job.id, "retry")), button("Put away", job.name, act(job.id, "cancel")));
+    acts.append(button("Put away", job.name, cancel));
     message.append(sentence(job.message));
   } else if (job.state === "done") {
     const said = job.older ? "In the library, beside an older document of this name." : sentence(job.message || "in the library");
     message.append([said, ...job.notes.map(sentence)].join(" "));
     if (job.older) acts.append(button("Delete the older", job.name, () => call(`/api/documents/${job.older}`, { method: "DELETE" })));
   } else {
-    acts.append(button("Cancel", job.name, act(job.id, "cancel")));
+    acts.append(button("Cancel", job.name, cancel));
     made.append(element("progress", { max: 1, "aria-label": `Embedding ${job.name}` }));
   }
   return made;
@@ -83,7 +79,7 @@ function rowOf(job) {
   }
   rows.set(job.id, { key, made });
   if (goes) {
-    made.querySelector(".message").textContent = `${states[job.state]}${job.left === null ? "" : `, ${duration(job.left)} left`}.`;
+    made.querySelector(".message").textContent = `${states[job.state]}.`;
     made.querySelector("progress").value = job.done;
   }
   return made;
@@ -161,8 +157,7 @@ parts.watch?.addEventListener("submit", (event) => {
 function showDeepening(rebuilding) {
   closer.hidden = !rebuilding?.deepening;
   if (closer.hidden) return;
-  const slow = rebuilding.left > long ? ` The model reads ${plural(rebuilding.speed, "token")} a second here; a smaller one, which you may choose below, reads faster.` : "";
-  parts.closerText.textContent = `Reading more closely: ${share(rebuilding)}. Ask meanwhile; answers become better when it is done.${slow}`;
+  parts.closerText.textContent = `Reading more closely: ${share(rebuilding)}. Ask meanwhile; answers become better when it is done.`;
   parts.closerBar.value = rebuilding.done;
 }
 
@@ -199,22 +194,9 @@ async function showDocuments() {
   const { documents, library } = await (await call("/api/documents")).json();
   parts.documents.replaceChildren(...documents.map(documentRow));
   parts.none.hidden = documents.length > 0;
-  parts.totals.textContent = documents.length > 1 ? plural(documents.length, "document") : "";
-  parts.settings.hidden = !documents.length;
-  parts.model.textContent = library.model;
-  parts.plan.textContent = { fast: ", without its layers", deepen: ", so far without its layers" }[library.plan] ?? "";
+  const plan = { fast: ", without its layers", deepen: ", so far without its layers" }[library.plan] ?? "";
+  parts.totals.textContent = documents.length ? `${plural(documents.length, "document")}, read by ${library.model}${plan}` : "";
 }
-
-parts.other.addEventListener("toggle", () => attempt(async () => {
-  if (!parts.other.open) return;
-  const found = await (await call("/api/models")).json();
-  models.replaceChildren(...found.filter((model) => !model.own).map((model) => element("option", { value: model.name }, `${model.name} (${(model.bytes / 1e6).toFixed(0)} MB)`)));
-}));
-parts.change.addEventListener("submit", (event) => {
-  event.preventDefault();
-  parts.other.open = false;
-  attempt(() => call(`/api/rebuild?model=${encodeURIComponent(models.value)}`, { method: "POST" }));
-});
 
 onProgress(async (progress) => {
   showWork(progress);
