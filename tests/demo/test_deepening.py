@@ -7,11 +7,9 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -174,14 +172,16 @@ def test_whoever_writes_waits_for_who_reads_closely(
 ) -> None:
     with ExitStack() as other:
 
-        def end(_: float) -> None:
-            other.close()
+        def lock(folder: Path, seconds: float = 0.0) -> AbstractContextManager[None]:
+            if seconds < 0:  # it waits
+                other.close()
+            return lock_library(folder, seconds)
 
         other.enter_context(lock_library(stopped))
-        monkeypatch.setattr(work, "time", SimpleNamespace(sleep=end, monotonic=time.monotonic))
+        monkeypatch.setattr(work, "lock_library", lock)
         waited = run("ingest", documents, "--library", stopped, "--fast")
     assert waited.code == 0 and waited.err.startswith(f"{stopped}: process {os.getpid()} (since 20")
-    assert "is reading it more closely. Waiting until" in waited.err
+    assert re.search(r"is reading it more closely, \d\d% done. Waiting for that", waited.err)
 
 
 def test_an_exchange_without_its_settings_is_finished(

@@ -20,6 +20,14 @@ from eddy_demo.library.library import open_stored
 from readers_eddy.pdf import read_pdf
 
 
+def test_pages_of_a_span() -> None:
+    starts = (0, 0, 10, 20, 20)  # the first and the fourth page are empty
+    spans = {(0, 10): (2, 2), (9, 10): (2, 2), (9, 11): (2, 3), (10, 20): (3, 3), (0, 25): (2, 5), (20, 21): (5, 5)}
+    book = Document("book", "text", {}, starts)
+    assert {span: tuple(book.pages.numbers(*span).values()) for span in spans} == spans
+    assert Document("note", "text").pages.numbers(0, 5) == {}
+
+
 @pytest.mark.parametrize(
     ("pages", "labels", "cited"),
     [
@@ -74,6 +82,9 @@ def test_lists_of_page_numbers_stay_in_the_text_and_no_passage_has_them(
     found = json.loads(run("ask", "anchor boats nets", "-l", tmp_path / "lib", "-k", 100, "--json").out)
     assert all(text[each["start"] : each["end"]] == each["text"] for each in found)
     assert not any(word in each["text"] for each in found for word in ("anchor, 12", "3 Nets", ". . ."))
+    (tmp_path / "index.txt").write_text(NAMES, encoding="utf-8")  # a text that is nothing else is read
+    assert run("ingest", tmp_path / "index.txt", "-l", tmp_path / "other", *FAST).code == 0
+    assert len(json.loads(run("ask", "anchor", "-l", tmp_path / "other", "--json").out)) == 1
 
 
 def test_every_skipped_file_is_named(tmp_path: Path, run: Callable[..., Any]) -> None:

@@ -30,7 +30,8 @@ async def answers(client: Client) -> list[dict[str, Any]]:
     return [answer.structured_content["result"] for answer in both if answer.structured_content]
 
 
-async def test_a_client_searches_and_lists(library: Path) -> None:
+async def test_a_client_searches_and_lists(library: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Nothing is printed to stdout, which may carry the protocol."""
     async with Client(make_server(library, "cpu")) as client:
         found, listed = await answers(client)
         wrong = [await client.call_tool("search", {"question": text, "k": k}) for text, k in ((" ", 1), ("x", 0))]
@@ -44,8 +45,10 @@ async def test_a_client_searches_and_lists(library: Path) -> None:
     assert all(answer.is_error for answer in wrong) and "the question is empty" in wrong[0].content[0].text
     with pytest.raises(NoLibrary):
         make_server(library / "nothing")
+    assert capfd.readouterr().out == ""
 
 
+@pytest.mark.slow
 async def test_stdin_and_stdout_carry_the_protocol_alone(library: Path) -> None:
     """A client would end the session over any other line."""
     server = StdioServerParameters(command=sys.executable, args=[*COMMAND, str(library)], env=dict(os.environ))

@@ -142,8 +142,6 @@ def test_upload_progress_ask_click(tmp_path: Path, visit: Visit) -> None:
         again = visit(page.url.split("?")[0] + "#" + page.url.split("#")[1])
         expect(again.locator(".s.here")).to_have_text(marked)
         assert in_view(again, ".s.here")
-        # Rolling there, it missed one time in four, by what blocks on the way grew meanwhile.
-        assert again.evaluate("getComputedStyle(document.documentElement).scrollBehavior") == "auto"
 
 
 def test_the_page_goes_on_when_the_server_is_back(tmp_path: Path, visit: Visit) -> None:
@@ -232,8 +230,7 @@ def test_reading_more_closely_is_shown_until_it_is_done(
 def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     page = visit(f"{site.url}/library")
     expect(page.locator(".document-row", has_text='"><script>alert(3).txt')).to_be_visible()
-    expect(page.locator(".job.done")).to_have_count(5)
-    expect(page.locator(".job.more")).to_have_text("and 4 more files")
+    expect(page.locator(".job.done")).to_have_count(9)
     expect(page.locator(".document-row", has_text="<img src=x onerror=alert(5)> Otters")).to_be_visible()
     page.goto(f"{site.url}/?q=When does the ferry leave? <script>alert(4)</script>")
     hit = page.locator(".hit", has_text="<script>alert(2)</script>")
@@ -250,32 +247,16 @@ def test_hostile_content_is_only_text(site: Site, visit: Visit) -> None:
     assert page.locator("main img, main script").count() == 0
 
 
-def test_written_sentences_have_checked_citations(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_written_sentences_have_checked_citations_and_writing_can_be_stopped(
+    site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends, ended = True, threading.Event()
+
     def written(question: str, sentences: list[dict[str, Any]]) -> Iterator[str]:
         quote = sentences[0]["text"]
-        yield f"{quote} {changed(quote)} The moon is made of cheese."
-
-    monkeypatch.setattr(site.state.reader.generator, "_pieces", written)
-    page = visit(f"{site.url}/?q={QUESTION}")
-    expect(page.locator("#written-note")).to_contain_text("1 sentence left out: quoted above.")
-    expect(page.locator("#written-note")).to_contain_text("1 sentence left out: no sentence found says so.")
-    expect(page.locator("#written-body .cite")).to_have_text("1")
-    first = page.locator("#answer .quote").first.evaluate("quote => quote.firstChild.textContent")
-    expect(page.locator("#written-body")).to_have_text(f"{changed(first)}1")
-
-
-def changed(sentence: str) -> str:
-    """A sentence in other words, of which those that count are the same."""
-    return f"So it is: {sentence}"
-
-
-def test_writing_can_be_stopped(site: Site, visit: Visit, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended = threading.Event()
-
-    def written(question: str, sentences: list[dict[str, Any]]) -> Iterator[str]:
         try:
-            yield f"{changed(sentences[0]['text'])} And"
-            while True:
+            yield f"{quote} {changed(quote)} The moon is made of cheese. "
+            while not ends:
                 time.sleep(0.02)
                 yield ""
         finally:
@@ -283,12 +264,25 @@ def test_writing_can_be_stopped(site: Site, visit: Visit, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(site.state.reader.generator, "_pieces", written)
     page = visit(f"{site.url}/?q={QUESTION}")
+    expect(page.locator("#written-note")).to_have_text(
+        "2 sentences left out: quoted above, or said by no sentence found."
+    )
+    first = page.locator("#answer .quote").first.evaluate("quote => quote.firstChild.textContent")
+    expect(page.locator("#written-body")).to_have_text(f"{changed(first)}1")
+    ends = False
+    ended.clear()
+    page.reload()
     expect(page.locator("#written-body .cite")).to_have_text("1")
     page.get_by_role("button", name="Stop writing").click()
     expect(page.locator("#status")).to_have_text("Stopped.")
     expect(page.locator("#stop")).to_be_hidden()
     expect(page.locator("#written-body .cite")).to_have_text("1")
     assert ended.wait(PATIENCE)
+
+
+def changed(sentence: str) -> str:
+    """A sentence in other words, of which those that count are the same."""
+    return f"So it is: {sentence}"
 
 
 def test_the_model_reranks_where_it_is_asked_to(site: Site, visit: Visit) -> None:
@@ -382,7 +376,7 @@ def test_heat_and_keyboard(site: Site, visit: Visit) -> None:
     page.keyboard.press("j")
     expect(page.locator(".s.here").first).to_have_text(warmest)
     assert in_view(page, ".s.here")
-    page.keyboard.press("h")
+    page.locator("#heat-on").click()
     expect(page.locator("#text")).to_have_class("text")
     page.locator("#back").click()
     expect(page.locator(".hit")).to_have_count(8)

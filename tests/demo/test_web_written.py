@@ -39,20 +39,20 @@ SENTENCES = [
 ]
 
 
-# Each: what the model writes, the quotes of the sentences shown, how many are left out and how many repeat a quote.
+# Each: what the model writes, the quotes of the sentences shown, how many are left out.
 WRITTEN = [
-    ("The ferry leaves at noon.", [1], 0, 0),
-    ("At noon the ferry leaves the harbour [2].", [1], 0, 0),  # the model's own citation is wrong
-    ("Dogs travel for free. The ferry leaves at noon [1, 2].", [2, 1], 0, 0),
-    ("The captain sells tickets on board.", [], 1, 0),
-    ("The ferry leaves.", [], 1, 0),  # the question says so much
-    ("The ferry leaves at noon. The captain never sleeps. Dogs travel for free.", [1, 2], 1, 0),
-    ("The ferry leaves at noon. Dogs travel for free. The ferry leaves at noon. Dogs pay.", [1, 2], 0, 0),
-    (f"{SENTENCES[0]['text']} [1] So.".upper(), [], 1, 1),  # which repeats a quote
-    ("Dogs travel for free " + "and sit on the upper deck of the ferry " * 9, [], 0, 0),
-    ("Dogs travel for free:", [], 1, 0),  # announces what it does not say
-    ("", [], 0, 0),
-    (" [1]", [], 0, 0),
+    ("The ferry leaves at noon.", [1], 0),
+    ("At noon the ferry leaves the harbour [2].", [1], 0),  # the model's own citation is wrong
+    ("Dogs travel for free. The ferry leaves at noon [1, 2].", [2, 1], 0),
+    ("The captain sells tickets on board.", [], 1),
+    ("The ferry leaves.", [], 1),  # the question says so much
+    ("The ferry leaves at noon. The captain never sleeps. Dogs travel for free.", [1, 2], 1),
+    ("The ferry leaves at noon. Dogs travel for free. The ferry leaves at noon. Dogs pay.", [1, 2], 0),
+    (f"{SENTENCES[0]['text']} [1] So.".upper(), [], 2),  # which repeats a quote
+    ("Dogs travel for free " + "and sit on the upper deck of the ferry " * 9, [], 0),
+    ("Dogs travel for free:", [], 1),  # announces what it does not say
+    ("", [], 0),
+    (" [1]", [], 0),
 ]
 
 
@@ -63,12 +63,12 @@ def generator() -> Generator:
 
 def test_what_no_sentence_supports_is_left_out(generator: Generator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every written sentence has a citation that was checked, and a text that goes round in circles ends."""
-    for written, shown, left_out, repeated in WRITTEN:
+    for written, shown, left_out in WRITTEN:
         pieces = re.split(r"(?<=[ei])", written)
         monkeypatch.setattr(generator, "_pieces", lambda *_, pieces=pieces: (piece for piece in pieces))
         events = list(generator.write("When does the ferry leave?", SENTENCES))
         assert events[0][0] == "writing", written
-        assert events[-1] == ("written", {"left_out": left_out, "repeated": repeated}), written
+        assert events[-1] == ("written", {"left_out": left_out}), written
         assert [data for name, data in events if name == "cite"] == [SENTENCES[n - 1] for n in shown], written
         texts = [data["text"] for name, data in events if name == "text" and data["text"]]
         assert len(texts) == len(shown) and all("[" not in text for text in texts), written
@@ -106,15 +106,10 @@ def instructed(folder: Path, **files: str) -> str:
     return str(folder)
 
 
-def test_a_model_that_follows_instructions_writes_by_default(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_model_that_follows_instructions_writes_by_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If it is large enough to write well; any writes if it is asked to."""
     model = instructed(tmp_path / "instructed")
     assert Generator.choose(model, "cpu", None) is None
-    least = write.LEAST_PARAMETERS // 10**6
-    small = f"the page only quotes: instructed has 10 million parameters, and models under {least} million"
-    assert small in caplog.text and "--generate lets it write" in caplog.text
     assert Generator.choose("eddy-tiny", "cpu", asked=True) is not None
     monkeypatch.setattr(write, "LEAST_PARAMETERS", 0)
     assert Generator.choose("eddy-tiny", "cpu", None) is None

@@ -317,7 +317,13 @@ def lock_for_command(folder: Path) -> Iterator[None]:
         try:
             held.enter_context(lock_library(folder))
         except IndexInUse as error:
-            _wait(held, folder, error)
+            settings = read_settings(folder) if holds_library(folder) else None
+            if settings is None or settings.next is None:
+                raise
+            does = "is reading it more closely" if settings.deepens else "is making it anew"
+            done = f"{does}, {read_progress(folder).done:.0%} done"
+            err.print(Text(f"{folder}: {error.holder} {done}. Waiting for that; meanwhile the library can be asked."))
+            held.enter_context(lock_library(folder, seconds=-1))
         yield
 
 
@@ -330,24 +336,6 @@ def _hinting(hint: str) -> Iterator[None]:
         stop = error if isinstance(error, Interrupted) else Interrupted()
         stop.hint = stop.hint or hint
         raise stop from None
-
-
-def _wait(held: ExitStack, folder: Path, error: IndexInUse) -> None:
-    """Lock a library as soon as the process that rebuilds it is done."""
-    settings = read_settings(folder) if holds_library(folder) else None
-    if settings is None or settings.next is None:
-        raise error
-    what = "is reading it more closely" if settings.deepens else "is making it anew"
-    err.print(Text(f"{folder}: {error.holder} {what}. Waiting until that is done; meanwhile the library can be asked."))
-    with err.status("") as status:
-        while True:
-            status.update(f"Waiting, {read_progress(folder).done:.0%} …")
-            time.sleep(_POLL)
-            try:
-                held.enter_context(lock_library(folder))
-            except IndexInUse:
-                continue
-            return
 
 
 # --- Asking

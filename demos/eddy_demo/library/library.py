@@ -69,9 +69,6 @@ _MEASURED_SECONDS = 20.0
 # --- Choices ---------------------------------------------------------------------------------------------------------
 
 
-_OPTIONS = {"model": "--model", "method": "--method", "passage_size": "--passage-size"}
-
-
 def choose_settings(folder: Path, choices: Choices) -> LibrarySettings:
     """Return the settings of the library in a folder, or those for a new one."""
     stored = current_settings(folder) if holds_library(folder) else None
@@ -105,7 +102,7 @@ def _check(folder: Path, stored: LibrarySettings, name: str, wanted: object, fas
     """Refuse a choice, if it is one (not None), that is not the library's."""
     here = getattr(stored, name)
     if wanted is not None and here != wanted:
-        option = _OPTIONS[name] if fast is None else PLAN_OPTIONS[fast]
+        option = f"--{name.replace('_', '-')}" if fast is None else PLAN_OPTIONS[fast]
         given = option if fast is not None else f"{option} {wanted}"
         raise LibraryMismatch(
             f"the library in {folder} was made with {name.replace('_', ' ')} {here}, not {wanted}: leave out {option}, "
@@ -131,7 +128,7 @@ def change_plan(folder: Path, settings: LibrarySettings) -> None:
 def lock_library(folder: Path, seconds: float = 2.0) -> Iterator[None]:
     """Lock a library, or the folder of a new one; the system releases the lock when this process ends.
 
-    `seconds` are for another process that only removes a document, or looks whether somebody writes.
+    `seconds` are for another process that only removes a document, or looks whether somebody writes; -1: for any.
     """
     if not holds_library(folder):
         check_available(folder)

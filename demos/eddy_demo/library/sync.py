@@ -243,21 +243,19 @@ def _progress(
 ) -> Progress:
     """Return what makes reports of the files of documents that are embedded one after another."""
     ends = list(accumulate(len(document.text) for document in documents))
-    done = begun = 0  # numbers of documents that are written, and that are embedded whole
+    done = 0  # number of documents that are written
 
     def progress(characters: float, written: int) -> None:
-        nonlocal done, begun
+        nonlocal done
         check()
         for document in documents[done:written]:
             report(FileReport(paths[document.id], "done", "", 1.0, document.id, notes[document.id]))
-        done, begun = max(done, written), max(begun, written)
-        while begun < len(ends):
-            document = documents[begun]
-            share = 1 - (ends[begun] - characters) / max(len(document.text), 1)
-            report(FileReport(paths[document.id], "embedding", "", min(max(share, 0.0), 1.0)))
-            if share < 1:
+        done = max(done, written)
+        for at in range(done, len(documents)):
+            share = 1 - (ends[at] - characters) / max(len(documents[at].text), 1)
+            if share <= 0:
                 break
-            begun += 1
+            report(FileReport(paths[documents[at].id], "embedding", "", min(share, 1.0)))
 
     return progress
 

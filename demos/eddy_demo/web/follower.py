@@ -40,7 +40,7 @@ _BUSY_SECONDS = 2.0
 """Time until a retry after a failure, and between checks for other processes' changes."""
 _RETRY_SECONDS = 30.0
 """Time after which folders are watched again that could not be."""
-_LISTED = 200
+_LISTED = 50
 """Number of uploaded files that the page lists."""
 _SHOWN = 50
 """Number of files whose errors the page shows, for each folder."""
@@ -160,20 +160,22 @@ class Follower:
                 known = "already in the library" + ("" if known_name == name else f" as {known_name}")
                 self._jobs[path] = FileReport(path, "done", known, document=entry.id)
             elif path not in self._jobs or self._jobs[path].state in ("failed", "done"):
-                self._wait_for(path)
+                self._jobs[path] = FileReport(path, "waiting")
+                self._files.retry.add(path)
         self._request(self.uploads.folder)
         return "waiting" if entry is None else "done"
 
-    def cancel(self, digest: str) -> bool:
+    def cancel(self, id_: str) -> bool:
         """Delete a listed file that is not in the library yet, or drop a finished one; return whether there was one."""
-        job = self._find(digest)
-        if job is not None:
-            with self._changed:
-                self._jobs.pop(job.path, None)
-            if job.state != "done":
-                self._delete(self._origin(job.path))
-            self.notify()
-        return job is not None
+        with self._changed:
+            job = next((job for job in self._jobs.values() if _job_id(job) == id_), None)
+            if job is None:
+                return False
+            del self._jobs[job.path]
+        if job.state != "done":
+            self._delete(self._origin(job.path))
+        self.notify()
+        return True
 
     def clear(self, failed: bool = False) -> None:
         """Drop the finished files from the list, or delete the failed ones."""
@@ -237,10 +239,6 @@ class Follower:
             self._changed.notify_all()
         self._signal.announce()
 
-    def _find(self, id_: str) -> FileReport | None:
-        with self._changed:
-            return next((job for job in self._jobs.values() if _job_id(job) == id_), None)
-
     def _path(self, file: str) -> str:
         """Return the absolute path of an uploaded file."""
         return f"{self._files.real_path}/{file}"
@@ -248,11 +246,6 @@ class Follower:
     def _origin(self, path: str) -> str:
         """Return what the library calls an uploaded file."""
         return FILES_FOLDER + path.removeprefix(self._files.real_path)
-
-    def _wait_for(self, path: str) -> None:
-        """Let a file be read, also if it could not be."""
-        self._jobs[path] = FileReport(path, "waiting")
-        self._files.retry.add(path)
 
     def _delete(self, origin: str) -> None:
         delete_upload(self.reader.folder, origin)
@@ -406,8 +399,8 @@ class Follower:
     def _find_older(self, report: FileReport) -> str:
         """Return the id of another uploaded document that is called like a file's; "" without one."""
         name, folder = shown_name(os.path.basename(report.path)), self.reader.folder
-        same = [entry for entry in self.reader.entries() if entry.metadata.get("name") == name]
-        uploads = [entry.id for entry in same if upload_path(folder, str(entry.metadata["origin"]))]
+        same = [entry for entry in self.reader.entries() if entry.metadata["name"] == name]
+        uploads = (entry.id for entry in same if upload_path(folder, str(entry.metadata["origin"])))
         return next((id_ for id_ in uploads if id_ != report.document), "")
 
     def _put_back(self) -> None:
@@ -440,14 +433,11 @@ class Follower:
         self._pause(f"Another process is {what}. What waits here is done after that." if waits else "")
 
     def _pause(self, reason: str) -> None:
-        self._tell(reason)
-        with self._changed:
-            self._changed.wait(_BUSY_SECONDS)
-
-    def _tell(self, reason: str) -> None:
-        """Show why work cannot go on."""
+        """Show why work cannot go on, and wait a while."""
         self.busy = reason
         self.notify()
+        with self._changed:
+            self._changed.wait(_BUSY_SECONDS)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -460,7 +450,8 @@ class Follower:
         """Notice what other processes have written."""
         self.reader.check_for_changes()
         if self.busy:
-            self._tell("")
+            self.busy = ""
+            self.notify()
 
     def _rebuild(self) -> None:
         """Read the library more closely, or make it anew; files that wait come first."""

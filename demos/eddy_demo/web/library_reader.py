@@ -28,8 +28,6 @@ from eddy_embed.utils.arrays import Floats
 T = TypeVar("T")
 _CACHED_DOCUMENTS = 4
 """Number of documents whose vectors stay in memory."""
-_NAMED = 3
-"""Number of documents that the page names as what can be asked about."""
 _REPLACED = (NotFoundError, FingerprintMismatch, LibraryMismatch)
 """Errors of reading an index after another one has taken its place."""
 
@@ -265,12 +263,9 @@ class LibraryReader:
 
     def summary(self, entries: Sequence[StoredDocument]) -> dict[str, Any]:
         """Return what the page says about the library with these documents."""
-        longest = sorted(entries, key=lambda entry: -entry.sentences)
-        titles = [printable(str(entry.metadata.get("title") or entry.metadata.get("name", ""))) for entry in longest]
         return {
             "documents": len(entries),
             "sentences": sum(entry.sentences for entry in entries),
-            "titles": list(dict.fromkeys(titles))[:_NAMED],
             "model": model_label(self.settings.model),
             "plan": "deepen" if self.settings.deepens else self.settings.plan,
             "reranks": self.can_rerank,

@@ -79,7 +79,7 @@ class Uploads:
     def keep(self, part: Path, digest: str, name: str) -> tuple[Path, bool]:
         """Give a received file its name, or delete it if its bytes are there; return the file, and if it is new."""
         with self._lock:
-            if known := self.find(digest):
+            if known := next(self.folder.glob(f"{digest}-*"), None):
                 part.unlink(missing_ok=True)
                 return known, False
             sync(part)  # its content before its name, so that a power failure leaves no name without content
@@ -87,7 +87,3 @@ class Uploads:
             part.replace(file)
             sync(self.folder)
             return file, True
-
-    def find(self, digest: str) -> Path | None:
-        """Return the uploaded file with these bytes; None without one."""
-        return next(self.folder.glob(f"{digest}-*"), None)

@@ -15,7 +15,6 @@ import torch
 
 from chroma_eddy import TermAnalyzer
 from eddy_demo.ask import COLONS
-from eddy_demo.display_text import model_label
 from eddy_demo.errors import DemoError
 from eddy_demo.web.http import Event
 from eddy_embed.encoding.build import open_generator
@@ -68,22 +67,12 @@ class Generator:
         """
         if asked is not None:
             return cls.load(name, device) if asked else None
-        log = logging.getLogger(__name__)
         try:
             instructed, parameters = read_generator(name)
             if instructed and parameters >= LEAST_PARAMETERS:
                 return cls.load(name, device)
         except Exception as error:  # such as an adapter, or more than the memory holds: what embeds may still run
-            log.warning("the page only quotes: %s", error)
-            return None
-        if instructed:
-            log.warning(
-                "the page only quotes: %s has %d million parameters, and models under %d million write little that "
-                "holds; --generate lets it write",
-                model_label(name),
-                parameters // 10**6,
-                LEAST_PARAMETERS // 10**6,
-            )
+            logging.getLogger(__name__).warning("the page only quotes: %s", error)
         return None
 
     @classmethod
@@ -103,26 +92,23 @@ class Generator:
         """Yield the events of an answer, one answer at a time: `writing`, then `text` and `cite` for each sentence.
 
         A sentence that no sentence given supports, or that repeats one, is left out; `written` at the end says how many
-        of each there were. The citations are those of the sentences that support it, whatever the model itself cites.
+        there were. The citations are those of the sentences that support it, whatever the model itself cites.
         """
         yield "writing", {"note": "" if self.follows_instructions else _CONTINUATION_NOTE}
         evidence = Evidence(question, sentences)
         numbered = {sentence["n"]: sentence for sentence in sentences}
-        left_out = repeated = 0
+        left_out = 0
         with closing(self._pieces(question, list(sentences))) as pieces:
             for written in evidence.complete_sentences(pieces):
                 text = _CITATION.sub("", written)
                 number = evidence.supporting(text) if text else None
-                if number is None:
+                if number is None or evidence.repeats(text):
                     left_out += bool(text)
-                elif evidence.repeats(text):
-                    repeated += 1
+                    yield "text", {"text": ""}  # a client that has left is noticed
                 else:
                     yield "text", {"text": text}
                     yield "cite", {"n": number, "link": numbered[number]["link"], "text": numbered[number]["text"]}
-                    continue
-                yield "text", {"text": ""}  # a client that has left is noticed
-        yield "written", {"left_out": left_out, "repeated": repeated}
+        yield "written", {"left_out": left_out}
 
     def prompt(self, question: str, sentences: Sequence[dict[str, Any]]) -> list[int]:
         """Return the token ids of the prompt, without the last sentences if they do not fit the window."""

@@ -3,7 +3,7 @@ import { call, element, onKey, onProgress, parts, plural, sentence, store, store
 import { pageButton } from "./original.js";
 
 const { ask: form, question, status, found, hits, answer, answerBody, asked } = parts;
-const { written, writtenBody, writtenNote, stop, stopReranking, rerank } = parts; // no `rerank` where the model cannot
+const { written, writtenBody, writtenNote, stop, rerank } = parts; // no `rerank` where the model cannot
 const within = parts.within?.value ?? ""; // the only document that is asked
 let running = null;
 let inVain = false; // whether the model wrote, and nothing of it is shown
@@ -91,8 +91,7 @@ function showHit(hit) {
 
 function showWritten(event, data) {
   written.hidden = false;
-  status.textContent = "Writing …";
-  stop.hidden = false;
+  offerStop("Writing …", "Stop writing");
   if (event === "writing") writtenNote.textContent = data.note;
   else if (event === "text" && data.text) writtenBody.append(`${writtenBody.hasChildNodes() ? " " : ""}${data.text}`);
   else if (event === "cite") {
@@ -100,15 +99,19 @@ function showWritten(event, data) {
   } else if (event === "written") {
     inVain = !writtenBody.hasChildNodes();
     endWriting();
-    if (data.repeated) writtenNote.append(` ${plural(data.repeated, "sentence")} left out: quoted above.`);
-    if (data.left_out) writtenNote.append(` ${plural(data.left_out, "sentence")} left out: no sentence found says so.`);
+    if (data.left_out) writtenNote.append(` ${plural(data.left_out, "sentence")} left out: quoted above, or said by no sentence found.`);
   }
 }
 
 /** Says how far the model is with reranking; what was found stays until it is done. */
 function showReranking({ done, total }) {
-  status.textContent = total ? `The model re-ranks the passages: ${done} of ${total} …` : "The model begins to re-rank the passages …";
-  stopReranking.hidden = false;
+  offerStop(total ? `The model re-ranks the passages: ${done} of ${total} …` : "The model begins to re-rank the passages …", "Stop re-ranking");
+}
+
+function offerStop(what, label) {
+  status.textContent = what;
+  stop.textContent = label;
+  stop.hidden = false;
 }
 
 /** What the model wrote stays; where it wrote nothing that is shown, nothing of it does. */
@@ -149,7 +152,7 @@ async function* events(response) {
 function clear() {
   running?.abort();
   inVain = false;
-  for (const part of [answer, found, written, stopReranking]) part.hidden = true;
+  for (const part of [answer, found, written, stop]) part.hidden = true;
   for (const part of [hits, writtenBody, writtenNote]) part.replaceChildren();
   status.className = "status";
   status.textContent = "";
@@ -185,7 +188,7 @@ async function ask() {
       else if (name === "reranking") showReranking(data);
       else if (name === "again") {
         hits.replaceChildren();
-        stopReranking.hidden = true;
+        stop.hidden = true;
       }
       else if (name === "failed") throw new Error(data.error);
       else if (name === "done") showDone(data.passages, seconds, data.reranked);
@@ -200,20 +203,16 @@ async function ask() {
   } catch (error) {
     if (error.name === "AbortError") return;
     endWriting();
-    stopReranking.hidden = true;
     status.className = "status failed";
     status.textContent = sentence(error.message);
   }
 }
 
-for (const button of [stop, stopReranking]) {
-  button.addEventListener("click", () => {
-    running?.abort();
-    endWriting();
-    stopReranking.hidden = true;
-    status.textContent = "Stopped.";
-  });
-}
+stop.addEventListener("click", () => {
+  running?.abort();
+  endWriting();
+  status.textContent = "Stopped.";
+});
 if (rerank) {
   rerank.checked = stored("rerank") === "true";
   rerank.addEventListener("change", () => store("rerank", rerank.checked));
@@ -237,13 +236,7 @@ addEventListener("popstate", () => {
 
 // --- The last questions, which only this browser knows
 
-function recent() {
-  try {
-    return JSON.parse(stored("questions") ?? "[]");
-  } catch {
-    return []; // not what this page wrote
-  }
-}
+const recent = () => JSON.parse(stored("questions") ?? "[]");
 
 function remember(text) {
   store("questions", JSON.stringify([text, ...recent().filter((other) => other !== text)].slice(0, 3)));

@@ -66,10 +66,6 @@ if (measured.length) {
   const heat = () => text.classList.toggle("hot", on.checked);
   on.addEventListener("change", heat);
   heat();
-  onKey("h", () => {
-    on.checked = !on.checked;
-    heat();
-  });
 
   const seen = new Set();
   const nearest = measured

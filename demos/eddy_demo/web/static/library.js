@@ -3,7 +3,6 @@ import { call, element, onProgress, parts, plural, send, sentence, share } from 
 
 const { files, drop, status, work, sure, closer } = parts;
 const states = { waiting: "Waits to be read", reading: "Being read", embedding: "Being embedded" };
-const most = 5; // number of finished files listed by name
 const rows = new Map(); // the elements of files and folders, by id or path
 let shown = null;
 
@@ -125,19 +124,15 @@ function arrange(list, wanted) {
 const more = element("li", { class: "job more" });
 
 function showWork({ jobs, more: unlisted, folders }) {
-  const finished = jobs.filter((job) => job.state === "done");
   const active = jobs.filter((job) => job.state !== "done");
-  const plain = finished.filter((job) => !job.message && !job.notes.length && !job.older);
-  const left = new Set(plain.slice(most)); // the list of documents shows them
-  const listed = [...active, ...finished.filter((job) => !left.has(job))];
-  const staying = new Set([...listed.map((job) => job.id), ...folders.map((folder) => folder.path)]);
+  const staying = new Set([...jobs.map((job) => job.id), ...folders.map((folder) => folder.path)]);
   for (const id of [...rows.keys()]) if (!staying.has(id)) rows.delete(id);
-  more.textContent = `and ${plural(left.size + unlisted, "more file")}`;
-  arrange(parts.jobs, [...listed.map(rowOf), ...(left.size + unlisted ? [more] : [])]);
+  more.textContent = `and ${plural(unlisted, "more file")}`;
+  arrange(parts.jobs, [...jobs.map(rowOf), ...(unlisted ? [more] : [])]);
   if (parts.folders) arrange(parts.folders, folders.map(rowOfFolder));
   work.hidden = !jobs.length;
   parts.workTitle.textContent = active.length ? "Being read" : "Just read";
-  parts.clear.hidden = !finished.length;
+  parts.clear.hidden = active.length === jobs.length;
   parts.clearFailed.hidden = active.filter((job) => job.state === "failed").length < 2;
 }
 
