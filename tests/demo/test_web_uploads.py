@@ -231,6 +231,7 @@ def test_a_deleted_document_can_come_again(site: Site) -> None:
     assert job(site, "mill.txt")["state"] == "done" and keys(site, "mill.txt") == [key]
     site.client.delete(f"/api/documents/{key}")
     wait(lambda: not keys(site, "mill.txt"))
+    assert not [*site.folder.glob("files/*-mill.txt")]
     for address in (f"/api/documents/{key}", f"/documents/{key}"):
         assert site.client.request("DELETE" if "api" in address else "GET", address).status_code == 404
 
@@ -283,18 +284,6 @@ def test_a_document_that_goes_while_it_is_opened(site: Site, monkeypatch: pytest
     monkeypatch.setattr(Index, "embedded", gone)
     answer = site.client.get(f"/documents/{key}")
     assert (answer.status_code, "not in the library any more" in answer.text) == (404, True)
-
-
-def test_a_page_of_an_upload_is_drawn_from_its_file(site: Site) -> None:
-    data = two_pages("Herons fish at low tide.")
-    site.upload("dogs.pdf", data)
-    key = job(site, "dogs.pdf")["document"]
-    (file,) = site.folder.glob("files/*-dogs.pdf")
-    place = f"/api/documents/{key}/page?start=0&end=9"
-    assert file.read_bytes() == data and site.client.get(place).status_code == 200
-    site.client.delete(f"/api/documents/{key}")
-    wait(lambda: not keys(site, "dogs.pdf"))
-    assert not file.exists()
 
 
 def test_an_edited_file_can_replace_the_one_before(site: Site) -> None:

@@ -365,10 +365,8 @@ class _Memory:
         tables = {"folders": self._folders, "files": self._files}
         made = json.dumps({n: {self.origin(path): each for path, each in table.items()} for n, table in tables.items()})
         if made != self._saved:
-            with (
-                suppress(OSError),
-                atomic_write(self._file) as file,
-            ):  # no folder yet, or a full disk, which others name
+            # There may be no folder yet, or no room on the disk, which others say.
+            with suppress(OSError), atomic_write(self._file) as file:
                 file.write(made.encode())
                 self._saved = made
 

@@ -122,8 +122,6 @@ async def _answered(
 
 async def _in_turn(state: ServerState, events: Generator[Event, None, None]) -> AsyncGenerator[Event, None]:
     """Yield what the model reranks or writes, one answer at a time; a client that disconnects stops it."""
-    if not state.answers.running.available_tokens:
-        yield "busy", {"note": "The model is busy with other questions; this one comes after them …"}
     async with state.answers.place(), state.answers.running:
         try:
             while (event := await anyio.to_thread.run_sync(next, events, None)) is not None:

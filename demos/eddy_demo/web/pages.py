@@ -124,6 +124,4 @@ def _document_page(request: Request, state: ServerState, key: str, q: str, withi
         cosines = [round(float(value), 4) for value in document.cosines(question, document.content.sentences)]
     blocks = document_blocks(document)
     back = urlencode({name: value for name, value in (("q", q), ("in", within)) if value})
-    limit = state.limits.question_characters
-    shown: dict[str, Any] = {"document": document, "blocks": blocks, "cosines": cosines}
-    return render(request, "document.html", **shown, q=q, limit=limit, back=back)
+    return render(request, "document.html", document=document, blocks=blocks, cosines=cosines, q=q, back=back)

@@ -184,7 +184,6 @@ async function ask() {
         history.replaceState(null, "", `/?${asking(text)}`);
       }
       else if (name === "hit") showHit(data);
-      else if (name === "busy") status.textContent = data.note;
       else if (name === "reranking") showReranking(data);
       else if (name === "again") {
         hits.replaceChildren();
