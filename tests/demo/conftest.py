@@ -22,6 +22,8 @@ from chroma_eddy import Document, Index, WriteReport, open_index
 from chroma_eddy import index as chroma_index
 from eddy_demo import cli
 from eddy_demo.cli import console as cli_console
+from eddy_demo.library import library as libraries
+from eddy_demo.library.settings import LibrarySettings
 from eddy_demo.web import page_images
 from eddy_embed.errors import NotFinite
 from eddy_embed.methods.recommended import Recommendation
@@ -109,6 +111,18 @@ def fail_on(word: str, message: str, patch: pytest.MonkeyPatch) -> None:
         return upsert(index, listed, *options)
 
     patch.setattr(Index, "upsert", failing)
+
+
+def cut_power(patch: pytest.MonkeyPatch) -> None:
+    """Let a rebuild stop when the new index is in place, before the settings say so."""
+    write = libraries.write_settings
+
+    def cut(folder: Path, settings: LibrarySettings) -> None:
+        if settings.next is None:
+            raise OSError("the power is gone")
+        write(folder, settings)
+
+    patch.setattr(libraries, "write_settings", cut)
 
 
 def opened(library: Path) -> Index:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.adapters.indexes import assert_same
 from tests.adapters.indexes import rows as index_rows
-from tests.demo.conftest import TWO_METHODS, Outcome, command, opened, write_documents
+from tests.demo.conftest import TWO_METHODS, Outcome, command, cut_power, opened, write_documents
 from tests.demo.test_cli import QUESTION, refused
 
 from eddy_demo import handbook
@@ -187,15 +187,8 @@ def test_whoever_writes_waits_for_who_reads_closely(
 def test_an_exchange_without_its_settings_is_finished(
     stopped: Path, expected: dict[str, Any], documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = libraries.write_settings
-
-    def cut(folder: Path, settings: LibrarySettings) -> None:
-        if settings.next is None:
-            raise OSError("the power is gone")
-        write(folder, settings)
-
     with monkeypatch.context() as patch:
-        patch.setattr(libraries, "write_settings", cut)
+        cut_power(patch)
         assert run("ingest", documents, "--library", stopped).code == 1
     assert state(stopped) == (FAST, "deepen")
     change(documents)

@@ -17,7 +17,6 @@ from tests.readers.test_pdf import BOOK, TEXT
 from chroma_eddy import Document, Highlight
 from eddy_demo.ask import pages_cited
 from eddy_demo.library.library import open_stored
-from readers_eddy.pdf import read_pdf
 
 
 def test_pages_of_a_span() -> None:
@@ -56,17 +55,10 @@ def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
     found, shown = json.loads(run(*question, "--json").out), run(*question).out
     (note,) = (answer for answer in found if answer["document"] == "note.txt")
     assert (note["page"], note["last_page"], note["cited"]) == (None, None, "") and "characters" not in shown
-    pages, cited = Document("book", TEXT, {}, read_pdf(BOOK).page_starts).pages, set[str]()
-    for answer in (answer for answer in found if answer != note):
-        assert answer["text"] == TEXT[answer["start"] : answer["end"]]
-        (first, last), (page, end) = (
-            pages.numbers(answer[f"{part}start"], answer[f"{part}end"]).values() for part in ("", "sentence_")
-        )
-        assert (answer["page"], answer["last_page"], answer["sentence_page"]) == (first, last, page)
-        expected = f"p. {labels[page - 1]}" if page == end else f"pp. {labels[page - 1]}–{labels[end - 1]}"
-        assert answer["cited"] == expected and re.search(rf"^ +{expected}(,|$)", shown, re.MULTILINE)
-        cited.add(expected)
+    assert all(answer["text"] == TEXT[answer["start"] : answer["end"]] for answer in found if answer != note)
+    cited = {answer["cited"] for answer in found if answer != note}
     assert cited == {"p. iv", "pp. iv–v", "p. v", "pp. v–A-1"}
+    assert all(re.search(rf"^ +{pages}(,|$)", shown, re.MULTILINE) for pages in cited)
     with open_stored(tmp_path / "lib") as index:
         assert labels in {document.page_labels for document in index.documents()}
 

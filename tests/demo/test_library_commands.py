@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 from tests.adapters.killing import SAVED_OFTEN
-from tests.demo.conftest import FAST, opened
+from tests.demo.conftest import FAST, cut_power, opened
 
 from chroma_eddy import storage as chroma_storage
-from eddy_demo.library import library as libraries
-from eddy_demo.library.settings import LibrarySettings, read_settings, write_settings
+from eddy_demo.library.settings import read_settings, write_settings
 from eddy_embed import Embedder
 
 Run = Callable[..., Any]
@@ -32,9 +31,8 @@ def test_list_and_remove(library: Path, run: Run) -> None:
     outcome = run("library", "remove", "bread.txt", key, "--library", library)
     assert outcome.code == 0
     assert "bread.txt, clock.html" in " ".join(outcome.err.split())
-    assert [row["name"] for row in json.loads(run("library", "list", "--library", library, "--json").out)] == [
-        "tides.md"
-    ]
+    (row,) = json.loads(run("library", "list", "--library", library, "--json").out)
+    assert row["name"] == "tides.md"
     unknown = run("library", "remove", "bread.txt", "--library", library)
     assert (unknown.code, "no document 'bread.txt'" in unknown.err) == (1, True)
     assert run("library", "list", "--library", library.parent / "nothing").code == 1
@@ -57,19 +55,11 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
 
 def test_rebuild(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same documents, by another method; after an interruption the same command only writes the settings."""
-
-    write = libraries.write_settings
-
-    def cut(folder: Path, settings: LibrarySettings) -> None:
-        if settings.next is None:
-            raise OSError("the power is gone")
-        write(folder, settings)
-
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
     rebuilding = ("library", "rebuild", "--library", library, "--method", "plain:exit=0")
-    with monkeypatch.context() as patched:
-        patched.setattr(libraries, "write_settings", cut)
+    with monkeypatch.context() as patch:
+        cut_power(patch)
         assert run(*rebuilding).code == 1
     assert read_settings(library).next is not None
     assert run("ask", "When do boats leave?", "--library", library).code == 0

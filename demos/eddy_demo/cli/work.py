@@ -71,7 +71,7 @@ _NOTICEABLE_TOKENS = 5_000
 _SHOWN = 2
 """Number of passages that the demo shows for each of its questions."""
 _POLL = 1.0
-"""Seconds between two looks at another process, or for changes."""
+"""Seconds between two looks for changes."""
 
 
 Load = Callable[[LibrarySettings], "Embedder"]
@@ -102,12 +102,7 @@ def _roots(paths: list[Path]) -> list[Root]:
 
 
 def _ingest(
-    roots: list[Root],
-    library: Path,
-    choices: Choices,
-    load: Load,
-    remove: bool = False,
-    may_be_empty: bool = False,
+    roots: list[Root], library: Path, choices: Choices, load: Load, remove: bool = False, may_be_empty: bool = False
 ) -> tuple[LibrarySettings, SyncResult]:
     """Bring a library to its roots, and report on it."""
     finish_rebuild(library)
