@@ -7,7 +7,7 @@ import importlib
 import io
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -130,7 +130,7 @@ def opened(library: Path) -> Index:
     return open_index(library / "chroma", "library")
 
 
-def command(*arguments: object) -> Outcome:
+def run(*arguments: object) -> Outcome:
     """Run `eddy-demo` in this process, as its entry point does."""
     out, err = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
@@ -149,11 +149,6 @@ def _commands() -> Any:
     return typer.main.get_command(cli.app)
 
 
-@pytest.fixture
-def run() -> Callable[..., Outcome]:
-    return command
-
-
 @pytest.fixture(scope="session")
 def documents_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where `documents` are: a library knows them by their path."""
@@ -165,7 +160,7 @@ def library_folder(documents_folder: Path, tmp_path_factory: pytest.TempPathFact
     """A library of the documents, in passages of one or two sentences, to copy."""
     folder = tmp_path_factory.mktemp("demo") / "library"
     ingest = ("ingest", write_documents(documents_folder), "-l", folder, "--passage-size", 24, "--method", "htp:exit=2")
-    assert command(*ingest).code == 0
+    assert run(*ingest).code == 0
     return folder
 
 

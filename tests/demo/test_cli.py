@@ -8,7 +8,6 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from chromadb.api.shared_system_client import SharedSystemClient
 from safetensors.torch import load_file, save_file
 from tests.adapters.indexes import assert_same
 from tests.adapters.indexes import rows as index_rows
-from tests.demo.conftest import FAST, Outcome, opened
+from tests.demo.conftest import FAST, opened, run
 from tests.disk import files_of_at_most
 from tests.processes import UNPRIVILEGED, run_code
 from tests.selection import mostly_slow, slow
@@ -34,7 +33,6 @@ from eddy_embed import Embedder
 from eddy_embed.model.loading.names import BUNDLED
 from readers_eddy.documents import read_documents
 
-Run = Callable[..., Outcome]
 QUESTION = "When do boats with a deep keel leave?"
 
 
@@ -52,7 +50,7 @@ def rows(library: Path) -> dict[str, dict[str, tuple]]:
 # --- Answers
 
 
-def test_answers_are_exact(library: Path, documents: Path, embedder: Embedder, run: Run) -> None:
+def test_answers_are_exact(library: Path, documents: Path, embedder: Embedder) -> None:
     """Ranges, texts, cosines, ranking and best sentences, against the embedder and plain numpy."""
     answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 100, "--alpha", 1, "--json").out)
     query = embedder.encode_query(QUESTION)
@@ -73,7 +71,7 @@ def test_answers_are_exact(library: Path, documents: Path, embedder: Embedder, r
         assert (answer["title"], answer["text"]) == (document.title, document.text[passage.start : passage.end])
 
 
-def test_page_shows_everything(library: Path, run: Run) -> None:
+def test_page_shows_everything(library: Path) -> None:
     answers = json.loads(run("ask", QUESTION, "--library", library, "-k", 2, "--json").out)
     page = run("ask", QUESTION, "--library", library, "-k", 2).out
     assert QUESTION in page
@@ -93,7 +91,7 @@ def test_page_shows_everything(library: Path, run: Run) -> None:
 
 @pytest.mark.parametrize(("part", "name"), [(DOCUMENTS, "SIGTERM"), slow(MAIN, "SIGINT")])
 def test_an_interrupted_document_is_named_and_repaired(
-    library: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch, part: str, name: str
+    library: Path, documents: Path, monkeypatch: pytest.MonkeyPatch, part: str, name: str
 ) -> None:
     """`test_index_kills` has what questions find until then."""
     number = signal.Signals[name]
@@ -132,7 +130,7 @@ def refused(outcome, *words: str, code: int = 1) -> None:
         assert word in message, message
 
 
-def test_another_model_or_method_is_refused(library: Path, documents: Path, run: Run) -> None:
+def test_another_model_or_method_is_refused(library: Path, documents: Path) -> None:
     ingest = ("ingest", documents, "--library", library)
     refused(
         run(*ingest, "--method", "plain:exit=2"),
@@ -143,7 +141,7 @@ def test_another_model_or_method_is_refused(library: Path, documents: Path, run:
     assert run(*ingest, "--method", "htp:k=1,exit=2", "--model", "eddy-tiny").code == 0
 
 
-def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path: Path, run: Run) -> None:
+def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path: Path) -> None:
     model = Path(shutil.copytree(BUNDLED["eddy-tiny"], tmp_path / "model"))
     library = tmp_path / "library"
     assert run("ingest", documents, "--library", library, "--model", model, "--method", "plain:exit=0").code == 0
@@ -154,7 +152,7 @@ def test_other_weights_under_the_same_name_are_refused(documents: Path, tmp_path
     refused(run("ingest", documents, "--library", library), "fingerprint", "weights", "eddy-demo library rebuild")
 
 
-def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_input(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "full").mkdir()
@@ -182,7 +180,7 @@ def test_wrong_input(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (tmp_path / "full" / "file").read_text(encoding="utf-8") == "mine"
 
 
-def test_it_says_how_to_begin(run: Run) -> None:
+def test_it_says_how_to_begin() -> None:
     begin = run()
     assert begin.code == 0 and all(
         f"eddy-demo {line}" in begin.out for line in ("ingest PATH", 'ask "..."', "serve --open")
@@ -191,7 +189,7 @@ def test_it_says_how_to_begin(run: Run) -> None:
         assert run(*words, "-h").out == run(*words, "--help").out != ""
 
 
-def test_one_wrong_path_stops_nothing(documents: Path, tmp_path: Path, run: Run) -> None:
+def test_one_wrong_path_stops_nothing(documents: Path, tmp_path: Path) -> None:
     (tmp_path / "picture.png").touch()
     (documents / "broken.pdf").write_bytes(b"no PDF")
     paths = (tmp_path / "nowhere", documents, tmp_path / "picture.png")
@@ -205,21 +203,21 @@ def test_one_wrong_path_stops_nothing(documents: Path, tmp_path: Path, run: Run)
         assert told in " ".join(made.err.split())
 
 
-def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("bs4", "pypdfium2", "mammoth", "chromadb"):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, module, None)
             refused(run("ingest", "anything"), f"{module} is not installed", 'pip install "eddy-embed[demo]"')
 
 
-def test_broken_libraries_are_refused(tmp_path: Path, run: Run) -> None:
+def test_broken_libraries_are_refused(tmp_path: Path) -> None:
     unknown = {"format": 1, "model": "eddy-tiny", "method": "plain", "plan": "slow"}
     for content in ("", "[]", "{}", '{"format": 99}', '{"format": 1, "colour": "blue"}', json.dumps(unknown)):
         (tmp_path / "library.json").write_text(content, encoding="utf-8")
         refused(run("ask", "x", "--library", tmp_path), "library.json cannot be read")
 
 
-def test_documents_cannot_drive_the_terminal(tmp_path: Path, run: Run) -> None:
+def test_documents_cannot_drive_the_terminal(tmp_path: Path) -> None:
     (tmp_path / "evil.txt").write_text("Red \x1b[31mtext\x07 and \x9b2J more.\r\nNext line.", encoding="utf-8")
     assert run("ingest", tmp_path / "evil.txt", "--library", tmp_path / "lib", *FAST).code == 0
     page = run("ask", "text", "--library", tmp_path / "lib").out
@@ -230,7 +228,7 @@ def test_documents_cannot_drive_the_terminal(tmp_path: Path, run: Run) -> None:
 # --- Measured
 
 
-def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, embedder: Embedder, run: Run) -> None:
+def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, embedder: Embedder) -> None:
     questions = {"flour water salt dough": "flour,\\s", "pendulum swings": "PENDULUM", "Zürich glacier": "not in any"}
     lines = [json.dumps({"text": text, "needle": needle}) for text, needle in questions.items()]
     (tmp_path / "q.jsonl").write_text("\n".join(lines))
@@ -252,7 +250,7 @@ def test_hits_of_a_library_and_of_bm25(library: Path, tmp_path: Path, embedder: 
     refused(run("evaluate", *options), "cannot read", "needle")
 
 
-def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path, tmp_path: Path, run: Run) -> None:
+def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path, tmp_path: Path) -> None:
     library = tmp_path / "library"
     library.mkdir()
     (library / "chroma" / ".chroma.part").mkdir(parents=True)
@@ -261,7 +259,7 @@ def test_what_an_interrupted_first_ingestion_left_is_no_obstacle(documents: Path
     assert run("ask", QUESTION, "--library", library).code == 0
 
 
-def test_another_process_that_writes_is_named(library: Path, documents: Path, run: Run) -> None:
+def test_another_process_that_writes_is_named(library: Path, documents: Path) -> None:
     """The library can be asked meanwhile."""
     with WriterLock(library):
         refused(
@@ -274,7 +272,7 @@ def test_another_process_that_writes_is_named(library: Path, documents: Path, ru
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_elsewhere_ends_in_one_line(
-    number: signal.Signals, library: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.getsignal(number)
     monkeypatch.setattr(work, "load_embedder", lambda *_: os.kill(os.getpid(), number))
@@ -288,7 +286,7 @@ def test_a_signal_elsewhere_ends_in_one_line(
 
 @pytest.mark.parametrize("size", mostly_slow([100, 4_000, 200_000], [200_000]))
 def test_a_disk_that_is_full_is_named_and_the_next_ingestion_completes_it(
-    size: int, documents: Path, tmp_path: Path, run: Run
+    size: int, documents: Path, tmp_path: Path
 ) -> None:
     library = tmp_path / "library"
     with files_of_at_most(size):
@@ -305,14 +303,14 @@ def test_a_disk_that_is_full_is_named_and_the_next_ingestion_completes_it(
 WITHOUT_PERMISSION = """
 import json, sys
 from pathlib import Path
-from tests.demo.conftest import command
+from tests.demo.conftest import run
 from tests.demo.site import serving
 from eddy_demo.web.uploads import Uploads
 library, documents = map(Path, sys.argv[1:])
 ended = [
-    command("ask", "When do boats leave?", "--library", library),
-    command("ingest", documents, "--library", library),
-    command("ingest", documents, "--library", library / "inside"),
+    run("ask", "When do boats leave?", "--library", library),
+    run("ingest", documents, "--library", library),
+    run("ingest", documents, "--library", library / "inside"),
 ]
 with Uploads(library).serve(), serving(library, method=None) as site:
     site.settled()
@@ -322,7 +320,7 @@ with Uploads(library).serve(), serving(library, method=None) as site:
 """
 
 
-def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_path: Path, run: Run) -> None:
+def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_path: Path) -> None:
     before = rows(library)
     (documents / "new.txt").write_text("Something new.", encoding="utf-8")
     folders = [library, library / "chroma"]
@@ -348,7 +346,7 @@ def test_folders_that_cannot_be_written_to(library: Path, documents: Path, tmp_p
 # --- Documents that are gone
 
 
-def test_what_is_gone_is_told_and_taken_out_on_demand(library: Path, documents: Path, tmp_path: Path, run: Run) -> None:
+def test_what_is_gone_is_told_and_taken_out_on_demand(library: Path, documents: Path, tmp_path: Path) -> None:
     table = documents / "rows.jsonl"
     table.write_text('{"id": 1, "text": "A first row."}\n{"id": 2, "text": "A second row."}\n', encoding="utf-8")
     (tmp_path / "elsewhere").mkdir()

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from tests.adapters.indexes import assert_same
 from tests.adapters.indexes import rows as index_rows
-from tests.demo.conftest import TWO_METHODS, Outcome, command, cut_power, opened, write_documents
+from tests.demo.conftest import TWO_METHODS, cut_power, opened, run, write_documents
 from tests.demo.test_cli import QUESTION, refused
 
 from eddy_demo import handbook
@@ -26,7 +25,6 @@ from eddy_demo.library.settings import LibrarySettings, read_settings
 from eddy_embed import Embedder
 from eddy_embed.errors import ZeroVector
 
-Run = Callable[..., Outcome]
 FAST, BEST = TWO_METHODS
 SIZE = ("--passage-size", 24)
 pytestmark = pytest.mark.usefixtures("two_methods")
@@ -38,7 +36,7 @@ def rows(library: Path) -> dict[str, dict[str, tuple[Any, ...]]]:
 
 
 def answers(library: Path) -> list[dict[str, Any]]:
-    asked = command("ask", QUESTION, "--library", library, "-k", 100, "--json")
+    asked = run("ask", QUESTION, "--library", library, "-k", 100, "--json")
     assert asked.code == 0, asked.err
     found: list[dict[str, Any]] = json.loads(asked.out)
     return found
@@ -59,7 +57,7 @@ def change(documents: Path) -> None:
 def fast_library(documents_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A library that shall stay fast, to copy."""
     library = tmp_path_factory.mktemp("fast") / "library"
-    made = command("ingest", write_documents(documents_folder), "--library", library, *SIZE, "--fast")
+    made = run("ingest", write_documents(documents_folder), "--library", library, *SIZE, "--fast")
     assert f"Method {FAST}: recommended for retrieval on eddy-tiny, without its layers." in made.err
     return library
 
@@ -79,7 +77,7 @@ def stopped_library(fast_library: Path, documents_folder: Path, tmp_path_factory
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(work, "rebuild_library", interrupted)
-        stopped = command("ingest", write_documents(documents_folder), "--library", library, "--best")
+        stopped = run("ingest", write_documents(documents_folder), "--library", library, "--best")
     assert stopped.code == 130 and state(library) == (FAST, "deepen") and read_settings(library).fingerprint
     said = "Interrupted. The library answers from its fast index. Run the same command again to read on, or with --fast"
     assert said in " ".join(stopped.err.split())
@@ -101,7 +99,7 @@ def expected(documents_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
     """What a library holds of the changed documents that were read once, closely."""
     library = tmp_path_factory.mktemp("best") / "library"
     change(write_documents(documents_folder))
-    assert command("ingest", documents_folder, "--library", library, *SIZE, "--best").code == 0
+    assert run("ingest", documents_folder, "--library", library, *SIZE, "--best").code == 0
     assert state(library) == (BEST, "best")
     return rows(library)
 
@@ -110,7 +108,7 @@ def expected(documents_folder: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def test_both_steps_give_what_one_gives(
-    expected: dict[str, Any], documents: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    expected: dict[str, Any], documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A document that changes after them is read closely at once."""
     ingest = ("ingest", documents, "--library", tmp_path, *SIZE)
@@ -128,7 +126,7 @@ def test_both_steps_give_what_one_gives(
     assert_same(rows(tmp_path), expected)
 
 
-def test_the_user_learns_what_it_takes(fast: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_user_learns_what_it_takes(fast: Path, documents: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(work, "_NOTICEABLE_TOKENS", 1)
     monkeypatch.setattr(handbook, "folder", lambda: documents)
     demo = run("demo", "--library", fast, "--best")
@@ -148,7 +146,6 @@ def test_an_interrupted_reading_goes_on(
     stopped: Path,
     expected: dict[str, Any],
     documents: Path,
-    run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The fast index answers until then; what is ingested meanwhile is read closely, too, and nothing twice."""
@@ -168,7 +165,7 @@ def test_an_interrupted_reading_goes_on(
 
 
 def test_whoever_writes_waits_for_who_reads_closely(
-    stopped: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    stopped: Path, documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ExitStack() as other:
 
@@ -185,7 +182,7 @@ def test_whoever_writes_waits_for_who_reads_closely(
 
 
 def test_an_exchange_without_its_settings_is_finished(
-    stopped: Path, expected: dict[str, Any], documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    stopped: Path, expected: dict[str, Any], documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
         cut_power(patch)
@@ -213,7 +210,7 @@ def test_a_question_during_the_exchange_is_asked_again(stopped: Path, monkeypatc
 
 
 def test_a_text_that_cannot_be_read_closely_leaves_the_fast_index(
-    stopped: Path, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    stopped: Path, documents: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither is there anything left over that keeps another rebuild from its work."""
 
@@ -230,7 +227,7 @@ def test_a_text_that_cannot_be_read_closely_leaves_the_fast_index(
     assert state(stopped) == (FAST, "chosen")
 
 
-def test_removed_texts_can_be_erased_before_it_is_read_closely(stopped: Path, run: Run) -> None:
+def test_removed_texts_can_be_erased_before_it_is_read_closely(stopped: Path) -> None:
     """The unfinished index held them too, and is made again without them."""
 
     def holds(word: bytes) -> bool:
@@ -245,7 +242,7 @@ def test_removed_texts_can_be_erased_before_it_is_read_closely(stopped: Path, ru
 # --- One step alone
 
 
-def test_fast_is_remembered_until_best_is_asked_for(fast: Path, documents: Path, run: Run) -> None:
+def test_fast_is_remembered_until_best_is_asked_for(fast: Path, documents: Path) -> None:
     change(documents)
     assert run("ingest", documents, "--library", fast).code == 0 and state(fast) == (FAST, "fast")
     assert read_settings(fast).next is None, "the page would read it closely"
@@ -261,7 +258,7 @@ def test_fast_is_remembered_until_best_is_asked_for(fast: Path, documents: Path,
         refused(run(*line, "--library", fast, "--fast", "--method", "htp"), "--fast chooses the method, and so")
 
 
-def test_fast_stops_a_reading_that_was_interrupted(stopped: Path, documents: Path, run: Run) -> None:
+def test_fast_stops_a_reading_that_was_interrupted(stopped: Path, documents: Path) -> None:
     for options in (("--fast",), ()):
         assert run("ingest", documents, "--library", stopped, *options).code == 0 and state(stopped) == (FAST, "fast")
         assert read_settings(stopped).next is None

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.demo.conftest import opened, recommend
+from tests.demo.conftest import opened, recommend, run
 
 from eddy_demo.library.library import choose_settings, next_settings
 from eddy_demo.library.settings import Choices, LibrarySettings, read_settings
@@ -18,7 +16,7 @@ MODEL, FAST, BEST = "eddy-tiny", "plain:exit=0", "plain:exit=1"
 
 
 def test_a_new_library_takes_a_method_that_embeds_at_once(
-    documents: Path, tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Post-processing for a fit of one's own is left out, and what the table says later changes no library."""
     recommend(monkeypatch, Recommendation(FAST, post="whiten"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
+from tests.demo.conftest import run
 from tests.selection import slow
 
 from eddy_demo import handbook
@@ -17,7 +17,6 @@ from eddy_demo.library.library import open_library
 from eddy_demo.library.settings import BUNDLED_MODEL, PREFERRED_MODEL, default_model, method_in_full, read_settings
 from eddy_embed.model.loading.catalog import CATALOG
 
-Run = Callable[..., Any]
 ANSWERS = (
     ("long-documents.md", "A document longer than the model's window is never cut silently."),
     ("methods.md", "hierarchical token prepending costs two more tokens per block than plain mean pooling."),
@@ -33,7 +32,6 @@ def test_the_demo_finds_and_marks_the_three_answers(
     fetched_smollm2: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    run: Run,
 ) -> None:
     """In the whole handbook, or in the sections that hold them."""
     monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
@@ -66,7 +64,7 @@ def section(page: str, words: str) -> str:
 
 
 def test_without_the_model_the_demo_takes_the_bundled_one_and_says_so(
-    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(type(CATALOG[PREFERRED_MODEL]), "places", lambda _: iter(()))

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import FAST
+from tests.demo.conftest import FAST, run
 from tests.readers.pdf_builder import rewritten
 from tests.readers.test_page_lists import BODY, LEADERS, NAMES, TIDES
 from tests.readers.test_pdf import BOOK, TEXT
@@ -42,7 +41,7 @@ def test_what_is_no_page_is_cited_by_its_own_name(pages: tuple[Any, Any], labels
     assert pages_cited(Highlight(0, 1, "a", 0.5, 0.5, 0.5, "", *pages, *labels)) == cited
 
 
-def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_answers_have_pages(tmp_path: Path) -> None:
     """Every passage is a slice of the text, with the pages where it begins and ends, cited by their labels."""
     labels, data = ("iv", "v", "A-1"), rewritten(BOOK, lambda writer: writer.set_page_label(0, 1, style="/r", start=4))
     data = rewritten(data, lambda writer: writer.set_page_label(2, 2, prefix="A-", style="/D"))
@@ -63,9 +62,7 @@ def test_answers_have_pages(tmp_path: Path, run: Callable[..., Any]) -> None:
         assert labels in {document.page_labels for document in index.documents()}
 
 
-def test_lists_of_page_numbers_stay_in_the_text_and_no_passage_has_them(
-    tmp_path: Path, run: Callable[..., Any]
-) -> None:
+def test_lists_of_page_numbers_stay_in_the_text_and_no_passage_has_them(tmp_path: Path) -> None:
     """`test_index` has what becomes of them there."""
     text = f"# The sea\n\n{LEADERS}\n\n{TIDES * 30}\n\n{BODY}\n\n{NAMES}\n\n{TIDES}"
     (tmp_path / "sea.txt").write_text(text, encoding="utf-8")
@@ -79,7 +76,7 @@ def test_lists_of_page_numbers_stay_in_the_text_and_no_passage_has_them(
     assert len(json.loads(run("ask", "anchor", "-l", tmp_path / "other", "--json").out)) == 1
 
 
-def test_every_skipped_file_is_named(tmp_path: Path, run: Callable[..., Any]) -> None:
+def test_every_skipped_file_is_named(tmp_path: Path) -> None:
     for name in ("good.txt", "zebra.md"):
         (tmp_path / name).write_text("A good text.", encoding="utf-8")
     for number in range(30):

@@ -5,23 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.adapters.killing import SAVED_OFTEN
-from tests.demo.conftest import FAST, cut_power, opened
+from tests.demo.conftest import FAST, cut_power, opened, run
 
 from chroma_eddy import storage as chroma_storage
 from eddy_demo.library.settings import read_settings, write_settings
 from eddy_embed import Embedder
 
-Run = Callable[..., Any]
 
-
-def test_list_and_remove(library: Path, run: Run) -> None:
+def test_list_and_remove(library: Path) -> None:
     rows = json.loads(run("library", "list", "--library", library, "--json").out)
     assert {row["name"] for row in rows} == {"tides.md", "bread.txt", "clock.html"}
     assert all(row["complete"] and row["passages"] and row["characters"] for row in rows)
@@ -40,7 +36,7 @@ def test_list_and_remove(library: Path, run: Run) -> None:
     assert (nothing.code, "name a document" in nothing.err) == (1, True)
 
 
-def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
+def test_removed_texts_can_be_erased(library: Path) -> None:
     def holds(word: bytes) -> bool:
         return any(word in path.read_bytes() for path in library.rglob("*") if path.is_file())
 
@@ -53,7 +49,7 @@ def test_removed_texts_can_be_erased(library: Path, run: Run) -> None:
     assert outcome.code == 0 and not holds(b"pendulum") and holds(b"harbour")
 
 
-def test_rebuild(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuild(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same documents, by another method; after an interruption the same command only writes the settings."""
     with opened(library) as index:
         before = {document.id: document.text for document in index.documents()}
@@ -78,7 +74,7 @@ def test_rebuild(library: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     assert run("library", "rebuild", "--library", library, "--method", "nonsense").code == 1
 
 
-def test_check(library: Path, run: Run) -> None:
+def test_check(library: Path) -> None:
     assert run("library", "check", "--full", "--library", library).err.endswith("no damage in 3 documents.\n")
     with opened(library) as index:
         collection = index.storage.collection()
@@ -89,7 +85,7 @@ def test_check(library: Path, run: Run) -> None:
 
 
 def test_without_any_vectors_only_rebuild_works(
-    documents: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    documents: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where an earlier rebuild was interrupted."""
     library = tmp_path / "library"
@@ -112,7 +108,7 @@ def test_without_any_vectors_only_rebuild_works(
     assert read_settings(library).next is None
 
 
-def test_a_port_that_is_taken(library: Path, run: Run) -> None:
+def test_a_port_that_is_taken(library: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         outcome = run("serve", "--library", library, "--port", port)
@@ -121,7 +117,7 @@ def test_a_port_that_is_taken(library: Path, run: Run) -> None:
     assert "choose another with --port" in " ".join(outcome.err.split())
 
 
-def test_other_machines_are_let_in_with_a_token_only(library: Path, run: Run) -> None:
+def test_other_machines_are_let_in_with_a_token_only(library: Path) -> None:
     outcome = run("serve", "--library", library, "--port", 0, "--host", "0.0.0.0")
     assert outcome.code == 1
     assert "whoever reaches 0.0.0.0 could read and change the library: set a token" in " ".join(outcome.err.split())

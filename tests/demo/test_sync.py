@@ -9,13 +9,12 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.demo.conftest import fail_on, opened, recommend, write_documents
+from tests.demo.conftest import fail_on, opened, recommend, run, write_documents
 from tests.demo.site import long_text, serving, wait
 from tests.processes import Command, context
 
@@ -30,7 +29,6 @@ from readers_eddy.content import NothingToRead
 from readers_eddy.documents import list_skipped
 from readers_eddy.process import ReaderProcess
 
-Run = Callable[..., Any]
 WAIT = 60
 """Seconds within which a change must be told."""
 COMMAND = """
@@ -94,7 +92,7 @@ def is_written(library: Path) -> None:
         time.sleep(0.05)
 
 
-def test_a_file_cannot_be_watched(documents: Path, tmp_path: Path, run: Run) -> None:
+def test_a_file_cannot_be_watched(documents: Path, tmp_path: Path) -> None:
     file = next(documents.glob("*.md"))
     refused = run("ingest", file, "--library", tmp_path / "library", "--watch")
     assert refused.code == 1 and "is no folder, and --watch takes folders" in " ".join(refused.err.split())
@@ -150,7 +148,7 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("poison")
-def test_a_library_whose_only_text_cannot_be_embedded_is_none(folder: Path, tmp_path: Path, run: Run) -> None:
+def test_a_library_whose_only_text_cannot_be_embedded_is_none(folder: Path, tmp_path: Path) -> None:
     for file in folder.iterdir():
         file.write_text("It is poison.", encoding="utf-8")
     told = run("ingest", folder, "--library", tmp_path / "none", "--method", "plain:exit=0")
@@ -278,7 +276,7 @@ def test_one_place_deletes_documents_and_only_below_the_uploads(tmp_path: Path) 
         assert upload_path(tmp_path, origin) is None, origin
 
 
-def test_nothing_touches_the_files_of_a_user(tmp_path: Path, run: Run) -> None:
+def test_nothing_touches_the_files_of_a_user(tmp_path: Path) -> None:
     """Whatever is done: followed and not, uploaded with the same bytes, removed, erased, made anew."""
     mine, library = write_documents(tmp_path / "mine"), tmp_path / "library"
 

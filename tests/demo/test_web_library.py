@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.demo.conftest import BREAD, TIDES
+from tests.demo.conftest import BREAD, TIDES, run
 from tests.demo.site import Site, long_text, serving, two_pages, wait
 
 from chroma_eddy import Document, Index, WriteReport
@@ -46,7 +46,7 @@ def test_without_a_model_it_says_why(tmp_path: Path) -> None:
 # --- Other processes
 
 
-def test_one_server_for_a_library(tmp_path: Path, run: Any) -> None:
+def test_one_server_for_a_library(tmp_path: Path) -> None:
     """Another one would take its uploads for what an earlier one left. A folder of somebody else's is left alone."""
     with Uploads(tmp_path / "library").serve():
         outcome = run("serve", "--library", tmp_path / "library", "--port", 0)
@@ -68,7 +68,7 @@ def test_where_it_is_found() -> None:
             assert addresses(host, listener) == found, host
 
 
-def test_the_command_line_on_the_same_folder(tmp_path: Path, run: Any) -> None:
+def test_the_command_line_on_the_same_folder(tmp_path: Path) -> None:
     """It begins the library, adds to it, makes it anew, and deletes it."""
     folder, first, second = tmp_path / "library", tmp_path / "bread.txt", tmp_path / "tides.md"
     first.write_text(BREAD, encoding="utf-8")
