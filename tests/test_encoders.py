@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tests import families
 from tests.comparison import ONLY_ENCODERS, TEXTS, embedder, gap, loaded
 from tests.selection import each_once
-from tests.test_contract import copied, unchanged
 from transformers import BertForMaskedLM
 
 from eddy_embed import Embedder
@@ -50,35 +48,6 @@ def test_what_serves_reading_from_left_to_right_is_refused() -> None:
     for method, reason in REFUSED.items():
         with pytest.raises(UnsupportedModel, match=f"both directions, which leaves no reason for {reason}"):
             embedder("bert", method)
-
-
-@pytest.mark.parametrize("family", families.ENCODERS)
-def test_the_model_is_left_as_it_was_and_company_changes_nothing(family: str) -> None:
-    model, tokenizer = copied(family)
-    with unchanged(model), Embedder(model, tokenizer=tokenizer, method="plain+tempscale") as e:
-        alone = np.stack([e.encode_document(text) for text in TEXTS])
-        assert np.abs(e.encode_document(TEXTS) - alone).max() <= 1e-5
-        assert np.abs(e.encode_document(TEXTS[::-1])[::-1] - alone).max() <= 1e-5
-        e.explain(TEXTS[0])
-
-
-def own_states(family: str, texts: list[str]) -> list[Any]:
-    """The last states of the model run by transformers, in one padded batch; one array for each text."""
-    model, tokenizer = loaded(family)
-    batch = tokenizer(texts, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        states = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).last_hidden_state
-    return [row[mask.bool()].numpy() for row, mask in zip(states, batch["attention_mask"], strict=True)]
-
-
-@pytest.mark.parametrize("family", families.ENCODERS)
-def test_plain_is_what_transformers_gives_for_a_padded_batch(family: str) -> None:
-    last = embedder(family, "plain:pool=last", normalize=False).encode_document(TEXTS)
-    mean = embedder(family, "plain", normalize=False).encode_document(TEXTS)
-    front = int(family not in families.T5S)  # a special before the text
-    for row, end, pooled in zip(own_states(family, TEXTS), last, mean, strict=True):
-        assert np.abs(end - row[-1]).max() <= 1e-4
-        assert np.abs(pooled - row[front:-1].mean(0)).max() <= 1e-4
 
 
 @pytest.mark.parametrize(("family", "first"), [("bert", 0), ("roberta", 3), ("mpnet", 2), ("modernbert", 0)])
@@ -141,11 +110,3 @@ def test_a_fault_is_found_at_load(mutate: Any, monkeypatch: pytest.MonkeyPatch) 
     mutate(monkeypatch)
     with pytest.raises(UnsupportedModel, match="differ from the model's own"):
         embedder("roberta", "plain")
-
-
-def test_the_specials_behind_the_text_show() -> None:
-    e = embedder("bert", "plain", exactly=True)
-    assert gap(e, "bert", "plain", TEXTS) <= 1e-9
-    planner = e._pipeline.planner
-    object.__setattr__(planner, "closed", False)
-    assert gap(e, "bert", "plain", TEXTS) > 1e-3
