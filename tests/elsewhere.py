@@ -7,8 +7,7 @@ is an error. Once torch knows a device, all libraries of the process begin to us
 from __future__ import annotations
 
 import copy
-from contextlib import ExitStack, suppress
-from multiprocessing.connection import Connection
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -183,16 +182,3 @@ def answer(
         got, device = numbers(True, dtype)
     apart, rounding = (float(np.abs(each - expected).max()) for each in (got, exact))
     return {"device": device, "apart": apart, "rounding": rounding, "ran": sorted(elsewhere.ran)}
-
-
-def serve(pipe: Connection) -> None:
-    """Answer what `answer` is asked until the questions end."""
-    register()
-    with suppress(EOFError):
-        while True:
-            asked = pipe.recv()
-            try:
-                found = answer(**asked)
-            except Exception as error:
-                found = {"raised": type(error).__name__, "said": str(error)}
-            pipe.send(found)

@@ -119,11 +119,9 @@ def test_files_that_are_damaged_or_missing_are_an_error_of_ours(
 
 def test_models_that_are_not_there() -> None:
     for name, message in (
-        *((name, f"no model at '{name}'") for name in ("/no/such/folder", "./no-such-folder", "a/b/c")),
-        ("~/no-such-folder", "no model at"),
+        *((name, "no model at") for name in ("./no-such-folder", "a/b/c", "~/no-such-folder")),
         ("no-such-model", "could not be opened: it is not on this machine, and .* `eddy models` lists"),
         ("no-such-organisation/no-such-model", "could not be opened: it is not on this machine"),
-        ("eddy_tiny", r"could not be opened: .*; did you mean 'eddy-tiny'\?$"),
         ("SmolLM2", r"did you mean 'smollm2'\?$"),
         ("spaces and ?", "could not be opened"),
         *((name, f"the model's name is '{name}', blank") for name in ("", " ")),
