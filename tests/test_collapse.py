@@ -32,8 +32,9 @@ def alarm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def alarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An alarm that every measurement sets off."""
+    """An alarm that every measurement sets off, of few sentences."""
     monkeypatch.setattr(collapse, "FEWEST_NEAREST", 1.1)
+    monkeypatch.setattr(collapse, "PAIRS", PAIRS[:3])
 
 
 def silent(model: str, method: str, **options) -> Embedder:

@@ -15,7 +15,7 @@ from transformers import BertForMaskedLM
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, UnsupportedModel
-from eddy_embed.model import attention, hooks, host
+from eddy_embed.model import hooks
 
 RUN = [
     "plain:pool=weighted,exit=-2",
@@ -83,30 +83,12 @@ def test_every_window_of_a_long_text_ends_with_the_special() -> None:
     assert max(map(len, ids)) <= 24
 
 
-# --- faults of the engine, which the check at load finds
-
-
-def _causal(patch: pytest.MonkeyPatch) -> None:
+def test_a_fault_is_found_at_load(monkeypatch: pytest.MonkeyPatch) -> None:
     attend = hooks.attend
 
-    def mutated(query: Any, key: Any, value: Any, groups: Any, traits: Any, *more: Any) -> Any:
+    def causal(query: Any, key: Any, value: Any, groups: Any, traits: Any, *more: Any) -> Any:
         return attend(query, key, value, groups, replace(traits, causal=True), *more)
 
-    patch.setattr(hooks, "attend", mutated)
-
-
-def _uneven(patch: pytest.MonkeyPatch) -> None:
-    group = attention.blocked.group
-    for place in (host, attention.kernels):
-        patch.setattr(place, "group", lambda offsets, factors=None, *_: group(offsets, factors))
-
-
-def _from_zero(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(host.ModelView, "first_position", property(lambda self: 0, lambda self, value: None), raising=False)
-
-
-@pytest.mark.parametrize("mutate", [_causal, _uneven, _from_zero])
-def test_a_fault_is_found_at_load(mutate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutate(monkeypatch)
+    monkeypatch.setattr(hooks, "attend", causal)
     with pytest.raises(UnsupportedModel, match="differ from the model's own"):
         embedder("roberta", "plain")
