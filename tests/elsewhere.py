@@ -7,9 +7,7 @@ is an error. Once torch knows a device, all libraries of the process begin to us
 from __future__ import annotations
 
 import copy
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from contextlib import ExitStack
 from typing import Any
 from unittest import mock
 
@@ -141,79 +139,46 @@ def moved(model: torch.nn.Module) -> torch.nn.Module:
     return copied
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is embedded how.
+def computed(model: Any, **options: Any) -> tuple[np.ndarray, str]:
+    """All numbers that an embedder gives, of texts and of parts of one, and its device."""
+    with Embedder(model, **options) as embedder:
+        text = " ".join(TEXTS)
+        passages = embedder.encode_long(text, passage_size=20).passages
+        vectors = [*embedder.encode_document(TEXTS), *(passage.vector for passage in passages)]
+        if embedder.can_embed_spans:
+            vectors += [*embedder.encode_words(text, [(0, 5), (30, 47)])]
+        return np.concatenate(vectors), embedder.device
 
-    Attributes:
+
+def answer(
+    family: str, method: str, dtype: str = "float32", folder: str | None = None, forgotten: str | None = None
+) -> dict[str, Any]:
+    """Compute on the processor and on the device: how far the numbers are apart, and what ran there.
+
+    `rounding` is how far those of the processor are from its own in float32.
+
+    Args:
         family: Of the model.
         method: Its name and parameters.
         dtype: Type of number.
         folder: Where the model is saved, to be opened by name on the device; None: it is handed over.
         forgotten: A method of `Group` that no longer does anything, to see the device refuse what follows.
-        use: What is computed: "documents", or "passages" and "words" of one text.
     """
+    model, tokenizer = families.build(family)
 
-    family: str
-    method: str = "plain"
-    dtype: str = "float32"
-    folder: str | None = None
-    forgotten: str | None = None
-    use: str = "documents"
+    def numbers(there: bool, dtype: str) -> tuple[np.ndarray, str]:
+        if folder is not None:
+            return computed(folder, method=method, dtype=dtype, device=NAME if there else "cpu")
+        here = copy.deepcopy(model).to(getattr(torch, dtype))
+        return computed(moved(here) if there else here, method=method, tokenizer=tokenizer)
 
-
-def computed(use: str, model: Any, options: dict[str, Any]) -> tuple[list[float], dict[str, Any]]:
-    """All numbers that an embedder gives, and its device."""
-    with Embedder(model, **options) as embedder:
-        text = " ".join(TEXTS)
-        if use == "passages":
-            vectors = np.stack([each.vector for each in embedder.encode_long(text, passage_size=20).passages])
-        elif use == "words":
-            vectors = embedder.encode_words(text, [(0, 5), (30, 47)])
-        else:
-            vectors = embedder.encode_document(TEXTS)
-        return vectors.ravel().tolist(), {"device": embedder.device}
-
-
-def answer(asked: Asked) -> dict[str, Any]:
-    """Compute on the processor and on the device: how far the numbers are apart, and what ran there.
-
-    `rounding` is how far those of the processor are from its own in float32.
-    """
-    model, tokenizer = families.build(asked.family)
-    half = copy.deepcopy(model).to(getattr(torch, asked.dtype))
-    options: dict[str, Any] = {"method": asked.method}
-
-    def numbers(there: bool, dtype: str = asked.dtype) -> tuple[Any, dict[str, Any]]:
-        if asked.folder is not None:
-            more = {"dtype": dtype, "device": NAME if there else "cpu"}
-            found, known = computed(asked.use, asked.folder, {**options, **more})
-        else:
-            own = model if dtype == "float32" else half
-            found, known = computed(asked.use, moved(own) if there else own, {**options, "tokenizer": tokenizer})
-        return np.array(found), known
-
-    expected, _ = numbers(False)
-    exact = expected if asked.dtype == "float32" else numbers(False, "float32")[0]
+    expected, exact = (numbers(False, kind)[0] for kind in (dtype, "float32"))
     elsewhere = Elsewhere()
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(blocked, "VIEWED", (NAME, "cpu")))
-        if asked.forgotten is not None:
-            stack.enter_context(mock.patch.object(Group, asked.forgotten, lambda self, *_: self))
+        if forgotten is not None:
+            stack.enter_context(mock.patch.object(Group, forgotten, lambda self, *_: self))
         stack.enter_context(elsewhere)
-        got, known = numbers(True)
+        got, device = numbers(True, dtype)
     apart, rounding = (float(np.abs(each - expected).max()) for each in (got, exact))
-    return {**known, "numbers": len(got), "apart": apart, "rounding": rounding, "ran": sorted(elsewhere.ran)}
-
-
-def serve(pipe: Connection) -> None:
-    """Answer the fields of `Asked` until the questions end."""
-    register()
-    with suppress(EOFError):
-        while True:
-            fields = pipe.recv()
-            try:
-                found = answer(Asked(**fields))
-            except Exception as error:
-                found = {"raised": type(error).__name__, "said": str(error)}
-            pipe.send(found)
+    return {"device": device, "apart": apart, "rounding": rounding, "ran": sorted(elsewhere.ran)}

@@ -6,16 +6,18 @@ shows in the result: with a library's usual 0.02 a missing soft cap or an edge o
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 LAYERS = 6
 HIDDEN = 64
@@ -126,149 +128,91 @@ class Family:
     """How to build one family.
 
     Attributes:
-        config: Makes the configuration.
+        architecture: Its configuration in transformers, without `Config`.
+        settings: What the configuration is made of.
         tokenizer: Key of `TOKENIZERS` or `ENCODERS_TOKENIZERS`.
         query_gain: Factor on the query weights: soft caps only bite on large scores.
     """
 
-    config: Callable[[], PreTrainedConfig]
+    architecture: str
+    settings: dict[str, Any]
     tokenizer: str
     query_gain: float = 1.0
 
 
-def _shape(kv_heads: int | None = 2, **more: object) -> dict[str, object]:
-    shape: dict[str, object] = {
-        "vocab_size": VOCABULARY,
-        "hidden_size": HIDDEN,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": 4,
-        "intermediate_size": 96,
-        "max_position_embeddings": WINDOW,
-        "initializer_range": 0.2,
-        "pad_token_id": None,
-        "bos_token_id": None,
-        "eos_token_id": None,
+def _shape(kv_heads: int | None = 2, **more: object) -> dict[str, Any]:
+    shape: dict[str, Any] = {
+        **{"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": 4},
+        **{"intermediate_size": 96, "max_position_embeddings": WINDOW, "initializer_range": 0.2},
+        **dict.fromkeys(("pad_token_id", "bos_token_id", "eos_token_id")),
     }
-    if kv_heads is not None:
-        shape["num_key_value_heads"] = kv_heads
-    return shape | more
+    return shape | ({} if kv_heads is None else {"num_key_value_heads": kv_heads}) | more
 
 
-_GPT2 = {
-    "vocab_size": VOCABULARY,
-    "n_embd": HIDDEN,
-    "n_layer": LAYERS,
-    "n_head": 4,
-    "n_inner": 96,
-    "n_positions": WINDOW,
-    "initializer_range": 0.2,
-    "bos_token_id": None,
-    "eos_token_id": None,
+_GPT2: dict[str, Any] = {
+    **{"vocab_size": VOCABULARY, "n_embd": HIDDEN, "n_layer": LAYERS, "n_head": 4, "n_inner": 96},
+    **{"n_positions": WINDOW, "initializer_range": 0.2, "bos_token_id": None, "eos_token_id": None},
 }
+_GEMMA2 = {"head_dim": 32, "sliding_window": SLIDING, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 8.0}
+_GEMMA3 = {
+    **{"head_dim": 32, "sliding_window": SLIDING, "query_pre_attn_scalar": 24},
+    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * (LAYERS // 3),
+}
+_YARN = {"rope_type": "yarn", "rope_theta": 150000.0, "factor": 4.0, "truncate": False}
+_GPT_OSS = {
+    **{"head_dim": 32, "sliding_window": SLIDING, "num_local_experts": 4, "num_experts_per_tok": 2},
+    **{"attention_bias": True, "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2)},
+    "rope_parameters": {**_YARN, "original_max_position_embeddings": WINDOW // 4},
+}
+_EXPERTS = {"head_dim": 32, "moe_intermediate_size": 48, "num_experts": 6, "num_experts_per_tok": 3}
+MULTIPLIERS = {
+    **{"embedding_multiplier": 3.0, "attention_multiplier": 0.4, "residual_multiplier": 0.7},
+    "logits_scaling": 2.0,
+}
+"""Of Granite."""
 
 
-def _partly_rotary(part: float) -> dict[str, object]:
+def _partly_rotary(part: float) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": part}}
 
 
-_GEMMA2 = {"head_dim": 32, "sliding_window": SLIDING, "query_pre_attn_scalar": 24, "attn_logit_softcapping": 8.0}
-_GEMMA3 = {
-    "head_dim": 32,
-    "sliding_window": SLIDING,
-    "query_pre_attn_scalar": 24,
-    "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * (LAYERS // 3),
-}
-
-_GPT_OSS = {
-    "head_dim": 32,
-    "sliding_window": SLIDING,
-    "num_local_experts": 4,
-    "num_experts_per_tok": 2,
-    "attention_bias": True,
-    "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2),
-    "rope_parameters": {
-        "rope_type": "yarn",
-        "rope_theta": 150000.0,
-        "factor": 4.0,
-        "original_max_position_embeddings": WINDOW // 4,
-        "truncate": False,
-    },
-}
-
 FAMILIES: dict[str, Family] = {
-    "llama": Family(lambda: transformers.LlamaConfig(**_shape()), "metaspace"),
-    "qwen3": Family(lambda: transformers.Qwen3Config(**_shape(1, head_dim=32)), "byte-level"),
-    "gpt2": Family(lambda: transformers.GPT2Config(**_GPT2), "byte-level"),
-    "gemma2": Family(lambda: transformers.Gemma2Config(**_shape(**_GEMMA2)), "bracketing", query_gain=4.0),
+    "llama": Family("Llama", _shape(), "metaspace"),
+    "qwen3": Family("Qwen3", _shape(1, head_dim=32), "byte-level"),
+    "gpt2": Family("GPT2", _GPT2, "byte-level"),
+    "gemma2": Family("Gemma2", _shape(**_GEMMA2), "bracketing", query_gain=4.0),
 }
 """The families that every method is tested on."""
 
 MORE_FAMILIES: dict[str, Family] = {
-    "mistral": Family(lambda: transformers.MistralConfig(**_shape(sliding_window=SLIDING)), "metaspace"),
-    "qwen2": Family(lambda: transformers.Qwen2Config(**_shape()), "byte-level"),
-    "gemma3": Family(lambda: transformers.Gemma3TextConfig(**_shape(1, **_GEMMA3)), "bracketing"),
-    "phi3": Family(lambda: transformers.Phi3Config(**_shape()), "metaspace"),
-    "gpt_neox": Family(lambda: transformers.GPTNeoXConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
-    "olmo2": Family(lambda: transformers.Olmo2Config(**_shape(1)), "bracketing"),
-    "mixtral": Family(
-        lambda: transformers.MixtralConfig(**_shape(num_local_experts=4, num_experts_per_tok=2, sliding_window=None)),
-        "metaspace",
-    ),
-    "qwen3_moe": Family(
-        lambda: transformers.Qwen3MoeConfig(
-            **_shape(1, head_dim=32, moe_intermediate_size=48, num_experts=6, num_experts_per_tok=3),
-            mlp_only_layers=[2],
-            norm_topk_prob=True,
-        ),
-        "byte-level",
-    ),
-    "phi": Family(lambda: transformers.PhiConfig(**_shape(None, **_partly_rotary(0.5))), "byte-level"),
-    "smollm3": Family(lambda: transformers.SmolLM3Config(**_shape(), no_rope_layer_interval=2), "byte-level"),
-    "stablelm": Family(
-        lambda: transformers.StableLmConfig(**_shape(use_qkv_bias=True, **_partly_rotary(0.25))), "byte-level"
-    ),
-    "granite": Family(
-        lambda: transformers.GraniteConfig(
-            **_shape(embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.7, logits_scaling=2.0)
-        ),
-        "byte-level",
-    ),
-    "gpt_oss": Family(lambda: transformers.GptOssConfig(**_shape(**_GPT_OSS)), "byte-level", query_gain=2.0),
-    "opt": Family(
-        lambda: transformers.OPTConfig(**_shape(None, ffn_dim=96, word_embed_proj_dim=HIDDEN, init_std=0.2)),
-        "bracketing",
-    ),
+    "mistral": Family("Mistral", _shape(sliding_window=SLIDING), "metaspace"),
+    "qwen2": Family("Qwen2", _shape(), "byte-level"),
+    "gemma3": Family("Gemma3Text", _shape(1, **_GEMMA3), "bracketing"),
+    "phi3": Family("Phi3", _shape(), "metaspace"),
+    "gpt_neox": Family("GPTNeoX", _shape(None, **_partly_rotary(0.5)), "byte-level"),
+    "olmo2": Family("Olmo2", _shape(1), "bracketing"),
+    "mixtral": Family("Mixtral", _shape(num_local_experts=4, num_experts_per_tok=2, sliding_window=None), "metaspace"),
+    "qwen3_moe": Family("Qwen3Moe", _shape(1, **_EXPERTS, mlp_only_layers=[2], norm_topk_prob=True), "byte-level"),
+    "phi": Family("Phi", _shape(None, **_partly_rotary(0.5)), "byte-level"),
+    "smollm3": Family("SmolLM3", _shape(no_rope_layer_interval=2), "byte-level"),
+    "stablelm": Family("StableLm", _shape(use_qkv_bias=True, **_partly_rotary(0.25)), "byte-level"),
+    "granite": Family("Granite", _shape(**MULTIPLIERS), "byte-level"),
+    "gpt_oss": Family("GptOss", _shape(**_GPT_OSS), "byte-level", query_gain=2.0),
+    "opt": Family("OPT", _shape(None, ffn_dim=96, word_embed_proj_dim=HIDDEN, init_std=0.2), "bracketing"),
 }
 """Further families, for the tests that are cheap enough to run on all of them."""
 
+_BLOOM = {"n_layer": LAYERS, "n_head": 4, "initializer_range": 0.2}
+_GPT_NEO = {
+    **{"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "num_layers": LAYERS, "num_heads": 4, "intermediate_size": 96},
+    **{"max_position_embeddings": WINDOW, "window_size": SLIDING, "initializer_range": 0.2},
+    **{"attention_types": [[["global", "local"], LAYERS // 2]], "bos_token_id": None, "eos_token_id": None},
+}
 OWN_ATTENTION: dict[str, Family] = {
-    "falcon": Family(
-        lambda: transformers.FalconConfig(**_shape(None, new_decoder_architecture=True, num_kv_heads=2, bias=True)),
-        "byte-level",
-    ),
-    "bloom": Family(
-        lambda: transformers.BloomConfig(
-            vocab_size=VOCABULARY, hidden_size=HIDDEN, n_layer=LAYERS, n_head=4, initializer_range=0.2
-        ),
-        "byte-level",
-    ),
-    "gptj": Family(lambda: transformers.GPTJConfig(**_GPT2, rotary_dim=8), "byte-level"),
-    "gpt_neo": Family(
-        lambda: transformers.GPTNeoConfig(
-            vocab_size=VOCABULARY,
-            hidden_size=HIDDEN,
-            num_layers=LAYERS,
-            num_heads=4,
-            intermediate_size=96,
-            max_position_embeddings=WINDOW,
-            window_size=SLIDING,
-            attention_types=[[["global", "local"], LAYERS // 2]],
-            initializer_range=0.2,
-            bos_token_id=None,
-            eos_token_id=None,
-        ),
-        "byte-level",
-    ),
+    "falcon": Family("Falcon", _shape(None, new_decoder_architecture=True, num_kv_heads=2, bias=True), "byte-level"),
+    "bloom": Family("Bloom", {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, **_BLOOM}, "byte-level"),
+    "gptj": Family("GPTJ", {**_GPT2, "rotary_dim": 8}, "byte-level"),
+    "gpt_neo": Family("GPTNeo", _GPT_NEO, "byte-level"),
 }
 """Families that compute their attention past transformers' registry."""
 
@@ -278,44 +222,28 @@ _MODERN = {
     "layer_types": ["full_attention", "sliding_attention", "sliding_attention"] * (LAYERS // 3),
     **dict.fromkeys((f"{kind}_token_id" for kind in ("pad", "bos", "eos", "cls", "sep")), 0),
 }
+_DISTILBERT = {
+    **{"vocab_size": VOCABULARY, "dim": HIDDEN, "n_layers": LAYERS, "n_heads": 4, "hidden_dim": 96},
+    **{"max_position_embeddings": WINDOW, "initializer_range": 0.2},
+}
 # Distances beyond the second have a row of the table for several at once.
 _T5 = {
-    "vocab_size": VOCABULARY,
-    "d_model": HIDDEN,
-    "d_kv": 24,
-    "d_ff": 96,
-    "num_layers": LAYERS,
-    "num_decoder_layers": 2,
-    "num_heads": 4,
-    "relative_attention_num_buckets": 8,
-    "relative_attention_max_distance": 20,
+    **{"vocab_size": VOCABULARY, "d_model": HIDDEN, "d_kv": 24, "d_ff": 96, "num_layers": LAYERS, "num_heads": 4},
+    **{"num_decoder_layers": 2, "relative_attention_num_buckets": 8, "relative_attention_max_distance": 20},
     "initializer_factor": 1.5,
 }
 ENCODERS: dict[str, Family] = {
-    "bert": Family(lambda: transformers.BertConfig(**_shape(None, **_TYPES)), "bracketing"),
-    "roberta": Family(lambda: transformers.RobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
-    "xlm_roberta": Family(lambda: transformers.XLMRobertaConfig(**_shape(None, **_TYPES)), "bracketing"),
-    "distilbert": Family(
-        lambda: transformers.DistilBertConfig(
-            vocab_size=VOCABULARY,
-            dim=HIDDEN,
-            n_layers=LAYERS,
-            n_heads=4,
-            hidden_dim=96,
-            max_position_embeddings=WINDOW,
-            initializer_range=0.2,
-        ),
-        "bracketing",
-    ),
-    "modernbert": Family(lambda: transformers.ModernBertConfig(**_shape(None, **_MODERN)), "bracketing"),
-    "mpnet": Family(lambda: transformers.MPNetConfig(**_shape(None)), "padding second"),
-    "t5": Family(lambda: transformers.T5Config(**_T5), "closing"),
-    "mt5": Family(lambda: transformers.MT5Config(**_T5), "closing"),
-    "umt5": Family(lambda: transformers.UMT5Config(**_T5), "closing"),
+    "bert": Family("Bert", _shape(None, **_TYPES), "bracketing"),
+    "roberta": Family("Roberta", _shape(None, **_TYPES), "bracketing"),
+    "xlm_roberta": Family("XLMRoberta", _shape(None, **_TYPES), "bracketing"),
+    "distilbert": Family("DistilBert", _DISTILBERT, "bracketing"),
+    "modernbert": Family("ModernBert", _shape(None, **_MODERN), "bracketing"),
+    "mpnet": Family("MPNet", _shape(None), "padding second"),
+    "t5": Family("T5", _T5, "closing"),
+    "mt5": Family("MT5", _T5, "closing"),
+    "umt5": Family("UMT5", _T5, "closing"),
 }
 """Families that read in both directions."""
-
-
 T5S = ("t5", "mt5", "umt5")
 """Encoders of models that have a decoder too."""
 
@@ -328,8 +256,6 @@ def _enlarge(model: PreTrainedModel, family: Family) -> None:
             weight.add_((1.0 if name.endswith("sinks") else 0.1) * torch.randn_like(weight))
         elif "relative_attention_bias" in name:
             weight *= 5.0
-        elif "c_attn" in name:
-            weight[:, :HIDDEN] *= family.query_gain
         elif "q_proj" in name:
             weight *= family.query_gain
 
@@ -343,13 +269,8 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     family = (FAMILIES | MORE_FAMILIES | OWN_ATTENTION | ENCODERS)[name]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(20_000 + sum(map(ord, name)))
-        kind = (
-            transformers.AutoModelForTextEncoding
-            if name in T5S
-            else transformers.AutoModel
-            if name in ENCODERS
-            else transformers.AutoModelForCausalLM
-        )
-        model = kind.from_config(family.config(), dtype=torch.float32)
+        config = getattr(transformers, f"{family.architecture}Config")(**copy.deepcopy(family.settings))
+        kind = "ForTextEncoding" if name in T5S else "" if name in ENCODERS else "ForCausalLM"
+        model = getattr(transformers, f"AutoModel{kind}").from_config(config, dtype=torch.float32)
         _enlarge(model, family)
     return model.eval(), (TOKENIZERS | ENCODERS_TOKENIZERS)[family.tokenizer]()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -17,41 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from gguf import (
-    MODEL_ARCH_NAMES,
-    GGMLQuantizationType,
-    GGUFEndian,
-    GGUFReader,
-    GGUFValueType,
-    GGUFWriter,
-    get_tensor_name_map,
-)
-from gguf.gguf_writer import GGUFValue
+import transformers
+from gguf import MODEL_ARCH_NAMES, GGMLQuantizationType, GGUFEndian, GGUFValueType, GGUFWriter, get_tensor_name_map
 from gguf.quants import dequantize, quantize
-from tests.families import LAYERS, PROSE, SLIDING, _shape
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import (
-    AutoModelForCausalLM,
-    CohereConfig,
-    Gemma2Config,
-    Gemma3TextConfig,
-    Gemma4TextConfig,
-    Glm4Config,
-    GptOssConfig,
-    GraniteConfig,
-    LlamaConfig,
-    Ministral3Config,
-    MistralConfig,
-    Olmo2Config,
-    Phi3Config,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerFast,
-    Qwen2Config,
-    Qwen3Config,
-    Qwen3MoeConfig,
-    SmolLM3Config,
-)
+from tests.families import LAYERS, MULTIPLIERS, SLIDING, _byte_level, _shape, metaspace_tokenizer
+from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
 """Types of tokens, as llama.cpp numbers them."""
@@ -71,14 +41,10 @@ SPLITS["smollm"] = SPLITS["gpt-2"]
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a file says of its tokenizer, and that tokenizer."""
+    """A tokenizer, and what a file says of it, without `tokenizer.ggml.` in front."""
 
     tokenizer: PreTrainedTokenizerFast
     metadata: dict[str, Any]
-    tokens: tuple[str, ...]
-    kinds: tuple[int, ...]
-    scores: tuple[float, ...] = ()
-    merges: tuple[str, ...] = ()
 
 
 def _fast(backend: Tokenizer, start: bool, **special: str) -> PreTrainedTokenizerFast:
@@ -93,48 +59,31 @@ def _fast(backend: Tokenizer, start: bool, **special: str) -> PreTrainedTokenize
 def byte_level(pre: str) -> Vocabulary:
     """Byte-level BPE as of SmolLM2, Qwen or Llama 3."""
     special, whole = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"], ["<think>", "  "]
-    backend = Tokenizer(models.BPE(ignore_merges=pre == "llama-bpe"))
+    backend = _byte_level(560, special)
     steps = [pre_tokenizers.Digits(individual_digits=True)] if pre == "smollm" else []
     steps.append(pre_tokenizers.Split(Regex(SPLITS[pre]), behavior="isolated"))
     backend.pre_tokenizer = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(False, use_regex=False)])
-    backend.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=560,
-        special_tokens=special,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    backend.train([str(PROSE)], trainer)
     learned = json.loads(backend.to_str())["model"]
     for token in ("Ġwhole", *whole):  # a word that no merges lead to
         learned["vocab"][token] = len(learned["vocab"])
     merges = [tuple(merge) for merge in learned["merges"]]
     backend.model = models.BPE(learned["vocab"], merges, ignore_merges=pre == "llama-bpe")
     backend.add_tokens([AddedToken(token, normalized=False) for token in whole])
-    tokens = tuple(sorted(learned["vocab"], key=learned["vocab"].__getitem__))
+    tokens = sorted(learned["vocab"], key=learned["vocab"].__getitem__)
     kinds = {**dict.fromkeys(special, CONTROL), **dict.fromkeys(whole, USER_DEFINED)}
     start = tokens.index(special[0])
-    metadata = {"model": "gpt2", "pre": pre, "bos_token_id": start, "eos_token_id": start + 2}
-    return Vocabulary(
-        _fast(backend, pre == "llama-bpe", bos_token=special[0], eos_token=special[2]),
-        metadata,
-        tokens,
-        tuple(kinds.get(token, NORMAL) for token in tokens),
-        merges=tuple(" ".join(merge) for merge in learned["merges"]),
-    )
+    metadata = {"model": "gpt2", "pre": pre, "bos_token_id": start, "eos_token_id": start + 2, "tokens": tokens}
+    metadata |= {"token_type": [kinds.get(token, NORMAL) for token in tokens], "merges": [*map(" ".join, merges)]}
+    return Vocabulary(_fast(backend, pre == "llama-bpe", bos_token=special[0], eos_token=special[2]), metadata)
 
 
 def _pieces(special: list[str], further: list[str]) -> tuple[list[str], list[float]]:
     """Pieces of a SentencePiece vocabulary and their scores: the earlier a piece was learned, the higher."""
-    learner = Tokenizer(models.BPE(unk_token=special[0]))
-    learner.normalizer = normalizers.Replace(Regex("\n"), " ")
-    learner.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    learner.train([str(PROSE)], trainers.BpeTrainer(vocab_size=300, show_progress=False))
-    vocabulary = sorted(learner.get_vocab(), key=learner.get_vocab().__getitem__)
-    learned = [piece for piece in vocabulary if len(piece) > 1]
-    letters = [piece for piece in vocabulary if len(piece) == 1]
+    known = metaspace_tokenizer().get_vocab()
+    vocabulary = [piece for piece in sorted(known, key=known.__getitem__) if piece[:1] != "<" or len(piece) == 1]
     front = [*special, *(f"<0x{byte:02X}>" for byte in range(256))]
-    pieces = [*front, *learned, *further, *letters]
+    letters = [piece for piece in vocabulary if len(piece) == 1]
+    pieces = [*front, *(piece for piece in vocabulary if len(piece) > 1), *further, *letters]
     scores = [0.0] * len(front) + [-float(rank) for rank in range(len(pieces) - len(front))]
     return pieces, scores
 
@@ -172,9 +121,11 @@ def sentencepiece(kind: str) -> Vocabulary:
         metadata |= {"padding_token_id": 0, "add_space_prefix": False}
     known = {**dict.fromkeys(special, CONTROL), "<unk>": UNKNOWN, **dict.fromkeys(whole, USER_DEFINED)}
     kinds = [BYTE if re.fullmatch("<0x..>", piece) else known.get(piece, NORMAL) for piece in pieces]
+    metadata |= {"tokens": pieces, "token_type": kinds, "scores": scores}
+    if kind == "gemma4":
+        metadata["merges"] = [*map(" ".join, _merges(pieces, scores))]
     tokenizer = _fast(backend, True, bos_token=names["bos"], eos_token=names["eos"], unk_token="<unk>")
-    merges = [" ".join(pair) for pair in _merges(pieces, scores)] if kind == "gemma4" else []
-    return Vocabulary(tokenizer, metadata, tuple(pieces), tuple(kinds), tuple(scores), tuple(merges))
+    return Vocabulary(tokenizer, metadata)
 
 
 def vocabulary(name: str) -> Vocabulary:
@@ -185,24 +136,18 @@ def vocabulary(name: str) -> Vocabulary:
 # --- models
 
 
-_GEMMA = {
-    "head_dim": 32,
-    "query_pre_attn_scalar": 32,
-    "sliding_window": SLIDING,
-    "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2),
-}
-_GEMMA3 = _GEMMA | {"layer_types": ["sliding_attention"] * (LAYERS - 1) + ["full_attention"], "num_key_value_heads": 1}
-
-
 def _rope(kind: str, theta: float = 10_000.0, **more: Any) -> dict[str, Any]:
     return {"rope_type": kind, "rope_theta": theta, **more}
 
 
-def _gemma3_rope(**more: Any) -> dict[str, Any]:
-    full = _rope(more.pop("kind", "default"), 1e6, **more)
-    return {"sliding_attention": _rope("default"), "full_attention": full}
+def _gemma3_rope(kind: str = "default", **more: Any) -> dict[str, Any]:
+    return {"sliding_attention": _rope("default"), "full_attention": _rope(kind, 1e6, **more)}
 
 
+_HEADS = {"head_dim": 32, "query_pre_attn_scalar": 32, "sliding_window": SLIDING}
+_TURNS = ["sliding_attention", "full_attention"] * (LAYERS // 2)
+_GEMMA2 = {**_HEADS, "layer_types": _TURNS, "attn_logit_softcapping": 8.0}
+_GEMMA3 = {**_HEADS, "layer_types": ["sliding_attention"] * (LAYERS - 1) + ["full_attention"], "num_key_value_heads": 1}
 _LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 256}
 
 
@@ -212,7 +157,8 @@ class Recipe:
 
     Attributes:
         architecture: GGUF's name.
-        config: Makes the configuration of the model.
+        model: The model's configuration in transformers, without `Config`.
+        shape: What that configuration is made of.
         words: Name of the vocabulary.
         settings: Metadata beside those that follow from a plain configuration; None leaves one out.
         tensors: Tensors beside the weights.
@@ -220,11 +166,16 @@ class Recipe:
     """
 
     architecture: str
-    config: Callable[[], PreTrainedConfig]
+    model: str
+    shape: dict[str, Any]
     words: str
     settings: dict[str, Any] = field(default_factory=dict)
     tensors: dict[str, list[float]] = field(default_factory=dict)
     query_gain: float = 1.0
+
+    def config(self) -> PreTrainedConfig:
+        made: PreTrainedConfig = getattr(transformers, f"{self.model}Config")(**copy.deepcopy(self.shape))
+        return made
 
 
 def llama3_factors(head_dim: int, theta: float = 500_000.0) -> list[float]:
@@ -239,101 +190,56 @@ def llama3_factors(head_dim: int, theta: float = 500_000.0) -> list[float]:
 
 
 _LONG = {"short_factor": [1.0 + 0.05 * i for i in range(8)], "long_factor": [1.5 + 0.5 * i for i in range(8)]}
-
 _GEMMA4 = {
-    "head_dim": 16,
-    "global_head_dim": 32,
-    "hidden_size_per_layer_input": 0,
-    "num_kv_shared_layers": 0,
-    "layer_types": ["sliding_attention", "full_attention"] * (LAYERS // 2),
-    "sliding_window": SLIDING,
+    **{"head_dim": 16, "global_head_dim": 32, "hidden_size_per_layer_input": 0, "num_kv_shared_layers": 0},
+    **{"layer_types": _TURNS, "sliding_window": SLIDING},
 }
 _GEMMA4_SAID = {
-    "attention.key_length": 32,
-    "attention.value_length": 32,
-    "attention.key_length_swa": 16,
-    "attention.value_length_swa": 16,
-    "attention.sliding_window": SLIDING,
-    "attention.sliding_window_pattern": [True, False] * (LAYERS // 2),
-    "attention.shared_kv_layers": 0,
-    "embedding_length_per_layer_input": 0,
-    "rope.dimension_count": 32,
-    "rope.dimension_count_swa": 16,
-    "rope.freq_base": 1e6,
-    "rope.freq_base_swa": 10_000.0,
+    **{"attention.key_length": 32, "attention.value_length": 32, "rope.dimension_count": 32, "rope.freq_base": 1e6},
+    **{"attention.key_length_swa": 16, "attention.value_length_swa": 16, "rope.dimension_count_swa": 16},
+    **{"attention.sliding_window": SLIDING, "attention.sliding_window_pattern": [True, False] * (LAYERS // 2)},
+    **{"attention.shared_kv_layers": 0, "embedding_length_per_layer_input": 0, "rope.freq_base_swa": 10_000.0},
 }
+_GEMMA4_TENSORS = {"rope_freqs.weight": [1.0] * 4 + [1e30] * 12}
 _BETAS = {"factor": 4.0, "original_max_position_embeddings": 64, "beta_fast": 16.0, "beta_slow": 2.0}
 _MINISTRAL = _BETAS | {"mscale": 1.0, "mscale_all_dim": 1.0, "llama_4_scaling_beta": 0.1}
 _YARN = {
-    "rope.scaling.type": "yarn",
-    "rope.scaling.factor": 4.0,
-    "rope.scaling.original_context_length": 64,
-    "rope.scaling.yarn_beta_fast": 16.0,
-    "rope.scaling.yarn_beta_slow": 2.0,
+    **{"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 64},
+    **{"rope.scaling.yarn_beta_fast": 16.0, "rope.scaling.yarn_beta_slow": 2.0},
 }
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 32, "norm_topk_prob": True}
+_GPT_OSS = {
+    **{"head_dim": 32, "num_local_experts": 6, "num_experts_per_tok": 3, "sliding_window": SLIDING},
+    **{"tie_word_embeddings": False, "rope_parameters": _rope("yarn", 150_000.0, **_BETAS, truncate=False)},
+}
+_PARTLY = _rope("default", partial_rotary_factor=0.5)
 
 FAMILIES: dict[str, Recipe] = {
-    "llama": Recipe("llama", lambda: LlamaConfig(**_shape()), "llama"),
-    "qwen2": Recipe("qwen2", lambda: Qwen2Config(**_shape()), "qwen2"),
-    "qwen3": Recipe("qwen3", lambda: Qwen3Config(**_shape(head_dim=32)), "qwen2"),
+    "llama": Recipe("llama", "Llama", _shape(), "llama"),
+    "qwen2": Recipe("qwen2", "Qwen2", _shape(), "qwen2"),
+    "qwen3": Recipe("qwen3", "Qwen3", _shape(head_dim=32), "qwen2"),
     "gemma2": Recipe(
-        "gemma2",
-        lambda: Gemma2Config(**_shape(**_GEMMA, attn_logit_softcapping=8.0)),
-        "gemma",
+        *("gemma2", "Gemma2", _shape(**_GEMMA2), "gemma"),
         {"attn_logit_softcapping": 8.0, "final_logit_softcapping": 30.0},
         query_gain=4.0,
     ),
-    "gemma3": Recipe("gemma3", lambda: Gemma3TextConfig(**_shape(**_GEMMA3, rope_parameters=_gemma3_rope())), "gemma"),
-    "phi3": Recipe("phi3", lambda: Phi3Config(**_shape()), "llama"),
-    "qwen3moe": Recipe(
-        "qwen3moe",
-        lambda: Qwen3MoeConfig(
-            **_shape(head_dim=32, moe_intermediate_size=32, num_experts=6, num_experts_per_tok=3, norm_topk_prob=True)
-        ),
-        "qwen2",
-    ),
+    "gemma3": Recipe("gemma3", "Gemma3Text", _shape(**_GEMMA3, rope_parameters=_gemma3_rope()), "gemma"),
+    "phi3": Recipe("phi3", "Phi3", _shape(), "llama"),
+    "qwen3moe": Recipe("qwen3moe", "Qwen3Moe", _shape(head_dim=32, **_EXPERTS), "qwen2"),
     "granite": Recipe(
-        "granite",
-        lambda: GraniteConfig(
-            **_shape(embedding_multiplier=3.0, attention_multiplier=0.4, residual_multiplier=0.7, logits_scaling=2.0)
-        ),
-        "smollm",
+        *("granite", "Granite", _shape(**MULTIPLIERS), "smollm"),
         {"attention.scale": 0.4, "embedding_scale": 3.0, "residual_scale": 0.7, "logit_scale": 2.0},
     ),
-    "smollm3": Recipe("smollm3", lambda: SmolLM3Config(**_shape()), "llama-bpe"),
-    "olmo2": Recipe("olmo2", lambda: Olmo2Config(**_shape(tie_word_embeddings=False)), "gpt-2"),
-    "glm4": Recipe(
-        "glm4",
-        lambda: Glm4Config(
-            **_shape(head_dim=16, attention_bias=True, rope_parameters=_rope("default", partial_rotary_factor=0.5))
-        ),
-        "llama-bpe",
-    ),
+    "smollm3": Recipe("smollm3", "SmolLM3", _shape(), "llama-bpe"),
+    "olmo2": Recipe("olmo2", "Olmo2", _shape(tie_word_embeddings=False), "gpt-2"),
+    "glm4": Recipe("glm4", "Glm4", _shape(head_dim=16, attention_bias=True, rope_parameters=_PARTLY), "llama-bpe"),
     "mistral3": Recipe(
-        "mistral3",
-        lambda: Ministral3Config(**_shape(head_dim=32, rope_parameters=_rope("yarn", 1e6, **_MINISTRAL))),
-        "llama-bpe",
+        *("mistral3", "Ministral3", _shape(head_dim=32, rope_parameters=_rope("yarn", 1e6, **_MINISTRAL)), "llama-bpe"),
         {**_YARN, "rope.scaling.yarn_log_multiplier": 1.0, "attention.temperature_scale": 0.1},
     ),
-    "gpt-oss": Recipe(
-        "gpt-oss",
-        lambda: GptOssConfig(
-            **_shape(
-                head_dim=32,
-                num_local_experts=6,
-                num_experts_per_tok=3,
-                sliding_window=SLIDING,
-                tie_word_embeddings=False,
-                rope_parameters=_rope("yarn", 150_000.0, **_BETAS, truncate=False),
-            )
-        ),
-        "llama-bpe",
-        _YARN,
-    ),
+    "gpt-oss": Recipe("gpt-oss", "GptOss", _shape(**_GPT_OSS), "llama-bpe", _YARN),
     "command-r": Recipe(
-        "command-r",
-        lambda: CohereConfig(**_shape(logit_scale=0.5, layer_norm_eps=1e-4)),
-        "gpt-2",
+        *("command-r", "Cohere", _shape(logit_scale=0.5, layer_norm_eps=1e-4), "gpt-2"),
         {"logit_scale": 0.5, "attention.layer_norm_epsilon": 1e-4},
     ),
 }
@@ -341,70 +247,53 @@ FAMILIES: dict[str, Recipe] = {
 
 VARIANTS: dict[str, Recipe] = {
     "gemma4": Recipe(
-        "gemma4",
-        lambda: Gemma4TextConfig(**_shape(**_GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1)),
-        "gemma4",
+        *("gemma4", "Gemma4Text", _shape(**_GEMMA4, attention_k_eq_v=True, num_global_key_value_heads=1), "gemma4"),
         {**_GEMMA4_SAID, "attention.head_count_kv": [2, 1] * (LAYERS // 2)},
-        {"rope_freqs.weight": [1.0] * 4 + [1e30] * 12},
+        _GEMMA4_TENSORS,
     ),
     "gemma4, experts": Recipe(
-        "gemma4",
-        lambda: Gemma4TextConfig(
-            **_shape(**_GEMMA4, enable_moe_block=True, num_experts=6, top_k_experts=3, moe_intermediate_size=32)
-        ),
+        *("gemma4", "Gemma4Text"),
+        _shape(**_GEMMA4, enable_moe_block=True, num_experts=6, top_k_experts=3, moe_intermediate_size=32),
         "gemma4",
         {**_GEMMA4_SAID, "expert_count": 6, "expert_used_count": 3, "expert_feed_forward_length": 32},
-        {"rope_freqs.weight": [1.0] * 4 + [1e30] * 12},
+        _GEMMA4_TENSORS,
     ),
-    "mistral3, small": Recipe("mistral3", lambda: MistralConfig(**_shape(head_dim=32, sliding_window=None)), "llama"),
+    "mistral3, small": Recipe("mistral3", "Mistral", _shape(head_dim=32, sliding_window=None), "llama"),
     "command-r, normed keys": Recipe(
-        "command-r",
-        lambda: CohereConfig(**_shape(use_qk_norm=True)),
-        "gpt-2",
+        *("command-r", "Cohere", _shape(use_qk_norm=True), "gpt-2"),
         {"logit_scale": 0.0625, "attention.layer_norm_epsilon": 1e-5},
     ),
-    "llama, biases": Recipe("llama", lambda: LlamaConfig(**_shape(attention_bias=True, mlp_bias=True)), "llama"),
+    "llama, biases": Recipe("llama", "Llama", _shape(attention_bias=True, mlp_bias=True), "llama"),
     "llama 3.1": Recipe(
-        "llama",
-        lambda: LlamaConfig(**_shape(rope_parameters=_rope("llama3", 500_000.0, **_LLAMA3))),
-        "llama-bpe",
-        {},
-        {"rope_freqs.weight": llama3_factors(16)},
+        *("llama", "Llama", _shape(rope_parameters=_rope("llama3", 500_000.0, **_LLAMA3)), "llama-bpe"),
+        tensors={"rope_freqs.weight": llama3_factors(16)},
     ),
     "qwen2, yarn": Recipe(
-        "qwen2",
-        lambda: Qwen2Config(
-            **_shape(rope_parameters=_rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=64))
-        ),
+        *("qwen2", "Qwen2"),
+        _shape(rope_parameters=_rope("yarn", 1e6, factor=4.0, original_max_position_embeddings=64)),
         "qwen2",
         {**_YARN, "rope.scaling.yarn_beta_fast": None, "rope.scaling.yarn_beta_slow": None},
     ),
     "gemma2, defaults unsaid": Recipe(
-        "gemma2",
-        lambda: Gemma2Config(**_shape(**_GEMMA | {"sliding_window": 4096}, attn_logit_softcapping=50.0)),
-        "gemma",
+        *("gemma2", "Gemma2", _shape(**_GEMMA2 | {"sliding_window": 4096, "attn_logit_softcapping": 50.0}), "gemma"),
         {"attention.sliding_window": None},
         query_gain=16.0,
     ),
     "gemma3, linear, each third": Recipe(
-        "gemma3",
-        lambda: Gemma3TextConfig(
-            **_shape(
-                **_GEMMA3 | {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2},
-                rope_parameters=_gemma3_rope(kind="linear", factor=8.0),
-            )
+        *("gemma3", "Gemma3Text"),
+        _shape(
+            **_GEMMA3 | {"layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2},
+            rope_parameters=_gemma3_rope("linear", factor=8.0),
         ),
         "gemma",
         {
-            "attention.sliding_window_pattern": [True, True, False] * 2,
-            "rope.freq_base_swa": 10_000.0,
-            "rope.scaling.type": "linear",
-            "rope.scaling.factor": 8.0,
+            **{"attention.sliding_window_pattern": [True, True, False] * 2, "rope.freq_base_swa": 10_000.0},
+            **{"rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
         },
     ),
     "phi3, long": Recipe(
-        "phi3",
-        lambda: Phi3Config(**_shape(rope_parameters=_rope("longrope", **_LONG), original_max_position_embeddings=256)),
+        *("phi3", "Phi3"),
+        _shape(rope_parameters=_rope("longrope", **_LONG), original_max_position_embeddings=256),
         "llama",
         {"rope.scaling.original_context_length": 256, "rope.scaling.attn_factor": (1 + np.log(4) / np.log(256)) ** 0.5},
         {"rope_factors_short.weight": _LONG["short_factor"], "rope_factors_long.weight": _LONG["long_factor"]},
@@ -510,13 +399,10 @@ def model_of(recipe: Recipe) -> PreTrainedModel:
     return model.eval()
 
 
-def _heads_halves_joined(weight: np.ndarray, heads: int) -> np.ndarray:
-    """Rows of queries or keys as llama.cpp's llama turns them: pairs of neighbours, not of halves."""
-    return weight.reshape(heads, 2, -1, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
-
-
-def _heads_halves_apart(weight: np.ndarray, heads: int) -> np.ndarray:
-    return weight.reshape(heads, -1, 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+def _turned(weight: np.ndarray, heads: int, apart: bool = False) -> np.ndarray:
+    """Rows of queries or keys as llama.cpp turns them: pairs of neighbours, not of halves; `apart` undoes it."""
+    pairs = (heads, -1, 2) if apart else (heads, 2, -1)
+    return weight.reshape(*pairs, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
 def _write_experts(
@@ -556,7 +442,7 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
         recipe: What it holds.
         kind: F32, F16, Q8_0, Q4_1, MXFP4 or Q4_K, of all matrices; Q4_K needs rows of multiples of 256.
         own: `metadata` by whole key, None for a key to leave out; `tensors` to add, None for one to leave out;
-            `endianess` for files of other processors.
+            `endianess` for files of other processors; `count` of parts.
     """
     model = model_of(recipe)
     config: Any = model.config
@@ -572,7 +458,7 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
         if recipe.architecture in _PAIRED:
             heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}
             turned = heads.get(name.split(".")[-2])
-        stored = _heads_halves_joined(values, turned) if turned else values
+        stored = _turned(values, turned) if turned else values
         if weight.ndim == 1 or name.endswith("norm.weight") or kind == "F32":
             offset = np.float32(recipe.architecture in ("gemma2", "gemma3") and name.endswith("norm.weight"))
             tensors[name] = (stored + offset, "F32")
@@ -580,7 +466,7 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
         else:
             tensors[name] = (encode(stored, kind, random), kind)
             held = decode(tensors[name][0], kind)
-        weight.copy_(torch.from_numpy(_heads_halves_apart(held, turned) if turned else held))
+        weight.copy_(torch.from_numpy(_turned(held, turned, apart=True) if turned else held))
     tensors |= {name: (np.array(values, np.float32), "F32") for name, values in recipe.tensors.items()}
     metadata = {f"{recipe.architecture}.{key}": value for key, value in settings_of(recipe, config).items()}
     write_parts(path, recipe.architecture, metadata | tokens_of(recipe.words, config.vocab_size), tensors, **own)
@@ -589,16 +475,12 @@ def write(path: Path, recipe: Recipe, kind: str = "F16", **own: Any) -> PreTrain
 
 def tokens_of(words: str, rows: int) -> dict[str, Any]:
     """The metadata of a vocabulary, filled up to the rows of the embedding matrix as llama.cpp's converter does."""
-    found = vocabulary(words)
-    spare = range(len(found.tokens), rows)
-    metadata = {f"tokenizer.ggml.{key}": value for key, value in found.metadata.items()}
-    metadata["tokenizer.ggml.tokens"] = [*found.tokens, *(f"[PAD{number}]" for number in spare)]
-    metadata["tokenizer.ggml.token_type"] = [*found.kinds, *(UNUSED for _ in spare)]
-    if found.scores:
-        metadata["tokenizer.ggml.scores"] = [*found.scores, *(-10_000.0 for _ in spare)]
-    if found.merges:
-        metadata["tokenizer.ggml.merges"] = list(found.merges)
-    return metadata
+    metadata = dict(vocabulary(words).metadata)
+    spare = range(len(metadata["tokens"]), rows)
+    fills = {"tokens": [f"[PAD{number}]" for number in spare], "token_type": [UNUSED for _ in spare]}
+    fills["scores"] = [-10_000.0 for _ in spare]
+    metadata |= {key: metadata[key] + fill for key, fill in fills.items() if key in metadata}
+    return {f"tokenizer.ggml.{key}": value for key, value in metadata.items()}
 
 
 def write_parts(
@@ -609,56 +491,37 @@ def write_parts(
     own_metadata: dict[str, Any] | None = None,
     own_tensors: dict[str, np.ndarray | None] | None = None,
     endianess: GGUFEndian = GGUFEndian.LITTLE,
+    count: int = 1,
 ) -> None:
-    """Write metadata and tensors; own ones replace others, None leaves one out."""
-    writer = GGUFWriter(path, architecture, endianess=endianess)
-    for key, value in (metadata | (own_metadata or {})).items():
-        if value is not None:
-            kind = GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
-            writer.add_key_value(key, value, kind)
+    """Write metadata and tensors; own ones replace others, None leaves one out.
+
+    Several parts are as `llama-gguf-split` writes them: all metadata in the first.
+    """
+    metadata = {key: value for key, value in (metadata | (own_metadata or {})).items() if value is not None}
     added = {name: None if each is None else (each, "F32") for name, each in (own_tensors or {}).items()}
-    for name, tensor in (tensors | added).items():
-        if tensor is not None:
-            writer.add_tensor(name, tensor[0], raw_dtype=GGMLQuantizationType[tensor[1]])
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-
-
-def wide(recipe: Recipe) -> Recipe:
-    """The same with rows of 256, as Q4_K asks for, and fewer layers."""
-
-    def config() -> PreTrainedConfig:
-        small = recipe.config().to_dict()
-        small |= {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "head_dim": 64}
-        small |= {"vocab_size": 576}
-        if "moe_intermediate_size" in small:
-            small["moe_intermediate_size"] = 256
-        if small.get("layer_types"):
-            small["layer_types"] = small["layer_types"][:2]
-        if "query_pre_attn_scalar" in small:
-            small["query_pre_attn_scalar"] = 64
-        return type(recipe.config())(**small)
-
-    return replace(recipe, config=config)
-
-
-def split(path: Path, count: int) -> list[Path]:
-    """Write a file once more in so many parts, as `llama-gguf-split` does: all metadata in the first one."""
-    whole = GGUFReader(path)
-    parts = [path.with_name(f"{path.stem}-{number + 1:05}-of-{count:05}.gguf") for number in range(count)]
-    for number, part in enumerate(parts):
-        writer = GGUFWriter(part, "")
-        for key, read in whole.fields.items() if number == 0 else ():
-            if not key.startswith("GGUF."):
-                kind, *inner = read.types
-                writer.add_key_value(key, read.contents(), kind, *inner[-1:])
-        writer.kv_data[0].setdefault("split.count", GGUFValue(count, GGUFValueType.UINT16))
-        for tensor in whole.tensors[number::count]:
-            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    stored = [(name, *tensor) for name, tensor in (tensors | added).items() if tensor is not None]
+    for number in range(count):
+        part = path if count == 1 else path.with_name(f"{path.stem}-{number + 1:05}-of-{count:05}.gguf")
+        writer = GGUFWriter(part, "" if number else architecture, endianess=endianess)
+        for key, value in metadata.items() if number == 0 else ():
+            writer.add_key_value(
+                key, value, GGUFValueType.UINT32 if type(value) is int else GGUFValueType.get_type(value)
+            )
+        if count > 1:
+            writer.add_uint16("split.count", count)
+        for name, values, kind in stored[number::count]:
+            writer.add_tensor(name, values, raw_dtype=GGMLQuantizationType[kind])
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-    return parts
+
+
+def wide(recipe: Recipe) -> Recipe:
+    """The same with rows of 256, as Q4_K asks for, and fewer layers."""
+    shape = recipe.shape | {"hidden_size": 256, "intermediate_size": 256, "num_hidden_layers": 2, "head_dim": 64}
+    further = {"moe_intermediate_size": 256, "query_pre_attn_scalar": 64}
+    shape |= {name: size for name, size in further.items() if name in shape}
+    if "layer_types" in shape:
+        shape["layer_types"] = shape["layer_types"][:2]
+    return replace(recipe, shape=shape)

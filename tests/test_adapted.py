@@ -45,10 +45,6 @@ CONFIGS: dict[str, Callable[[], peft.PeftConfig]] = {
     "embeddings": lora(["embed_tokens", "q_proj", "lm_head"]),
     "saved": lora(["q_proj"], modules_to_save=["embed_tokens"]),
     "tokens": lora(["q_proj"], trainable_token_indices=[1, 2, 300]),
-    "by paths": lora(
-        r"model\.layers\.\d+\.self_attn\.[qv]_proj", alpha_pattern={"model.layers.0.self_attn.q_proj": 64}
-    ),
-    "some layers": lora(["q_proj"], layers_to_transform=[1, 4]),
     "adalora": lambda: peft.AdaLoraConfig(init_r=4, total_step=10, target_modules=EVERYWHERE, init_lora_weights=False),
     "ia3": lambda: peft.IA3Config(target_modules=EVERYWHERE, feedforward_modules=["down_proj"]),
     "loha": lambda: peft.LoHaConfig(r=4, target_modules=EVERYWHERE, init_weights=False),
@@ -75,8 +71,9 @@ def trained(base: Path, config: peft.PeftConfig, **more: object) -> peft.PeftMod
     return model
 
 
-def made(model: torch.nn.Module) -> Embedder:
-    return Embedder(model, tokenizer=families.build("llama")[1], method=METHOD)
+def made(model: torch.nn.Module | Path) -> Embedder:
+    tokenizer = None if isinstance(model, Path) else families.build("llama")[1]
+    return Embedder(model, tokenizer=tokenizer, method=METHOD)
 
 
 @pytest.mark.parametrize("kind", mostly_slow(CONFIGS, ["lora", "embeddings", "tokens"]))
@@ -84,12 +81,12 @@ def test_attached_merged_and_by_name_are_one(kind: str, base: Path, tmp_path: Pa
     model = trained(base, CONFIGS[kind]())
     state = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     attached = made(model)
-    vectors = attached.encode_document(TEXTS)
-    assert np.abs(vectors - Embedder(base, method=METHOD).encode_document(TEXTS)).max() > 1e-2
-    assert attached.fingerprint != Embedder(base, method=METHOD).fingerprint
+    vectors, plain = attached.encode_document(TEXTS), made(base)
+    assert np.abs(vectors - plain.encode_document(TEXTS)).max() > 1e-2
+    assert attached.fingerprint != plain.fingerprint
 
     model.save_pretrained(tmp_path)
-    by_name = Embedder(tmp_path, method=METHOD)
+    by_name = made(tmp_path)
     assert np.array_equal(by_name.encode_document(TEXTS), vectors)
     assert by_name.fingerprint == attached.fingerprint
 
@@ -130,10 +127,7 @@ def test_scaling_switches_and_choices_enter_the_fingerprint(base: Path) -> None:
 
 
 def test_adapters_above_the_exit_are_nothing(base: Path, tmp_path: Path) -> None:
-    model = trained(
-        base,
-        peft.LoraConfig(r=4, target_modules=["q_proj"], layers_to_transform=[4, 5], init_lora_weights=False),
-    )
+    model = trained(base, lora(["q_proj"], layers_to_transform=[4, 5])())
     model.save_pretrained(tmp_path)
     plain = Embedder(base, method=METHOD)
     for e in (made(model), Embedder(tmp_path, method=METHOD)):
@@ -147,12 +141,7 @@ def test_adapters_above_the_exit_are_nothing(base: Path, tmp_path: Path) -> None
     [
         (lambda: peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3), "prompt"),
         (lambda: peft.OFTConfig(oft_block_size=8, target_modules=["q_proj"]), "kind oft"),
-        (
-            lambda: peft.LoraConfig(
-                r=4, task_type="CAUSAL_LM", target_modules=["q_proj"], alora_invocation_tokens=[5, 6]
-            ),
-            "kind a?lora",
-        ),
+        (lora(["q_proj"], task_type="CAUSAL_LM", alora_invocation_tokens=[5, 6]), "kind a?lora"),
     ],
     ids=["prompt", "oft", "alora"],
 )
@@ -161,10 +150,9 @@ def test_other_kinds_are_refused(
 ) -> None:
     model = peft.get_peft_model(AutoModelForCausalLM.from_pretrained(base), config())
     model.save_pretrained(tmp_path)
-    with pytest.raises(UnsupportedModel, match=reason):
-        made(model)
-    with pytest.raises(UnsupportedModel, match=reason):
-        Embedder(tmp_path, method=METHOD)
+    for given in (model, tmp_path):
+        with pytest.raises(UnsupportedModel, match=reason):
+            made(given)
 
 
 def test_folders_of_adapters_that_cannot_be_used(base: Path, tmp_path: Path, monkeypatch) -> None:

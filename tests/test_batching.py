@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 import numpy as np
 import pytest
@@ -31,28 +31,38 @@ def test_passes_hold_every_sequence_once_within_their_limits(
     assert flat == sorted(lengths, reverse=True), "the longest first"
 
 
-def test_work_that_does_not_fit_is_halved_in_order() -> None:
+def test_work_that_does_not_fit_is_halved_in_order_and_other_failures_are_not_tried_again() -> None:
     calls: list[list[int]] = []
 
-    def run(items: list[int]) -> list[int]:
+    def run(items: list[int], most: int = 2, error: Exception | None = None) -> list[int]:
         calls.append(items)
-        if len(items) > 2:
-            raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
+        if len(items) > most:
+            raise error or RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1 bytes")
         return [item * 10 for item in items]
 
     assert run_halving(run, [1, 2, 3, 4, 5]) == [10, 20, 30, 40, 50]
     assert calls == [[1, 2, 3, 4, 5], [1, 2], [3, 4, 5], [3], [4, 5]]
+    for error in (MemoryError("no room"), type("OutOfMemoryError", (RuntimeError,), {})("no room")):
+        with pytest.raises(MemoryError, match=r"no room\); choose a smaller max_length"):
+            run_halving(partial(run, most=0, error=error), [1, 2])
+    calls.clear()
+    with pytest.raises(RuntimeError, match="mat1"):
+        run_halving(partial(run, error=RuntimeError("mat1 and mat2 shapes cannot be multiplied")), [1, 2, 3])
+    assert len(calls) == 1
 
 
-@pytest.mark.parametrize("name", ["MemoryError", "OutOfMemoryError"])
-def test_one_sequence_that_does_not_fit_is_an_error_with_the_remedy(name: str) -> None:
-    kind = MemoryError if name == "MemoryError" else type(name, (RuntimeError,), {})
-
-    def run(items: list[int]) -> list[int]:
-        raise kind("no room")
-
-    with pytest.raises(MemoryError, match=r"no room\); choose a smaller max_length"):
-        run_halving(run, [1, 2])
+def test_texts_planned_beside_an_accelerators_passes_keep_their_order_and_numbers(monkeypatch) -> None:
+    e, strict = embedder("llama", "htp"), embedder("llama", "plain", overflow="error", max_length=40)
+    texts = [f"{number}. {text}" for number in range(5) for text in TEXTS]
+    (whole,) = e._pipeline._planned(texts, "document", sentences=True)
+    for each in (e, strict):
+        monkeypatch.setattr(each._pipeline.open_runner.host, "device", torch.device("meta"))
+    monkeypatch.setattr(encoder, "AHEAD_CHARACTERS", 50)
+    parts = list(e._pipeline._planned(texts, "document", sentences=True))
+    assert [text for _, chunk, _ in parts for text in chunk] == texts and len(parts) > 3
+    assert [plan.tokens for _, _, plans in parts for plan in plans] == [plan.tokens for plan in whole[2]]
+    with pytest.raises(TextTooLong, match="text 3"):
+        list(strict._pipeline._planned([*["Short."] * 3, "The tide " * 50, "Short."], "document"))
 
 
 def test_a_pass_that_does_not_fit_gives_the_same_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,50 +79,3 @@ def test_a_pass_that_does_not_fit_gives_the_same_vectors(monkeypatch: pytest.Mon
     monkeypatch.setattr(host.ModelView, "run", tight)
     assert np.abs(e.encode_document(TEXTS) - expected).max() <= 1e-5
     assert refused
-
-
-# --- planning beside an accelerator's passes
-
-
-def test_texts_are_planned_ahead_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = embedder("llama", "htp")
-    texts = [f"{number}. {text}" for number in range(5) for text in TEXTS]
-    (whole,) = e._pipeline._planned(texts, "document", sentences=True)
-    monkeypatch.setattr(e._pipeline.open_runner.host, "device", torch.device("meta"))
-    monkeypatch.setattr(encoder, "AHEAD_CHARACTERS", 200)
-    asked: list[int] = []
-    plan = type(e._pipeline.planner).plan
-
-    def noted(self: Any, chunk: list[str], **named: Any) -> Any:
-        asked.append(named["first"])
-        return plan(self, chunk, **named)
-
-    monkeypatch.setattr(type(e._pipeline.planner), "plan", noted)
-    parts, begun = [], []
-    for first, chunk, planned in e._pipeline._planned(texts, "document", sentences=True):
-        assert texts[first : first + len(chunk)] == chunk
-        parts += planned
-        begun.append(len(asked))
-    assert [plan.tokens for plan in parts] == [plan.tokens for plan in whole[2]]
-    assert len(asked) == len(begun) > 3 and begun[0] >= 1
-
-
-def test_a_text_that_cannot_be_planned_ahead_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = embedder("llama", "plain", overflow="error", max_length=40)
-    monkeypatch.setattr(e._pipeline.open_runner.host, "device", torch.device("meta"))
-    monkeypatch.setattr(encoder, "AHEAD_CHARACTERS", 50)
-    with pytest.raises(TextTooLong, match="text 3"):
-        for _ in e._pipeline._planned([*["Short."] * 3, "The tide " * 50, "Short."], "document"):
-            pass
-
-
-def test_other_failures_are_not_tried_again() -> None:
-    calls = []
-
-    def run(items: list[int]) -> list[int]:
-        calls.append(items)
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    with pytest.raises(RuntimeError, match="mat1"):
-        run_halving(run, [1, 2])
-    assert len(calls) == 1

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
-from tests.call_path import moves, steps
 
 from chroma_eddy import Document, open_index
 from eddy_embed import Embedder
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def steps(call: Callable[[], object]) -> list[str]:
+    """The files of ours that a call enters, one for each function, as `plugin/...`; import does not count."""
+    files: list[str] = []
+    ours = tuple(f"{ROOT / folder}/" for folder in ("plugin", "adapters"))
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        code = frame.f_code
+        if event == "call" and code.co_flags & inspect.CO_OPTIMIZED and code.co_filename.startswith(ours):
+            files.append(str(Path(code.co_filename).relative_to(ROOT)))
+
+    sys.setprofile(note)
+    try:
+        call()
+    finally:
+        sys.setprofile(None)
+    return files
+
+
+def moves(files: list[str]) -> int:
+    """How often the next function is in another file than the one before."""
+    return sum(file != other for file, other in pairwise(files))
 
 
 def test_a_text_goes_through_few_files(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,15 +31,10 @@ def alarm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def real(fetched_smollm2: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SmolLM2 under its name."""
-    monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
-
-
-@pytest.fixture
 def alarmed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An alarm that every measurement sets off."""
+    """An alarm that every measurement sets off, of few sentences."""
     monkeypatch.setattr(collapse, "FEWEST_NEAREST", 1.1)
+    monkeypatch.setattr(collapse, "PAIRS", PAIRS[:3])
 
 
 def silent(model: str, method: str, **options) -> Embedder:
@@ -59,7 +54,10 @@ def silent(model: str, method: str, **options) -> Embedder:
         slow(f"htp:exit=-1{NONE}", r"[12]\d% of sentences are nearest to their paraphrase \(limit: 28%\)"),
     ],
 )
-def test_a_method_that_collapses_warns_once_in_one_line(real: None, method: str, said: str) -> None:
+def test_a_method_that_collapses_warns_once_in_one_line(
+    method: str, said: str, fetched_smollm2: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EDDY_CACHE", str(fetched_smollm2))
     with pytest.warns(MethodCollapse, match=said) as caught:
         embedder = Embedder("smollm2", method=method)
         embedder.with_instructions(text="A text.").encode_document("The ferry leaves at noon.")
@@ -71,18 +69,21 @@ def test_a_method_that_collapses_warns_once_in_one_line(real: None, method: str,
 
 
 @pytest.mark.parametrize(
-    "method", ["plain:exit=0+sif", *map(slow, ("htp", "plain:exit=-2", "prompteol", f"plain{NONE}"))]
+    ("model", "method"),
+    [
+        ("smollm2", "plain:exit=0+sif"),
+        *(slow("smollm2", method) for method in ("htp", "plain:exit=-2", "prompteol", f"plain{NONE}")),
+        *(("eddy-tiny", method) for method in ("plain", "plain:pool=last", "htp:exit=-7", "cot", "kv", "metaeol")),
+        *(slow("eddy-tiny", method) for method in ("plain:exit=0+sif", "tp", "echo:exit=-8")),
+    ],
 )
-def test_sound_methods_of_a_real_model_do_not_warn(real: None, method: str) -> None:
-    silent("smollm2", method)
-
-
-@pytest.mark.parametrize(
-    "method",
-    ["plain", "plain:pool=last", "htp:exit=-7", "cot", "kv", *map(slow, ("plain:exit=0+sif", "tp", "echo:exit=-8"))],
-)
-def test_the_bundled_model_does_not_warn(method: str) -> None:
-    silent("eddy-tiny", method)
+def test_sound_methods_do_not_warn_and_count_nothing(
+    model: str, method: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if model == "smollm2":
+        monkeypatch.setenv("EDDY_CACHE", str(request.getfixturevalue("fetched_smollm2")))
+    counts = silent(model, method).counts
+    assert counts.texts == counts.positions == 0
 
 
 # --- when nothing is measured
@@ -109,14 +110,6 @@ def test_tokenizers_that_make_nonsense_of_english_and_texts_that_do_not_fit_are_
     unknown = silent("eddy-tiny", "plain", check=False)._pipeline.planner.tokenizer([SENTENCES[0]])[0].ids[0]
     monkeypatch.setattr("eddy_embed.text.tokenizer.Tokenizer.unknown", property(lambda self: unknown))
     silent("eddy-tiny", "plain")
-
-
-def test_nothing_is_counted_and_no_thread_of_the_tokenizer_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    called: list[int] = []
-    usual = collapse.measure
-    monkeypatch.setattr(collapse, "measure", lambda *given: called.append(1) or usual(*given))
-    e = silent("eddy-tiny", "metaeol")
-    assert called == [1] and e.counts.texts == e.counts.positions == 0
 
 
 def test_the_command_line_warns_in_one_line(alarmed: None, capsys, monkeypatch) -> None:

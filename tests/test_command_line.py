@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
@@ -44,33 +46,37 @@ def test_a_file_or_standard_input_in_a_file_out(capsys, monkeypatch, tmp_path: P
     assert [row["text"] for row in rows] == TEXTS and np.array_equal([row["vector"] for row in rows], expected)
 
 
-def test_methods_are_listed_with_their_parameters(capsys, monkeypatch) -> None:
+def test_methods_are_listed_and_explain_shows_what_happens(capsys, monkeypatch) -> None:
     code, out, _ = run(capsys, monkeypatch, "methods")
-    assert code == 0 and all(name in out.splitlines() for name in methods.names())
-    assert "k=1, range=auto" in out
-
-
-def test_explain_shows_what_happens(capsys, monkeypatch) -> None:
+    assert code == 0 and all(name in out.splitlines() for name in methods.names()) and "k=1, range=auto" in out
     code, out, _ = run(capsys, monkeypatch, "explain", " ".join(TEXTS), "--method", "htp")
     assert code == 0 and out.count("<PST>") == 2 and out.count("<B-PST>") == 2
     _, out, _ = run(capsys, monkeypatch, "explain", TEXTS[0], "--method", "kv:layers=2-4+tempscale:tau=0.5")
     assert "rerouted  2, 3, 4\n" in out and "logits    times 2\n" in out
 
 
-def test_refusals_are_one_sentence_and_slips_are_found_before_torch_is_imported(capsys, monkeypatch) -> None:
+def test_refusals_are_one_sentence_and_slips_are_found_before_torch_is_imported(
+    capsys, monkeypatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in (("texts.txt", b"one"), ("empty", b""), ("blank", b"one\n\ntwo\n"), ("latin", b"caf\xe9\n")):
+        Path(name).write_bytes(content)
     for arguments, said in (
         (["embed", "hi", "--method", "htpp"], "htpp"),
-        (["embed", "hi", "--method", "htp:kk=2"], "kk"),
         (["embed", "hi", "--model", "./absent"], "./absent"),
         (["embed", "hi", "--device", "nowhere"], "nowhere"),
         (["embed", "hi", "--method", "plain+whiten:dims=999"], "999 components were asked for"),
         (["embed", "hi", ""], "text 1 is empty"),
         (["embed"], "no texts"),
         (["embed", "-i", "absent.txt"], "absent.txt"),
+        (["embed", "-i", "empty"], "is empty"),
+        (["embed", "-i", "blank"], "line 2 is blank"),
+        (["embed", "-i", "latin"], "byte 3 is not UTF-8"),
+        (["embed", "a text", "texts.txt"], "did you mean --input texts.txt?"),
         (["embed", "hi", "-o", "vectors.csv"], ".npy"),
     ):
         code, out, err = run(capsys, monkeypatch, *arguments)
-        assert code != 0 and out == "" and said in err, arguments
+        assert code != 0 and out == "" and said in err.replace("\n│ ", " "), arguments
     monkeypatch.setitem(sys.modules, "torch", None)
     monkeypatch.delitem(sys.modules, "eddy_embed.embedder", raising=False)
     for arguments, said in (
@@ -95,26 +101,59 @@ def test_a_hub_that_does_not_answer_is_asked_once(offline: bool, capsys, monkeyp
     assert asked == ([] if offline else ["https://huggingface.co"])
 
 
-def test_the_name_of_a_file_is_no_text(capsys, monkeypatch, tmp_path: Path) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "ok.txt").write_text("ok.txt\n")
-    code, out, err = run(capsys, monkeypatch, "embed", "a text", "ok.txt")
-    assert code != 0 and out == "" and "did you mean --input ok.txt?" in err.replace("\n│ ", " ")
-    assert run(capsys, monkeypatch, "embed", "--input", "ok.txt", "--method", "plain")[0] == 0
-
-
-def test_files_that_do_not_give_a_vector_a_line(capsys, monkeypatch, tmp_path: Path) -> None:
-    for content, said in (
-        (b"", "is empty"),
-        (b"one\n\ntwo\n", "line 2 is blank"),
-        (b"caf\xe9\n", "byte 3 is not UTF-8"),
-    ):
-        (tmp_path / "texts.txt").write_bytes(content)
-        code, out, err = run(capsys, monkeypatch, "embed", "-i", str(tmp_path / "texts.txt"))
-        assert code != 0 and out == "" and said in err
-
-
 def test_the_page_shows_every_command() -> None:
     """In an example, whose options `test_documents` looks up."""
     page = PAGE.read_text(encoding="utf-8")
     assert [name for name in commands() if f"\n{name} " not in page] == []
+
+
+# --- a process of its own
+
+FOREIGN = {
+    *("bitsandbytes", "chromadb", "datasets", "fastapi", "langchain_core", "llama_index", "matplotlib", "nltk"),
+    *("openai", "pandas", "peft", "pyarrow", "ray", "sentence_transformers", "sklearn", "spacy", "tantivy"),
+    *("torchvision", "transformers.trainer", "eddy_embed.model.loading.on_disk"),
+}
+"""What `eddy embed` needs nothing of, installed or not; transformers imports scipy and torchao where they are."""
+PROGRAM = """
+import gc, json, sys, warnings
+before = gc.get_stats()[2]["collections"]
+from eddy_embed.cli import app
+app(["embed", "one sentence"], standalone_mode=False)
+print(json.dumps([gc.get_stats()[2]["collections"] - before, gc.isenabled(), sorted(sys.modules)]))
+import logging, numpy
+filters = [(action, message, kind) for action, message, kind, *_ in warnings.filters]
+assert all(message is not None and message.match("size") is None for _, message, kind in filters if kind is Warning)
+assert ("always", numpy.exceptions.RankWarning) in [(action, kind) for action, _, kind in filters]
+assert logging.root.manager.disable == 0
+warnings.warn("of the program's own")
+"""
+
+
+def test_the_command_imports_and_collects_only_what_it_must_and_hushes_what_is_installed_beside_it(
+    tmp_path: Path,
+) -> None:
+    """transformers imports torchao where it is: here one that does not fit the installed torch, and complains."""
+    module = tmp_path / "torchao" / "prototype" / "safetensors"
+    module.mkdir(parents=True)
+    (tmp_path / "torchao" / "__init__.py").write_text(
+        "import logging, warnings\nwarnings.warn('another torch')\nlogging.getLogger('torchao').warning('no kernels')\n"
+    )
+    (module / "safetensors_support.py").write_text("flatten_tensor_state_dict = None\n")
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])}
+
+    def run(code: str) -> tuple[str, str]:
+        child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environ)
+        assert child.returncode == 0, child.stderr
+        return child.stdout, child.stderr
+
+    loud = run("import torchao")[1]
+    assert "another torch" in loud and "no kernels" in loud
+    out, heard = run(PROGRAM)
+    (line,) = (line for line in heard.splitlines() if not line.startswith("Method "))
+    assert "of the program's own" in line, heard
+    collections, enabled, loaded = json.loads(out.splitlines()[-1])
+    assert {"transformers.models.llama.modeling_llama", "torchao"} <= set(loaded)
+    assert not FOREIGN & set(loaded)
+    assert collections <= 1, "each walks through a million objects, and 6 were made"
+    assert enabled

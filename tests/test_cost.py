@@ -18,8 +18,6 @@ from eddy_embed import Embedder
 from eddy_embed.model import products
 from eddy_embed.model.loading.names import BUNDLED
 
-TOKENS = 512
-
 
 @pytest.fixture(scope="module", autouse=True)
 def alike() -> Iterator[None]:
@@ -35,18 +33,9 @@ def alike() -> Iterator[None]:
 def model() -> tuple[Any, Any]:
     """A model large enough for products to be most of the work, and the bundled tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(BUNDLED["eddy-tiny"], model_max_length=4096)
-    config = Qwen3Config(
-        vocab_size=len(tokenizer),
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        head_dim=32,
-        max_position_embeddings=4096,
-        initializer_range=0.01,
-    )
-    torch.manual_seed(0)
+    sizes = {"hidden_size": 128, "intermediate_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
+    sizes |= {"num_key_value_heads": 2, "head_dim": 32, "max_position_embeddings": 4096}
+    config = Qwen3Config(vocab_size=len(tokenizer), initializer_range=0.01, **sizes)
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval(), tokenizer
 
 
@@ -74,10 +63,10 @@ class Counter(TorchDispatchMode):
 
 
 def text_of(embedder: Embedder) -> str:
-    """A text whose sequence has about `TOKENS` tokens, whatever the method adds."""
+    """A text whose sequence has about 512 tokens, whatever the method adds."""
     words = PROSE.read_text(encoding="utf-8").split()
     texts = [" ".join(words[:count]) for count in range(1, len(words) + 1)]
-    return texts[bisect_left(texts, TOKENS, key=lambda text: embedder.count_tokens(text, role="document"))]
+    return texts[bisect_left(texts, 512, key=lambda text: embedder.count_tokens(text, role="document"))]
 
 
 def cost(model: tuple[Any, Any], method: str, texts: list[str] | None = None) -> Cost:

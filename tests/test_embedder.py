@@ -1,16 +1,19 @@
-"""The embedder's surface: bad input, options, counts, explanations, progress, closing."""
+"""The embedder's surface: bad and odd input, options, counts, explanations, progress, closing."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from tests import families
 from tests.comparison import INSTRUCTION, TEXTS, embedder, loaded
+from tests.mixed_texts import mixed_texts
 from tests.selection import slow
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, Reranker
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter, InvalidText
 from eddy_embed.text.sequence import Role
 
@@ -75,6 +78,52 @@ def test_what_looks_like_a_special_token_is_text() -> None:
         assert number in tokenizer(f"a {special} b")["input_ids"], "the user's tokenizer is left as it was"
 
 
+def test_containers_of_texts() -> None:
+    e = embedder("llama", "plain")
+    expected = e.encode_document(["one", "two"])
+    assert e.encode_document([]).shape == (0, e.dimension)
+    for texts in (
+        np.array(["one", "two"]),
+        ("one", "two"),
+        (text for text in ["one", "two"]),
+        {1: "one", 2: "two"}.values(),
+    ):
+        assert np.array_equal(e.encode_document(texts), expected)
+    calls = [e.encode_document, e.encode_query, e.encode_long, e.count_tokens, embedder("llama", "plain+centre").fit]
+    for call in calls:
+        for texts in ({"one": 1}, {"one", "two"}, np.array("one"), np.array([["one", "two"]])):
+            with pytest.raises(TypeError, match="texts must be a string or a list of strings, not a"):
+                call(texts)  # type: ignore[arg-type]
+        with pytest.raises(InvalidText, match="text 1 is a NoneType"):
+            call(np.array(["one", None], object))
+
+
+@pytest.mark.parametrize(("family", "late"), [("llama", True), ("gemma2", False)])
+def test_offsets_are_exact_in_every_script(family: str, late: bool) -> None:
+    """And with direction marks, joined emoji, combining marks, controls and every end of line."""
+    text = ". ".join(mixed_texts(150))
+    e = embedder(family, "htp", max_length=120)
+    document = e.encode_long(text, passage_size=24, late=late)
+    assert document.n_windows > 1 and len(document.sentences) > 3
+    gaps = [0, *(edge for sentence in document.sentences for edge in (sentence.start, sentence.end)), len(text)]
+    assert gaps == sorted(gaps) and not any(text[a:b].strip() for a, b in zip(gaps[::2], gaps[1::2], strict=True))
+    for passage in document.passages:
+        inside = document.sentences[passage.first_sentence : passage.last_sentence + 1]
+        assert (passage.start, passage.end) == (inside[0].start, inside[-1].end)
+    read = sum(passage.n_tokens for passage in document.passages)
+    # By itself, each passage may begin with a token more.
+    assert read <= document.n_tokens + (0 if late else len(document.passages))
+    assert document.n_tokens == e.count_tokens(text)
+    for span in (*document.sentences, *document.passages):
+        assert np.isfinite(span.vector).all() and text[span.start : span.end].strip() == text[span.start : span.end]
+    tokens = [token for token in embedder(family, "plain").explain(text[:600]).tokens if token.role == Role.TEXT]
+    covered = {at for token in tokens for at in range(token.start, token.end)}
+    assert covered >= {at for at, character in enumerate(text[:600]) if character.isalnum()}
+    word = document.sentences[1]
+    vectors = e.encode_words(text[:200], [(word.start, word.end), (word.start, word.start + 1)])
+    assert vectors.shape == (2, e.dimension) and np.isfinite(vectors).all()
+
+
 # --- options
 
 
@@ -84,28 +133,45 @@ def test_bad_options_are_named(shared: Embedder) -> None:
         ({"max_length": 1025}, "max_length=1025 must lie between 1 and the model's window of 1024"),
         ({"overflow": "cut"}, "overflow='cut' is unknown; choose one of window, error, truncate"),
         ({"language": "klingon"}, "language='klingon'"),
+        # Those of loading are for models that are loaded.
+        *(({name: value}, name) for name, value in (("device", "meta"), ("dtype", "bfloat16"), ("revision", "main"))),
+        ({"model_kwargs": {"a": 1}}, "model_kwargs"),
     ):
         with pytest.raises(InvalidParameter, match=message):
             make(**options)
+    make(device="cpu", dtype="float32")
+    with pytest.raises(InvalidParameter, match="no_such_option"):
+        Embedder("eddy-tiny", method="plain", model_kwargs={"no_such_option": 1})
     with pytest.raises(InvalidText, match=r"query_instruction holds the lone surrogate U\+D800 at character 5"):
         make(query_instruction="find \ud800")
     for call in (shared.explain, shared.count_tokens):
         with pytest.raises(InvalidParameter, match="role='passage' is unknown; choose one of document, query"):
             call("a", role="passage")  # type: ignore[operator]
+    for flag, kind in (("false", Embedder), (0, Reranker), (None, Embedder)):
+        with pytest.raises(TypeError, match=f"trust_remote_code={flag!r} must be True or False"):
+            kind("eddy-tiny", trust_remote_code=flag)
 
 
-def test_instructions_go_to_their_role() -> None:
-    plain, query, text = make(), make(query_instruction=INSTRUCTION), make(text_instruction=INSTRUCTION)
-    document = plain.encode_document(TEXTS[0])
-    assert np.array_equal(plain.encode_query(TEXTS[0]), document)
-    assert np.array_equal(query.encode_document(TEXTS[0]), document)
-    assert np.array_equal(query.encode_query(TEXTS[0]), text.encode_document(TEXTS[0]))
-    assert np.abs(query.encode_query(TEXTS[0]) - document).max() > 1e-3
-    assert np.array_equal(text.encode_query(TEXTS[0]), document)
-    assert np.array_equal(text.encode_long(TEXTS[0]).vector, text.encode_document(TEXTS[0]))
+def test_what_no_model_can_have_is_refused_before_it_is_looked_for() -> None:
+    for options in ({"device": "nowhere"}, {"dtype": "float17"}):
+        with pytest.raises(InvalidParameter, match=next(iter(options))):
+            Embedder("nowhere", "plain", **options)
+    for name in ("x" * 5000, "a\0b", "a\ud800", "~nobody/model"):
+        with pytest.raises(EddyError) as error:
+            Embedder(name, method="plain")
+        assert len(str(error.value)) < 500
 
 
-def test_other_instructions_are_those_of_another_embedder() -> None:
+def test_options_may_be_objects_of_torch_numpy_and_pathlib(tmp_path: Path) -> None:
+    usual = Embedder("eddy-tiny", method="plain", max_length=64)
+    options = {"device": torch.device("cpu"), "dtype": torch.float32, "cache_folder": tmp_path}
+    e = Embedder("eddy-tiny", method="plain", max_length=np.int64(64), batch_size=np.int32(2), **options)  # type: ignore[arg-type]
+    assert e.fingerprint == usual.fingerprint
+    shared = make(device=torch.device("cpu"), dtype=torch.float32)
+    assert shared.fingerprint == make().fingerprint
+
+
+def test_instructions_go_to_their_role_and_others_make_another_embedder() -> None:
     base = make(text_instruction="Read this:")
     before = base.fingerprint, base.encode_query(TEXTS)
     other = base.with_instructions(query="Which boat?")
@@ -115,8 +181,13 @@ def test_other_instructions_are_those_of_another_embedder() -> None:
     assert np.array_equal(other.encode_document(TEXTS), base.encode_document(TEXTS))
     assert np.abs(other.encode_query(TEXTS) - before[1]).max() > 1e-3
     assert (base.fingerprint, base.counts.texts) == (before[0], 2 * len(TEXTS))
-    bare = other.with_instructions(query="", text="")
-    assert np.array_equal(bare.encode_query(TEXTS), make().encode_query(TEXTS))
+    bare, plain = other.with_instructions(query="", text=""), make()
+    assert np.array_equal(bare.encode_query(TEXTS), plain.encode_query(TEXTS))
+    # That of texts is not that of queries, also where a text is read as a long one.
+    assert np.array_equal(base.encode_query(TEXTS), plain.encode_document(TEXTS))
+    instructed = base.encode_document(TEXTS[0])
+    assert np.array_equal(base.encode_long(TEXTS[0]).vector, instructed)
+    assert np.abs(instructed - plain.encode_document(TEXTS[0])).max() > 1e-3
     fitted = make(method="plain+centre")
     fitted.fit(TEXTS)
     assert fitted.with_instructions().fingerprint == fitted.fingerprint
@@ -187,41 +258,34 @@ def test_an_explanation_shows_the_pass() -> None:
             assert explained.tokens[token.source].end in (4, 9), "the ends of the sentences"
 
 
-def test_kernels_and_queries_are_explained() -> None:
+def test_kernels_queries_and_the_layers_that_run_are_explained() -> None:
     e = embedder("gemma2", "prompteol:exit=-1", query_instruction=INSTRUCTION)
     query, document = e.explain("Salt.", role="query"), e.explain("Salt.")
     assert query.kernels == ["blocked"] * families.LAYERS and query.rewired == []
     assert query.sequence_tokens > document.sequence_tokens and query.text_tokens == document.text_tokens
     assert query.tokens[-1].weight == 1 and query.tokens[-1].role == Role.PROMPT
-
-
-def test_the_text_form_of_a_long_text_s_explanation_is_short() -> None:
-    explained = make(method="plain", max_length=100).explain("The tide came in. " * 60)
-    assert explained.windows > 3 and f"windows   {explained.windows}" in str(explained)
-    assert len(str(explained).splitlines()) < 60
-
-
-@pytest.mark.parametrize("method", ["kv:layers=2", "plain:pool=hybrid", "echo:preset=released", "plain:pool=weighted"])
-def test_weights_are_shares_of_what_is_read(method: str) -> None:
-    tokens = embedder("llama", method).explain("Salt and smoke").tokens
-    assert sum(token.weight for token in tokens) == pytest.approx(1)
-    if "kv" in method or "hybrid" in method:  # the last token stands for itself and in the mean
-        counted = sum(token.weight > 0 for token in tokens)
-        assert tokens[-1].weight == pytest.approx(0.5 + 0.5 / counted)
-
-
-def test_layers_are_those_that_run() -> None:
-    copied = embedder("llama", "htp:range=1-5,exit=4").explain(TEXTS[0])
+    copied = make(method="htp:range=1-5,exit=4").explain(TEXTS[0])
     assert (copied.rewired, copied.averaged, copied.rerouted, copied.watched) == ([2, 3, 4], [4], [], [])
-    assert embedder("llama", "kv:layers=2-5,exit=4").explain("Salt.").rerouted == [2, 3, 4]
-    assert embedder("llama", "last2avg").explain("Salt.").averaged == [5, 6]
+    assert make(method="last2avg").explain("Salt.").averaged == [5, 6]
+
+
+def test_weights_are_shares_of_what_is_read() -> None:
+    for method in ("kv:layers=2", "plain:pool=hybrid", "echo:preset=released", "plain:pool=weighted"):
+        tokens = make(method=method).explain("Salt and smoke").tokens
+        assert sum(token.weight for token in tokens) == pytest.approx(1), method
+        if "kv" in method or "hybrid" in method:  # the last token stands for itself and in the mean
+            counted = sum(token.weight > 0 for token in tokens)
+            assert tokens[-1].weight == pytest.approx(0.5 + 0.5 / counted), method
 
 
 def test_the_text_form_has_a_line_for_each_fact() -> None:
-    shown = str(embedder("llama", "kv:layers=2-3,exit=4+tempscale:tau=0.5").explain(TEXTS[0])).splitlines()
+    shown = str(make(method="kv:layers=2-5,exit=4+tempscale:tau=0.5").explain(TEXTS[0])).splitlines()
     facts = dict(line.split(maxsplit=1) for line in shown[: shown.index("")])
     assert list(facts) == "method layers pooling rerouted logits kernels tokens windows memory".split()
-    assert (facts["layers"], facts["rerouted"], facts["logits"]) == ("4 of 6 run, 4 read", "2, 3", "times 2")
+    assert (facts["layers"], facts["rerouted"], facts["logits"]) == ("4 of 6 run, 4 read", "2, 3, 4", "times 2")
+    explained = make(method="plain", max_length=100).explain("The tide came in. " * 60)
+    assert explained.windows > 3 and f"windows   {explained.windows}" in str(explained)
+    assert len(str(explained).splitlines()) < 60
 
 
 # --- progress
@@ -229,7 +293,7 @@ def test_the_text_form_has_a_line_for_each_fact() -> None:
 
 def test_progress_counts_up_to_the_total() -> None:
     seen: list[tuple[int, int, str]] = []
-    e = make(max_length=64, batch_tokens=64)
+    e = make(max_length=64, batch_size=1)
     documents = e.encode_long([" ".join(TEXTS), *TEXTS], progress=lambda *step: seen.append(step))
     total = sum(document.n_windows for document in documents)
     assert total > len(documents)
@@ -266,13 +330,3 @@ def test_a_closed_embedder_says_so_and_leaves_the_owners_model() -> None:
         with pytest.raises(EddyError, match="closed; make a new one"):
             call("a")
     assert np.array_equal(other.encode_document("a"), expected)
-
-
-def test_options_of_loading_are_for_models_that_are_loaded() -> None:
-    model, tokenizer = loaded("llama")
-    for name, value in {"device": "meta", "dtype": "bfloat16", "revision": "main", "model_kwargs": {"a": 1}}.items():
-        with pytest.raises(InvalidParameter, match=name):
-            Embedder(model, tokenizer=tokenizer, method="plain", **{name: value})
-    make(device="cpu", dtype="float32")
-    with pytest.raises(InvalidParameter, match="no_such_option"):
-        Embedder("eddy-tiny", method="plain", model_kwargs={"no_such_option": 1})

@@ -95,13 +95,3 @@ def test_a_joined_layout_has_the_wording_of_one_and_the_placeholders_of_the_othe
     assert joined.layout == Layout(methods.prompts.EOL, blocks=Blocks(3))
     # The text form of a combination that has a name of its own is another, the vectors are the same.
     assert methods.parse("prompteol+tp+readout:pool=last,exit=none").settings == methods.tp("prompteol").settings
-
-
-def test_a_readout_by_name_decides_in_python_too() -> None:
-    with pytest.raises(IncompatibleMethods, match=r"as in kv:layers=2\+htp\+readout:pool=mean"):
-        methods.kv(2) | methods.htp()
-    joined = (methods.kv(2) | methods.readout("mean", -2)) | methods.htp()
-    assert str(joined) == "kv:layers=2+readout:pool=mean,exit=-2+htp" and joined.readout == Readout(-2)
-    assert methods.parse(str(joined)) == joined
-    with pytest.raises(IncompatibleMethods, match="both set readout"):
-        joined | methods.readout()

@@ -41,10 +41,8 @@ BFLOAT16 = replace(on("cpu", "bfloat16"), products=True)
         (OPEN, on("cpu", "float64"), True, "flash", "flash"),
         (OPEN, on("cpu", "float32", value=32), True, "blocked", "blocked"),
         (CAPPED, on("cpu", "float32"), False, "blocked", "blocked"),
-        (CAPPED, on("cuda", "bfloat16", 64, (9, 0)), True, "blocked", "blocked"),
         (LOCAL, on("cpu", "float32"), False, "fused", "blocked"),
         (LOCAL, on("cpu", "float32"), True, "flash", "blocked"),
-        (OPEN, on("cuda", "bfloat16", 64, (9, 0)), False, "fused", "fused"),
         (LOCAL, on("cuda", "float16", 64, (9, 0)), False, "fused", "varlen"),
         (replace(LOCAL, sinks=True), on("cuda", "bfloat16", 64, (9, 0)), False, "flash", "varlen"),
         (OPEN, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "flash"),
@@ -56,7 +54,6 @@ BFLOAT16 = replace(on("cpu", "bfloat16"), products=True)
         (OPEN, on("cuda", "float64", 64, (9, 0)), True, "blocked", "blocked"),
         (OPEN, on("cuda", "bfloat16"), True, "blocked", "blocked"),  # ROCm
         (OPEN, on("mps", "float32"), True, "blocked", "blocked"),
-        (LOCAL, on("cuda", "bfloat16", 64, (9, 0)), True, "flash", "blocked"),
         (BIASED[0], on("cpu", "float32"), False, "fused", "fused"),
         (BIASED[0], on("cpu", "float32"), True, "blocked", "blocked"),
         (OPEN, BFLOAT16, False, "fused", "fused"),

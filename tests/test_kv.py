@@ -34,16 +34,6 @@ def test_no_layers_and_no_mass_are_the_prompt_alone(family: str) -> None:
     assert np.abs(embedder(family, METHOD).encode_document(TEXTS) - alone).max() > 1e-4
 
 
-def _patched(monkeypatch: pytest.MonkeyPatch, change: object) -> None:
-    right = attention.kernels.with_entries
-
-    def wrong(*states: object) -> object:
-        *rest, members, traits, reroute = states
-        return right(*rest, *change(members, traits, reroute))
-
-    monkeypatch.setattr(attention.kernels, "with_entries", wrong)
-
-
 MUTATIONS = {
     "bias dropped": lambda members, traits, reroute: (members, traits, replace(reroute, bias=0.0)),
     "last but one": lambda members, traits, reroute: (replace(members, last=members.last - 1), traits, reroute),
@@ -54,14 +44,14 @@ MUTATIONS = {
 
 @pytest.mark.parametrize(("family", "name"), each_once(["llama", "gemma2"], MUTATIONS))
 def test_a_wrong_entry_is_noticed(family: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    _patched(monkeypatch, MUTATIONS[name])
+    right = attention.kernels.with_entries
+
+    def wrong(*states: object) -> object:
+        *rest, members, traits, reroute = states
+        return right(*rest, *MUTATIONS[name](members, traits, reroute))
+
+    monkeypatch.setattr(attention.kernels, "with_entries", wrong)
     assert gap(embedder(family, METHOD, exactly=True), family, METHOD, TEXTS) > 1e-5
-
-
-def test_wrong_layers_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    e = embedder("llama", METHOD, exactly=True)
-    e._pipeline.runner._reroute = ExtraKeyValues((3, 4, 5))
-    assert gap(e, "llama", METHOD, TEXTS) > 1e-5
 
 
 def test_a_skipped_layer_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,20 +108,13 @@ def test_layers_found_on_general_text_are_those_that_are_proposed(
         Embedder("eddy-tiny", method=asked, check=False)
 
 
-@pytest.mark.parametrize(
-    "bad",
-    [
+def test_bad_values_and_layers_that_never_run_are_refused() -> None:
+    for bad in (
         *("layers=9-3", 'layers="5-2"', "layers=true", 'layers="a-b"', "layers=0"),
         *("n=0", "bias=nan", "bias=inf", 'verb="{x}"', 'verb=" "', "pool=most"),
-    ],
-)
-def test_bad_values_are_refused(bad: str) -> None:
-    with pytest.raises(InvalidParameter):
-        methods.parse(f"kv:{bad}")
-
-
-def test_layers_that_never_run_are_refused() -> None:
-    with pytest.raises(InvalidParameter, match="above the model"):
-        embedder("llama", "kv:layers=5-9")
-    with pytest.raises(InvalidParameter, match="no effect"):
-        embedder("llama", "kv:layers=4-5,exit=3")
+    ):
+        with pytest.raises(InvalidParameter):
+            methods.parse(f"kv:{bad}")
+    for bad, said in (("layers=5-9", "above the model"), ("layers=4-5,exit=3", "no effect")):
+        with pytest.raises(InvalidParameter, match=said):
+            embedder("llama", f"kv:{bad}")
