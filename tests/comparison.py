@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -278,3 +278,15 @@ def gap(e: Embedder, family: str, method: str, texts: Sequence[str], instruction
     vectors = exact(e, list(texts), "query")
     references = np.stack([expected(family, method, text, instruction) for text in texts])
     return float(np.abs(vectors - references).max())
+
+
+def change_arguments(patch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[..., tuple[Any, ...]]) -> None:
+    """Break a function: call it with what `change` makes of its positional arguments."""
+    right = getattr(owner, name)
+    patch.setattr(owner, name, lambda *given, **named: right(*change(*given), **named))
+
+
+def change_result(patch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[..., Any]) -> None:
+    """Break a function: give what `change` makes of its result, beside which it sees the arguments."""
+    right = getattr(owner, name)
+    patch.setattr(owner, name, lambda *given, **named: change(right(*given, **named), *given, **named))

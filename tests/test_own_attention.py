@@ -10,7 +10,7 @@ import pytest
 import torch
 import transformers
 from tests import families
-from tests.comparison import TEXTS, embedder, gap, loaded
+from tests.comparison import TEXTS, change_result, embedder, gap, loaded
 from tests.selection import each_once
 from tests.test_contract import unchanged
 from transformers import AutoModelForCausalLM
@@ -52,8 +52,8 @@ MUTATIONS = {
 
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_what_is_moved_into_rows_is_noticed_when_wrong(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    e, right = embedder("gpt_neo", HTP, exactly=True), host.padded_rows
-    monkeypatch.setattr(host, "padded_rows", lambda packed, rows: MUTATIONS[name](right(packed, rows)))
+    e = embedder("gpt_neo", HTP, exactly=True)
+    change_result(monkeypatch, host, "padded_rows", lambda packed, *_: MUTATIONS[name](packed))
     try:
         difference = gap(e, "gpt_neo", HTP, ALIKE[:2])
     except IndexError:  # a position beyond the last that was learned

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import TEXTS, embedder, exact, gap, loaded
+from tests.comparison import TEXTS, change_arguments, change_result, embedder, exact, gap, loaded
 from tests.reference import backward
 from tests.reference import methods as reference
 from tests.reference.double import AllDouble
@@ -215,47 +215,40 @@ def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPa
 
 def _one_head(patch: pytest.MonkeyPatch) -> None:
     record = _Rectangles.record
-    amax = torch.Tensor.amax
 
     def mutated(*states: Any) -> None:
-        patch.setattr(torch.Tensor, "amax", lambda scores, dim: scores.select(dim, 0))
-        record(*states)
-        patch.setattr(torch.Tensor, "amax", amax)
+        with patch.context() as inside:
+            inside.setattr(torch.Tensor, "amax", lambda scores, dim: scores.select(dim, 0))
+            record(*states)
 
     patch.setattr(_Rectangles, "record", mutated)
 
 
 def _last_layer(patch: pytest.MonkeyPatch) -> None:
-    record = _Rectangles.record
+    def forgetting(rectangles: _Rectangles, *states: Any) -> Any:
+        rectangles.largest = None
+        return (rectangles, *states)
 
-    def mutated(self: _Rectangles, *states: Any) -> None:
-        self.largest = None
-        record(self, *states)
-
-    patch.setattr(_Rectangles, "record", mutated)
+    change_arguments(patch, _Rectangles, "record", forgetting)
 
 
 def _weights(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
-    weights = AttentionRecorder.weights
-    patch.setattr(AttentionRecorder, "weights", lambda self, *more, **named: change(*weights(self, *more, **named)))
+    change_result(patch, AttentionRecorder, "weights", lambda found, *_, **__: change(*found))
 
 
 def _with_bos(patch: pytest.MonkeyPatch) -> None:
-    recorder = watcher.Refiner.recorder
+    def one_row_more(recorder: AttentionRecorder, *_: Any) -> AttentionRecorder:
+        recorder.first_rows -= 1
+        return recorder
 
-    def mutated(self: Any, spans: Any) -> AttentionRecorder:
-        made = recorder(self, spans)
-        made.first_rows -= 1
-        return made
-
-    patch.setattr(watcher.Refiner, "recorder", mutated)
+    change_result(patch, watcher.Refiner, "recorder", one_row_more)
     _weights(patch, lambda first, weights: (first, torch.cat([weights[1:2], weights[1:]])))
 
 
 def _column_off(patch: pytest.MonkeyPatch) -> None:
-    recorder = watcher.Refiner.recorder
-    off = lambda self, spans: recorder(self, [(a - 1, b - 1) for a, b in spans])  # noqa: E731
-    patch.setattr(watcher.Refiner, "recorder", off)
+    change_arguments(
+        patch, watcher.Refiner, "recorder", lambda refiner, spans: (refiner, [(a - 1, b - 1) for a, b in spans])
+    )
 
 
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {

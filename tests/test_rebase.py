@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import TEXTS, embedder, exact, loaded, sentences_of
+from tests.comparison import TEXTS, change_arguments, embedder, exact, loaded, sentences_of
 from tests.reference import methods as reference
 from tests.reference.double import double
 from tests.selection import mostly_slow
@@ -79,15 +79,15 @@ def test_scaled_angles_equal_the_reference(kind: str) -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_a_position_off_by_one_is_noticed(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    e, right = embedder(family, METHOD, exactly=True), Angles.rebased
-
-    def wrong(self: Angles, key: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+    def shifted(angles: Angles, *more: torch.Tensor) -> Any:
         # -1 and -2 become 0 and -1.
-        cos = torch.cat([self.cos[:1], self.back_cos[:-1]])
-        sin = torch.cat([self.sin[:1], self.back_sin[:-1]])
-        return right(replace(self, back_cos=cos, back_sin=sin), key, tokens)
+        cos, sin = (
+            torch.cat(pair) for pair in ((angles.cos[:1], angles.back_cos[:-1]), (angles.sin[:1], angles.back_sin[:-1]))
+        )
+        return (replace(angles, back_cos=cos, back_sin=sin), *more)
 
-    monkeypatch.setattr(Angles, "rebased", wrong)
+    e = embedder(family, METHOD, exactly=True)
+    change_arguments(monkeypatch, Angles, "rebased", shifted)
     assert difference(e, *loaded(family)) > 1e-5
     with pytest.raises(UnsupportedModel, match="keys of layer 2"):
         embedder(family, METHOD)

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from tests import families
-from tests.comparison import TEXTS, embedder, gap, loaded
+from tests.comparison import TEXTS, change_arguments, change_result, embedder, gap, loaded
 from tests.selection import each_once
 from tests.test_contract import unchanged
 from tests.test_kernels import BIASED
@@ -100,28 +100,15 @@ def test_long_texts_ask_for_no_matrix_and_meet_every_distance() -> None:
 
 def _unbiased(wrong: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], None]:
     """Leave the bias of some layers out."""
-
-    def mutate(patch: pytest.MonkeyPatch) -> None:
-        row = hooks._checked_bias
-
-        def mutated(module: Any, *more: Any) -> torch.Tensor:
-            return row(module, *more) * (not wrong(int(module.layer_idx)))
-
-        patch.setattr(hooks, "_checked_bias", mutated)
-
-    return mutate
-
-
-def _temperature_beside_it(patch: pytest.MonkeyPatch) -> None:
-    kernel = kernels.fused
-    patch.setattr(
-        kernels, "fused", lambda q, k, v, traits, factor, bias: kernel(q, k, v, traits, factor, bias / factor)
+    return lambda patch: change_result(
+        patch, hooks, "_checked_bias", lambda row, module, *_: row * (not wrong(int(module.layer_idx)))
     )
 
 
-def _turned(patch: pytest.MonkeyPatch) -> None:
-    row = hooks._checked_bias
-    patch.setattr(hooks, "_checked_bias", lambda *given: row(*given).flip(1))
+def _temperature_beside_it(patch: pytest.MonkeyPatch) -> None:
+    change_arguments(
+        patch, kernels, "fused", lambda q, k, v, traits, factor, bias: (q, k, v, traits, factor, bias / factor)
+    )
 
 
 MUTATIONS = {
@@ -129,7 +116,7 @@ MUTATIONS = {
     "no bias": _unbiased(lambda layer: True),
     "no bias behind the first layer": _unbiased(lambda layer: layer > 0),
     "no bias in the last layer": _unbiased(lambda layer: layer == families.LAYERS - 1),
-    "the other direction": _turned,
+    "the other direction": lambda patch: change_result(patch, hooks, "_checked_bias", lambda row, *_: row.flip(1)),
     "temperature on the scores alone": _temperature_beside_it,
 }
 
