@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 from huggingface_hub import constants
-from tests import families, gguf_files, matrix
+from tests import families, gguf_files
+from tests import test_matrix as matrix
 from tests.processes import UNPRIVILEGED, run_code
 from tests.test_command_line import run
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 import transformers
 from tests import families
-from tests.comparison import TEXTS, change_arguments, change_result, embedder, gap, loaded
+from tests.comparison import TEXTS, change_result, embedder, gap, loaded
 from tests.selection import each_once
 from tests.test_contract import unchanged
 from tests.test_kernels import BIASED
@@ -106,8 +106,9 @@ def _unbiased(wrong: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], No
 
 
 def _temperature_beside_it(patch: pytest.MonkeyPatch) -> None:
-    change_arguments(
-        patch, kernels, "fused", lambda q, k, v, traits, factor, bias: (q, k, v, traits, factor, bias / factor)
+    kernel = kernels.fused
+    patch.setattr(
+        kernels, "fused", lambda q, k, v, traits, factor, bias: kernel(q, k, v, traits, factor, bias / factor)
     )
 
 
