@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
-from tests.comparison import METHODS, TEXTS, sentences_of
+from tests.comparison import METHODS, TEXTS, embedder, exact, loaded, sentences_of
 from tests.families import TOKENIZERS
 from tests.reference import methods as reference
+from tests.reference.readout import unit
+from tests.reference.revised import by_sentence
 from tests.test_windows import planner
 
 from eddy_embed import methods
@@ -84,36 +88,103 @@ def test_doubled_braces_around_an_instruction_are_braces(instructed: str, string
     assert [prompt.string[start:end] for start, end in prompt.slots.tolist()] == ["a"]
 
 
-def edges(sequence: TokenSequence) -> set[tuple[int, int]]:
-    return {(int(destination), int(source)) for destination, source in sequence.edges}
+ABC = [(0, 1), (1, 3), (3, 4)]
+"""Tokens a, .b, c of "a.bc"."""
 
 
-def arranged(offsets: list[tuple[int, int]], sentences: list[tuple[int, int]], text: str) -> TokenSequence:
+@pytest.mark.parametrize(
+    ("text", "offsets", "sentences", "roles", "edges"),
+    [
+        # ".b" ends the first sentence, so the second begins with "c".
+        # 0 <s> | 1 2 B-PST | 3 PST | 4 a 5 .b | 6 PST | 7 c
+        ("a.bc", ABC, [(0, 2), (2, 4)], [S, BPST, BPST, PST, T, T, PST, T], {(1, 5), (2, 7), (3, 5), (6, 7)}),
+        # The "b" is a sentence of its own: its PST stands where it would begin, behind ".b".
+        # 0 <s> | 1 2 3 B-PST | 4 PST | 5 a 6 .b | 7 PST | 8 PST | 9 c
+        (
+            *("a.bc", ABC, [(0, 2), (2, 3), (3, 4)], [S, BPST, BPST, BPST, PST, T, T, PST, PST, T]),
+            {(1, 6), (2, 6), (3, 9), (4, 6), (7, 6), (8, 9)},
+        ),
+        # The tokenizer drops characters 2 and 3, the second sentence, which has no placeholders then.
+        # 0 <s> | 1 2 B-PST | 3 PST | 4 a 5 . | 6 PST | 7 c
+        (
+            *("a.??c", [(0, 1), (1, 2), (4, 5)], [(0, 2), (2, 4), (4, 5)], [S, BPST, BPST, PST, T, T, PST, T]),
+            {(1, 5), (2, 7), (3, 5), (6, 7)},
+        ),
+    ],
+)
+def test_borders_of_tokens_that_are_none_of_sentences(
+    text: str, offsets: Any, sentences: Any, roles: list[Role], edges: set[tuple[int, int]]
+) -> None:
     prompt = Layout(blocks=Blocks()).fill(text, "document", None, np.array(sentences))
-    starts, ends = np.array(offsets).T
-    tokens = Tokens(np.arange(1, len(offsets) + 1), starts, ends)
-    return Layout(blocks=Blocks()).arrange(prompt, tokens, BOS)
+    tokens = Tokens(np.arange(1, len(offsets) + 1), *np.array(offsets).T)
+    laid = Layout(blocks=Blocks()).arrange(prompt, tokens, BOS)
+    assert laid.roles.tolist() == roles and set(map(tuple, laid.edges.tolist())) == edges
 
 
-def test_a_token_across_two_sentences_is_the_left_ones() -> None:
-    # Tokens a, .b, c of "a.bc": ".b" ends the first sentence, so the second begins with "c".
-    # 0 <s> | 1 2 B-PST | 3 PST | 4 a 5 .b | 6 PST | 7 c
-    laid = arranged([(0, 1), (1, 3), (3, 4)], [(0, 2), (2, 4)], "a.bc")
-    assert laid.roles.tolist() == [S, BPST, BPST, PST, T, T, PST, T]
-    assert edges(laid) == {(1, 5), (2, 7), (3, 5), (6, 7)}
+# --- variants where a reference does not show them: long texts, and parts of texts
+
+QUOTED = 'He said: "Go." Nobody went\n\n "Why?" asked Ann.\tShe knew'
+LONG = "One. Two three four five six seven. Eight nine ten. " * 12
 
 
-def test_a_sentence_inside_a_token_is_ended_by_it() -> None:
-    # Tokens a, .b, c again, the "b" being a sentence: its PST stands where it would begin, behind ".b".
-    # 0 <s> | 1 2 3 B-PST | 4 PST | 5 a 6 .b | 7 PST | 8 PST | 9 c
-    laid = arranged([(0, 1), (1, 3), (3, 4)], [(0, 2), (2, 3), (3, 4)], "a.bc")
-    assert laid.roles.tolist() == [S, BPST, BPST, BPST, PST, T, T, PST, PST, T]
-    assert edges(laid) == {(1, 6), (2, 6), (3, 9), (4, 6), (7, 6), (8, 9)}
+@pytest.mark.parametrize("method", ["htp:every=auto", "htp:every=3", "htp:every=1", "htp:every=5,local_only=true"])
+def test_blocks_of_tokens_are_as_long_in_every_window_as_in_the_document(method: str) -> None:
+    whole = embedder("llama", method)._pipeline.planner.plan([LONG], "document", sentences=True)[0]
+    e = embedder("llama", method, max_length=64)
+    assert whole.spans is not None and e.method.layout is not None and isinstance(e.method.layout.blocks, Blocks)
+    every = e.method.layout.blocks.every
+    length = whole.tokens // len(whole.spans) if every == "auto" else every
+    jobs = e._pipeline.planner.plan([LONG], "document")[0].windows
+    assert len(jobs) > 5 and max(len(job.sequence) for job in jobs) <= 64
+    kinds = 1 if "local" in method else 2
+    for job in jobs:
+        assert len(job.sequence.edges) == kinds * -(-len(job.sequence.text) // length)
+        between = np.diff(job.sequence.edges[-(len(job.sequence.edges) // kinds) :, 0])
+        assert (between == length + 1).all()
 
 
-def test_a_sentence_without_tokens_has_no_placeholders() -> None:
-    # The tokenizer drops the second sentence's characters 2 and 3.
-    # 0 <s> | 1 2 B-PST | 3 PST | 4 a 5 . | 6 PST | 7 c
-    laid = arranged([(0, 1), (1, 2), (4, 5)], [(0, 2), (2, 4), (4, 5)], "a.??c")
-    assert laid.roles.tolist() == [S, BPST, BPST, PST, T, T, PST, T]
-    assert edges(laid) == {(1, 5), (2, 7), (3, 5), (6, 7)}
+def test_instructions_may_stand_as_in_htps_experiments() -> None:
+    # The reference puts a blank behind an instruction: what stands before the text is read alike, and not pooled.
+    parameters, options = {"pool": "weighted"}, {"instruction": "Find it Text:"}
+    model, tokenizer = loaded("llama")
+    e = embedder("llama", "plain:pool=weighted,preset=htp", exactly=True, query_instruction="Find it")
+    for text in ("The ferry leaves.", QUOTED):
+        expected = reference.embed("plain", parameters, model, tokenizer, text, **options)
+        assert np.abs(exact(e, [text], "query")[0] - expected).max() <= 1e-9
+    both = methods.parse("plain:preset=htp+htp+readout:exit=none")
+    assert both.layout == Layout(blocks=Blocks(), instructed="{instruction} Text: {prompt}")
+    assert both.readout == methods.htp().readout
+
+
+@pytest.mark.parametrize("max_length", [None, 48])
+@pytest.mark.parametrize("text", [QUOTED + " and went home", LONG.replace(". ", "\n\n")])
+def test_parts_of_rewritten_texts_are_parts_of_the_users(text: str, max_length: int | None) -> None:
+    e = embedder("llama", "htp:range=1-3,released_text=true", exactly=True, max_length=max_length)
+    document = e.encode_long(text, late=True)
+    assert [(s.start, s.end) for s in document.sentences] == list(sentences_of(text))
+    jobs = e._pipeline.planner.plan([text], "document")[0].windows
+    assert (len(jobs) > 1) == (max_length is not None and document.n_tokens > 48)
+    for job in jobs:
+        own = job.sequence.text
+        assert 0 <= job.sequence.starts[own].min() and job.sequence.ends[own].max() <= len(text)
+    assert sum(sentence.n_tokens for sentence in document.sentences) <= document.n_tokens + len(jobs)
+    assert np.abs(document.vector - e.encode_document(text)).max() <= 1e-6
+    if len(jobs) == 1:
+        model, tokenizer = loaded("llama")
+        parameters = {"range": (1, 3), "released_text": True}
+        states, spans = reference.token_states("htp", parameters, model, tokenizer, text, sentences=sentences_of(text))
+        _, written = by_sentence(text, sentences_of(text))
+        for sentence, (start, end) in zip(document.sentences, written, strict=True):
+            inside = [state for state, (first, last) in zip(states, spans, strict=True) if start < last <= end]
+            assert sentence.n_tokens == len(inside)
+            assert np.abs(sentence.vector - unit(np.mean(inside, axis=0))).max() <= 1e-5
+
+
+def test_a_rewritten_text_is_cut_where_the_users_is() -> None:
+    e = embedder("llama", "htp:range=1-3,released_text=true", max_length=40, overflow="truncate")
+    text = LONG.replace(". ", "\n\n")
+    document = e.encode_long(text, late=True)
+    assert document.n_truncated > 0 and document.sentences[-1].end < len(text)
+    kept = text[: document.sentences[-1].end]
+    again = embedder("llama", "htp:range=1-3,released_text=true").encode_document(kept)
+    assert np.abs(document.vector - again).max() <= 1e-5

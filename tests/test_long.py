@@ -5,19 +5,18 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
-from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from tests import families
-from tests.comparison import CORE, METHODS, embedder, loaded, sentences_of
+from tests.comparison import METHODS, change_arguments, change_result, embedder, loaded, sentences_of
 from tests.reference.readout import filtered, sif, unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
-from tests.selection import each_once, mostly_slow, turns
+from tests.selection import each_once
 from tokenizers import normalizers
 
-from eddy_embed import Embedder, methods
+from eddy_embed import Embedder
 from eddy_embed.encoding import planner, runner
 from eddy_embed.encoding.document import Part, Passage, front
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
@@ -29,22 +28,11 @@ TEXT = (
     "It was Halvorsen who found them under the stairs of the chapel. An eddy turned behind the stone."
 )
 WINDOWED = [
-    "plain",
-    "plain:pool=hybrid,exit=3",
-    "plain:pool=weighted,exit=-2",
-    "htp:k=2,range=1-5,exit=4,pool=all",
-    "prompteol",
-    "tp:range=1-4,placeholders=2",
-    "tp:prompt=prompteol,range=2-5,exit=-1",
-    "htp",
-    "htp:range=1-4,exit=-1",
-    "echo:preset=bare",
-    'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2',
-    "kv:layers=2-4",
-    "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7",
-    'plain+tempscale:lengths="1:1,20:0.7,40:0.5"',
-    "reba",
-    "reba:k=3,pool=mean,exit=4",
+    *("plain", "plain:pool=hybrid,exit=3", "plain:pool=weighted,exit=-2", "htp:k=2,range=1-5,exit=4,pool=all"),
+    *("prompteol", "tp:range=1-4,placeholders=2", "tp:prompt=prompteol,range=2-5,exit=-1", "htp"),
+    *("htp:range=1-4,exit=-1", "echo:preset=bare", 'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2'),
+    *("kv:layers=2-4", "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7", "reba"),
+    *('plain+tempscale:lengths="1:1,20:0.7,40:0.5"', "reba:k=3,pool=mean,exit=4"),
     "reba:pool=mean,piece=7+tempscale:tau=0.6",
 ]
 WORDED = [m for m in WINDOWED if "prompteol" in m or m.startswith(("metaeol", "kv"))]
@@ -79,13 +67,6 @@ def passes_in(
     return passes(name, parameters, *loaded(family), text, [*ranges], **options)
 
 
-@pytest.mark.parametrize(("family", "method"), each_once(THREE, [m for m in WINDOWED if m not in WORDED]))
-def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
-    e = embedder(family, method, max_length=WINDOW)
-    expected = document_vector(passes_of(e, family, method, TEXT))
-    assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
-
-
 def worded(e: Embedder, family: str, method: str) -> np.ndarray:
     """The mean over wordings of the mean over windows, each of which weighs as many tokens as it counts.
 
@@ -105,23 +86,39 @@ def worded(e: Embedder, family: str, method: str) -> np.ndarray:
     return unit(np.mean(means, axis=0))
 
 
-@pytest.mark.parametrize(("family", "method"), each_once(THREE, WORDED))
-def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, method: str) -> None:
+def right(e: Embedder, family: str, method: str) -> np.ndarray:
+    """The reference's vector of `TEXT` over the engine's windows."""
+    return worded(e, family, method) if method in WORDED else document_vector(passes_of(e, family, method, TEXT))
+
+
+@pytest.mark.parametrize(
+    ("family", "method"), [*each_once(THREE, [m for m in WINDOWED if m not in WORDED]), *each_once(THREE, WORDED)]
+)
+def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
     e = embedder(family, method, max_length=WINDOW)
-    assert np.abs(e.encode_document(TEXT) - worded(e, family, method)).max() <= 1e-5
+    assert np.abs(e.encode_document(TEXT) - right(e, family, method)).max() <= 1e-5
+
+
+def _alike(planned: planner.TextPlan, *_: Any) -> planner.TextPlan:
+    return replace(planned, windows=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
+
+
+def _normalised(sums: Any, tokens: int, read: Any, rows: np.ndarray) -> tuple[Any, ...]:
+    return sums, tokens, read, np.concatenate([rows[:1] / np.linalg.norm(rows[0]), rows[1:]])
 
 
 @pytest.mark.parametrize("method", sorted(FEW))
-def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    e, shared = embedder("llama", method, max_length=WINDOW), planner._shared
-
-    def mutated(wordings: list[planner.TextPlan]) -> planner.TextPlan:
-        planned = shared(wordings)
-        return replace(planned, windows=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
-
-    right = worded(e, "llama", method) if method in WORDED else document_vector(passes_of(e, "llama", method, TEXT))
-    monkeypatch.setattr(planner, "_shared", mutated)
-    assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
+def test_windows_that_weigh_the_same_or_are_normalised_first_are_noticed(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = embedder("llama", method, max_length=WINDOW)
+    expected = right(e, "llama", method)
+    faults = [(change_result, planner, "_shared", _alike)]
+    faults += [(change_arguments, runner, "_add", _normalised)] if method in SPANS else []
+    for put_in, *fault in faults:
+        with monkeypatch.context() as patch:
+            put_in(patch, *fault)
+            assert np.abs(e.encode_document(TEXT) - expected).max() > 1e-5
 
 
 @pytest.mark.parametrize(("method", "max_length"), [("plain", WINDOW), ("htp", WINDOW + 1), ("echo:preset=bare", 110)])
@@ -129,11 +126,11 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
     e = embedder("qwen3", method, max_length=max_length)
     jobs = e._pipeline.planner.plan([TEXT], "document")[0].windows
     assert any(len(job.counted) < len(job.sequence.text) for job in jobs), "windows overlap"
-    right = document_vector(passes_of(e, "qwen3", method, TEXT))
-    assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
+    expected = right(e, "qwen3", method)
+    assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
     # All that two windows share counts in the first.
     monkeypatch.setattr(planner, "_border", lambda left, right, begin, end: end)
-    assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
+    assert np.abs(e.encode_document(TEXT) - expected).max() > 1e-5
 
 
 @pytest.mark.parametrize(("family", "method", "max_length"), each_once(THREE, SPANS, [WINDOW, 1024]))
@@ -144,50 +141,7 @@ def test_spans_equal_the_reference(family: str, method: str, max_length: int) ->
     assert len(document.passages) > 2
     for span in [*document.sentences, *document.passages]:
         assert np.abs(span.vector - span_vector(done, (span.start, span.end))).max() <= 1e-5
-
-
-@pytest.mark.parametrize(
-    ("method", "ahead"),
-    [("plain", False), ("tp", True), ("htp", True), ("kv:layers=2-4,pool=mean", True), ("echo:preset=bare", True)],
-)
-def test_passages_know_what_came_before_and_what_follows_where_the_method_says_so(method: str, ahead: bool) -> None:
-    e = embedder("llama", method)
-    first, middle, last = "The river rose.", "Nobody asked the miller.", "Salt was dear in those years."
-    texts = [f"{first} {middle} {last}", f"Bread rose. {middle} {last}", f"{first} {middle} The bell rang at once."]
-    usual, other_first, other_last = (
-        [p.vector for p in d.passages]
-        for d in e.encode_long(texts, passage_size=1, passage_unit="sentences", late=True)
-    )
-    assert np.abs(usual[2] - other_first[2]).max() > 1e-4, "what came before"
-    assert (np.abs(usual[0] - other_last[0]).max() > 1e-4) == ahead, "what follows"
-    alone = e.encode_long(texts, passage_size=1, passage_unit="sentences")
-    assert len({d.passages[1].vector.tobytes() for d in alone}) == 1, "by itself it knows neither"
-
-
-def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = runner._add
-
-    def mutated(sums: Any, tokens: int, read: Any, rows: np.ndarray) -> None:
-        add(sums, tokens, read, np.concatenate([rows[:1] / np.linalg.norm(rows[0]), rows[1:]]))
-
-    monkeypatch.setattr(runner, "_add", mutated)
-    for method in FEW & set(SPANS):
-        e = embedder("llama", method, max_length=WINDOW)
-        assert np.abs(e.encode_document(TEXT) - document_vector(passes_of(e, "llama", method, TEXT))).max() > 1e-5
-
-
-@pytest.mark.parametrize(
-    ("method", "max_length"),
-    mostly_slow(
-        product([m for m in METHODS if methods.parse(m).can_embed_spans], [160, 1024]), turns(CORE, [160, 1024])
-    ),
-)
-def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
-    e = embedder("llama", method, max_length=max_length)
-    text = f"{TEXT} {TEXT}"
-    document = e.encode_long(text, late=True)
-    assert np.array_equal(document.vector, e.encode_document(text))
-    assert (document.n_windows > 1) == (max_length == 160)
+    assert np.array_equal(document.vector, e.encode_document(TEXT))
 
 
 @pytest.mark.parametrize(

@@ -78,48 +78,67 @@ def traits_of(method: str) -> set[str]:
 # --- what is broken, and how
 
 
+def _fault(function: Callable[..., None]) -> Callable[..., Callable[[Patch], None]]:
+    """Let a function that breaks something be given all but the patch."""
+    return lambda *given, **named: lambda patch: function(patch, *given, **named)
+
+
+NOTHING = _fault(lambda patch: None)()
+_arguments, _result = _fault(change_arguments), _fault(change_result)
+
+
+@_fault
 def _packed(patch: Patch, change: Callable[[Packed], Packed]) -> None:
     change_result(patch, runner, "pack", lambda packed, *_: change(packed))
 
 
+@_fault
 def _edges(patch: Patch, destination: int, source: int) -> None:
     moved = np.array([destination, source])
-    _packed(patch, lambda packed: replace(packed, edges=np.clip(packed.edges + moved, 0, packed.offsets[-1] - 1)))
+    _packed(lambda packed: replace(packed, edges=np.clip(packed.edges + moved, 0, packed.offsets[-1] - 1)))(patch)
 
 
+@_fault
 def _rewired(patch: Patch, change: Callable[[range], range]) -> None:
     change_arguments(
         patch, host.ModelView, "run", lambda view, packed, layers, *more: (view, packed, change(layers), *more)
     )
 
 
+@_fault
 def _usual_source(patch: Patch) -> None:
     for owner, name, source in ((Blocks, "inserts", "end"), (Layout, "_placeholders", "last")):
         change_arguments(patch, owner, name, lambda part, *more, source=source: (replace(part, source=source), *more))
 
 
+@_fault
 def _counted(patch: Patch, change: Callable[..., np.ndarray]) -> None:
     change_arguments(
         patch, Readout, "weights", lambda readout, sequence, counted: (readout, sequence, change(sequence, counted))
     )
 
 
+@_fault
 def _with_bos(patch: Patch) -> None:
-    _counted(patch, lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))
+    _counted(lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))(patch)
 
 
+@_fault
 def _with_prompt(patch: Patch) -> None:
-    _counted(patch, lambda sequence, counted: np.union1d(np.flatnonzero(sequence.roles == Role.PROMPT), counted))
+    _counted(lambda sequence, counted: np.union1d(np.flatnonzero(sequence.roles == Role.PROMPT), counted))(patch)
 
 
+@_fault
 def _weighed(patch: Patch, change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> None:
     change_result(patch, Readout, "weights", lambda found, *_: change(*found))
 
 
+@_fault
 def _started(patch: Patch, change: Callable[[Tokenizer, np.ndarray], np.ndarray]) -> None:
     change_result(patch, Tokenizer, "starting", lambda ids, tokenizer, *_, **__: change(tokenizer, ids))
 
 
+@_fault
 def _start_behind_a_placeholder(patch: Patch) -> None:
     def moved(laid: TokenSequence, *_: object) -> TokenSequence:
         place = int(np.flatnonzero(laid.ids == PLACEHOLDER_ID)[0])
@@ -130,6 +149,7 @@ def _start_behind_a_placeholder(patch: Patch) -> None:
     change_result(patch, Layout, "arrange", moved)
 
 
+@_fault
 def _one_sequence(patch: Patch) -> None:
     for place in (host, attention.kernels):
         change_arguments(
@@ -137,6 +157,7 @@ def _one_sequence(patch: Patch) -> None:
         )
 
 
+@_fault
 def _traits(patch: Patch, **changes: Callable[[Any], object]) -> None:
     def changed(query: object, key: object, value: object, groups: object, traits: Any, *more: object) -> Any:
         others = {name: change(getattr(traits, name)) for name, change in changes.items()}
@@ -145,10 +166,12 @@ def _traits(patch: Patch, **changes: Callable[[Any], object]) -> None:
     change_arguments(patch, hooks, "attend", changed)
 
 
+@_fault
 def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
     change_arguments(patch, hooks, "attend", lambda *given: (*given[:-1], change(given[-1])))
 
 
+@_fault
 def _norm_left_out(patch: Patch) -> None:
     def one_layer_more(view: host.ModelView, *more: Any) -> Any:
         patch.setattr(view, "layers", LAYERS + 1)
@@ -157,6 +180,7 @@ def _norm_left_out(patch: Patch) -> None:
     change_arguments(patch, host.ModelView, "_forward", one_layer_more)
 
 
+@_fault
 def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) -> None:
     def changed(fitted: Fitted, vectors: np.ndarray, role: str = "document") -> Any:
         other, as_role = change(fitted, role)
@@ -165,6 +189,7 @@ def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) 
     change_arguments(patch, Fitted, "apply", changed)
 
 
+@_fault
 def _layers_side_by_side(patch: Patch) -> None:
     """One length for all layers of a vector together, ahead of what is fitted."""
     patch.setattr(
@@ -190,20 +215,18 @@ class Mutation:
 
 
 MUTATIONS = {
-    "none": Mutation(lambda patch: None, {"runs"}),
-    "none, learned positions": Mutation(lambda patch: None, {"runs"}, "gpt2"),
-    "none, caps and windows": Mutation(lambda patch: None, {"runs"}, "gemma2"),
-    "none, sinks": Mutation(lambda patch: None, {"is one of a few"}, "gpt_oss"),
-    "edge source before": Mutation(lambda patch: _edges(patch, 0, -1), {"copies"}),
-    "edge destination before": Mutation(lambda patch: _edges(patch, -1, 0), {"copies"}),
-    "edge destination behind": Mutation(lambda patch: _edges(patch, 1, 0), {"copies"}),
+    "none": Mutation(NOTHING, {"runs"}),
+    "none, learned positions": Mutation(NOTHING, {"runs"}, "gpt2"),
+    "none, caps and windows": Mutation(NOTHING, {"runs"}, "gemma2"),
+    "none, sinks": Mutation(NOTHING, {"is one of a few"}, "gpt_oss"),
+    "edge source before": Mutation(_edges(0, -1), {"copies"}),
+    "edge destination before": Mutation(_edges(-1, 0), {"copies"}),
+    "edge destination behind": Mutation(_edges(1, 0), {"copies"}),
     "blocks a token longer": Mutation(
-        lambda patch: change_result(
-            patch, Blocks, "settled", lambda blocks, *_: replace(blocks, every=int(blocks.every or 0) + 1)
-        ),
+        _result(Blocks, "settled", lambda blocks, *_: replace(blocks, every=int(blocks.every or 0) + 1)),
         {"divides tokens"},
     ),
-    "source as usual": Mutation(_usual_source, {"has a source"}),
+    "source as usual": Mutation(_usual_source(), {"has a source"}),
     "exit read alone": Mutation(
         lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * max(self.count, self.apart)),
         {"averages layers"},
@@ -211,94 +234,74 @@ MUTATIONS = {
     "lengths of layers kept": Mutation(
         lambda patch: patch.setattr(encoder, "_averaged", lambda states: states.mean(-2)), {"averages pooled layers"}
     ),
-    "one length for layers side by side": Mutation(_layers_side_by_side, {"averages pooled layers", "standardises"}),
-    "passages' mean for questions": Mutation(
-        lambda patch: _applied(patch, lambda fitted, _: (fitted, "document")), {"standardises"}
-    ),
+    "one length for layers side by side": Mutation(_layers_side_by_side(), {"averages pooled layers", "standardises"}),
+    "passages' mean for questions": Mutation(_applied(lambda fitted, _: (fitted, "document")), {"standardises"}),
     "questions' mean for itself": Mutation(
         lambda patch: patch.setattr(postprocess, "_query_mean", lambda queries, _: queries.mean), {"standardises"}
     ),
     "deviation not applied": Mutation(
-        lambda patch: _applied(patch, lambda fitted, role: (replace(fitted, matrix=None), role)), {"standardises"}
+        _applied(lambda fitted, role: (replace(fitted, matrix=None), role)), {"standardises"}
     ),
     "variance for deviation": Mutation(
-        lambda patch: _applied(patch, lambda fitted, role: (replace(fitted, matrix=fitted.matrix**2), role)),
+        _applied(lambda fitted, role: (replace(fitted, matrix=fitted.matrix**2), role)),
         {"standardises"},
     ),
-    "range empty": Mutation(lambda patch: _rewired(patch, lambda r: range(0)), {"copies"}, loads=False),
+    "range empty": Mutation(_rewired(lambda r: range(0)), {"copies"}, loads=False),
     "range too long": Mutation(
-        lambda patch: _rewired(patch, lambda r: range(r.start, r.stop + 1)),
+        _rewired(lambda r: range(r.start, r.stop + 1)),
         {"copies, and could a layer more"},
         loads=False,
     ),
-    "range too short": Mutation(lambda patch: _rewired(patch, lambda r: r[:-1]), {"copies"}, loads=False),
-    "range begins late": Mutation(lambda patch: _rewired(patch, lambda r: r[1:]), {"copies"}, loads=False),
-    "range begins early": Mutation(
-        lambda patch: _rewired(patch, lambda r: range(r.start - 1, r.stop)), {"copies"}, loads=False
-    ),
+    "range too short": Mutation(_rewired(lambda r: r[:-1]), {"copies"}, loads=False),
+    "range begins late": Mutation(_rewired(lambda r: r[1:]), {"copies"}, loads=False),
+    "range begins early": Mutation(_rewired(lambda r: range(r.start - 1, r.stop)), {"copies"}, loads=False),
     "no copy at the exit": Mutation(
         lambda patch: patch.setattr(runner, "copy_states", lambda hidden, edges: hidden), {"pools placeholders"}
     ),
-    "exit off by one": Mutation(
-        lambda patch: change_result(patch, Readout, "layer", lambda layer, *_: abs(layer - 1)), {"runs"}
-    ),
-    "final norm left out": Mutation(_norm_left_out, {"reads the top"}, loads=False),
-    "begin token pooled": Mutation(_with_bos, {"averages"}),
-    "start token pooled": Mutation(_with_bos, {"averages", STARTED}, "qwen3"),
-    "start token left out": Mutation(lambda patch: _started(patch, lambda own, _: own.prefix), {STARTED}, "gpt2"),
-    "start token twice": Mutation(lambda patch: _started(patch, lambda _, ids: np.tile(ids, 2)), {STARTED}, "gpt2"),
-    "another start token": Mutation(
-        lambda patch: _started(patch, lambda _, ids: ids + 7), {"attends", STARTED}, "qwen3"
-    ),
-    "start token behind a placeholder": Mutation(_start_behind_a_placeholder, {"copies", STARTED}, "qwen3"),
-    "instruction pooled": Mutation(_with_prompt, {"averages the text alone"}),
-    "first token not pooled": Mutation(lambda patch: _counted(patch, lambda _, counted: counted[1:]), {"averages"}),
+    "exit off by one": Mutation(_result(Readout, "layer", lambda layer, *_: abs(layer - 1)), {"runs"}),
+    "final norm left out": Mutation(_norm_left_out(), {"reads the top"}, loads=False),
+    "begin token pooled": Mutation(_with_bos(), {"averages"}),
+    "start token pooled": Mutation(_with_bos(), {"averages", STARTED}, "qwen3"),
+    "start token left out": Mutation(_started(lambda own, _: own.prefix), {STARTED}, "gpt2"),
+    "start token twice": Mutation(_started(lambda _, ids: np.tile(ids, 2)), {STARTED}, "gpt2"),
+    "another start token": Mutation(_started(lambda _, ids: ids + 7), {"attends", STARTED}, "qwen3"),
+    "start token behind a placeholder": Mutation(_start_behind_a_placeholder(), {"copies", STARTED}, "qwen3"),
+    "instruction pooled": Mutation(_with_prompt(), {"averages the text alone"}),
+    "first token not pooled": Mutation(_counted(lambda _, counted: counted[1:]), {"averages"}),
     "last but one": Mutation(
-        lambda patch: _weighed(patch, lambda index, weight: (np.append(index[:-1], index[-1] - 1), weight)),
+        _weighed(lambda index, weight: (np.append(index[:-1], index[-1] - 1), weight)),
         {"reads the last"},
     ),
-    "weights reversed": Mutation(
-        lambda patch: _weighed(patch, lambda index, weight: (index, weight[::-1].copy())), {"weighs"}
-    ),
+    "weights reversed": Mutation(_weighed(lambda index, weight: (index, weight[::-1].copy())), {"weighs"}),
     "placeholders not replaced": Mutation(
-        lambda patch: change_result(patch, hooks, "_embed", lambda _, module, inputs, output: output), {"copies"}
+        _result(hooks, "_embed", lambda _, module, inputs, output: output), {"copies"}
     ),
     "placeholder values swapped": Mutation(
-        lambda patch: _packed(
-            patch, lambda packed: replace(packed, placeholders=np.abs(packed.placeholders - np.array([0, 1])))
-        ),
+        _packed(lambda packed: replace(packed, placeholders=np.abs(packed.placeholders - np.array([0, 1])))),
         {"tells placeholders apart"},
     ),
     "instruction dropped": Mutation(
-        lambda patch: change_arguments(
-            patch, Layout, "fill", lambda layout, text, role, _, *more: (layout, text, role, None, *more)
-        ),
+        _arguments(Layout, "fill", lambda layout, text, role, _, *more: (layout, text, role, None, *more)),
         {"attends"},
     ),
     "positions run on": Mutation(
-        lambda patch: _packed(patch, lambda packed: replace(packed, positions=np.arange(packed.offsets[-1]))),
+        _packed(lambda packed: replace(packed, positions=np.arange(packed.offsets[-1]))),
         {"runs"},
         "gpt2",
     ),
     "positions from one": Mutation(
-        lambda patch: _packed(patch, lambda packed: replace(packed, positions=packed.positions + 1)), {"runs"}, "gpt2"
+        _packed(lambda packed: replace(packed, positions=packed.positions + 1)), {"runs"}, "gpt2"
     ),
-    "neighbours attended": Mutation(_one_sequence, {"attends"}, loads=False),
-    "scale wrong": Mutation(lambda patch: _traits(patch, scale=lambda s: 1.01 * s), {"attends"}, loads=False),
-    "soft cap dropped": Mutation(lambda patch: _traits(patch, cap=lambda c: None), {"attends"}, "gemma2", loads=False),
+    "neighbours attended": Mutation(_one_sequence(), {"attends"}, loads=False),
+    "scale wrong": Mutation(_traits(scale=lambda s: 1.01 * s), {"attends"}, loads=False),
+    "soft cap dropped": Mutation(_traits(cap=lambda c: None), {"attends"}, "gemma2", loads=False),
     "soft cap a little wide": Mutation(
-        lambda patch: _traits(patch, cap=lambda c: c and 1.01 * c), {"is one of a few"}, "gemma2", loads=False
+        _traits(cap=lambda c: c and 1.01 * c), {"is one of a few"}, "gemma2", loads=False
     ),
-    "window wide": Mutation(
-        lambda patch: _traits(patch, window=lambda w: w and w + 1), {"attends"}, "gemma2", loads=False
-    ),
-    "window narrow": Mutation(
-        lambda patch: _traits(patch, window=lambda w: w and w - 1), {"attends"}, "gemma2", loads=False
-    ),
-    "sinks dropped": Mutation(lambda patch: _sinks(patch, lambda s: None), {"is one of a few"}, "gpt_oss", loads=False),
-    "sinks of other heads": Mutation(
-        lambda patch: _sinks(patch, lambda s: s.flip(0)), {"is one of a few"}, "gpt_oss", loads=False
-    ),
+    "window wide": Mutation(_traits(window=lambda w: w and w + 1), {"attends"}, "gemma2", loads=False),
+    "window narrow": Mutation(_traits(window=lambda w: w and w - 1), {"attends"}, "gemma2", loads=False),
+    "sinks dropped": Mutation(_sinks(lambda s: None), {"is one of a few"}, "gpt_oss", loads=False),
+    "sinks of other heads": Mutation(_sinks(lambda s: s.flip(0)), {"is one of a few"}, "gpt_oss", loads=False),
 }
 
 

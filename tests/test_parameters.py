@@ -12,42 +12,22 @@ from tests.comparison import TEXTS, embedder
 from eddy_embed import methods
 
 LIBRARY = [*TEXTS, "Snow fell.", "Two oars and a map.", "The bell rang at noon; nobody came.", "Bread needs salt."]
+JOINED = ("tempscale", "centre", "standardise", "abtt", "whiten", "truncate", "start", "last2avg", "layeravg")
 BASES = {
-    "tp": "tp:range=1-3,exit=-1",
-    "htp": "htp:range=1-3,exit=4",
-    "kv": "kv:layers=2-4",
-    "reroute": "plain+reroute:layers=2-4",
-    "tempscale": "plain+tempscale",
-    "centre": "plain+centre",
-    "standardise": "plain+standardise",
-    "abtt": "plain+abtt",
-    "whiten": "plain+whiten",
-    "truncate": "plain+truncate",
-    "start": "plain+start",
-    "sif": "plain+sif:a=0.01",
-    "filter": "plain+filter:drop=2",
-    "last2avg": "plain+last2avg",
-    "layeravg": "plain+layeravg",
+    **{name: f"plain+{name}" for name in JOINED},
+    **{"tp": "tp:range=1-3,exit=-1", "htp": "htp:range=1-3,exit=4", "kv": "kv:layers=2-4"},
+    **{"reroute": "plain+reroute:layers=2-4", "sif": "plain+sif:a=0.01", "filter": "plain+filter:drop=2"},
     "readout": "htp:range=1-3,exit=4+cot+readout",
 }
 CHANGES = {
+    **{name: [] for name in ("best", "fast", "last2avg", "centre", "standardise")},
+    **{name: ["exit=3", "released_text=true"] for name in ("prompteol", "cot", "knowledge")},
     "recommended": ["use=similarity"],
-    "best": [],
-    "fast": [],
     "plain": ["pool=last", "exit=3", "preset=htp"],
-    "prompteol": ["exit=3", "released_text=true"],
-    "cot": ["exit=3", "released_text=true"],
-    "knowledge": ["exit=3", "released_text=true"],
     "metaeol": ['prompts="A: {text} is"', "exit=3", "released_text=true"],
     "echo": ["preset=bare", "exit=3", "k=3"],
     "tp": [
-        "prompt=cot",
-        "range=1-2",
-        "exit=4",
-        "placeholders=2",
-        "source=text",
-        "released_text=true",
-        "seed=1",
+        *("prompt=cot", "range=1-2", "exit=4", "placeholders=2", "source=text", "released_text=true", "seed=1"),
         "init=ones",
     ],
     "htp": [
@@ -62,10 +42,7 @@ CHANGES = {
     "start": ["token=</s>"],  # none changes nothing here: the tokenizer puts <s> there
     "sif": ["a=0.1"],
     "filter": ["drop=3"],
-    "last2avg": [],
     "layeravg": ["layers=2-3"],
-    "centre": [],
-    "standardise": [],
     "abtt": ["k=2"],
     "whiten": ["dims=3", "power=0.5"],
     "truncate": ["dims=3"],

@@ -23,9 +23,8 @@ from eddy_embed.methods.method import Method
 from eddy_embed.model.attention import watcher
 from eddy_embed.model.attention.watcher import AttentionRecorder, _Rectangles
 from eddy_embed.model.products import pad_rows
-from eddy_embed.parts.attention import BackwardAttention, ExtraKeyValues
+from eddy_embed.parts.attention import ExtraKeyValues
 from eddy_embed.parts.layout import Layout, Repetition
-from eddy_embed.parts.readout import Readout
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 DEFAULTS = reference.settings("reba", {})
@@ -146,15 +145,6 @@ def test_what_it_does_not_go_with() -> None:
     for method in ("prompteol", "plain:pool=hybrid"):
         with pytest.raises(IncompatibleMethods, match="no vectors for words"):
             embedder("llama", method).encode_words("Ab cd", [(0, 2)])
-
-
-def test_a_watch_refines_any_readout() -> None:
-    model, tokenizer = loaded("llama")
-    parts = Layout(repetition=Repetition(2)), BackwardAttention(), Readout(pool="weighted")
-    e = Embedder(model, tokenizer=tokenizer, method=Method(layout=parts[0], watch=parts[1], readout=parts[2]))
-    layout, states = backward.embeddings(model, tokenizer, TEXTS[0], DEFAULTS, None)
-    weights = np.arange(1, len(layout.text) + 1)
-    assert np.abs(e.encode_document(TEXTS[0]) - unit(weights @ states[layout.text])).max() <= 1e-5
 
 
 # --- memory

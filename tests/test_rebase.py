@@ -21,20 +21,14 @@ from eddy_embed.model import hooks
 from eddy_embed.model.attention.kernels import Angles
 
 ROTARY = ["llama", "qwen3", "gemma2", "mistral", "qwen2", "gemma3", "phi3", "gpt_neox", "olmo2", "phi"]
+ORIGINAL = "original_max_position_embeddings"
 SCALED: dict[str, dict[str, Any]] = {
     "linear": {"factor": 3.0},
-    "llama3": {
-        "factor": 8.0,
-        "low_freq_factor": 1.0,
-        "high_freq_factor": 4.0,
-        "original_max_position_embeddings": 64,
-    },
-    "yarn": {"factor": 4.0, "original_max_position_embeddings": 64},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 64},
+    "yarn": {"factor": 4.0, ORIGINAL: 64},
     "longrope": {
-        "factor": 2.0,
-        "short_factor": [1.0 + at / 8 for at in range(8)],
-        "long_factor": [2.0 + at for at in range(8)],
-        "original_max_position_embeddings": 512,
+        **{"factor": 2.0, ORIGINAL: 512},
+        **{"short_factor": [1.0 + at / 8 for at in range(8)], "long_factor": [2.0 + at for at in range(8)]},
     },
 }
 PARAMETERS = {"layers": (2, 3, 4), "n": 2, "rebase": True}

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests import families
 from tests.comparison import TEXTS, embedder, loaded
 from tests.reference.readout import filtered, sif, unit
 from tests.test_long import TEXT, WINDOW, passes_of
@@ -15,7 +14,6 @@ from tokenizers import Tokenizer as Fast
 from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
-from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.text.tokenizer import Tokenizer
 
@@ -45,16 +43,6 @@ def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
     first = whole.sentences[0]
     word = e.encode_words(TEXT, [(first.start, first.end)])[0]
     assert np.abs(word - first.vector).max() <= 1e-6
-
-
-def test_explain_shows_the_weights() -> None:
-    _, tokenizer = loaded("llama")
-    e = embedder("llama", f"plain+sif:a={A}")
-    tokens = e.explain(TEXTS[0]).tokens
-    own = [token for token in tokens if token.weight]
-    assert sum(token.weight for token in tokens) == pytest.approx(1)
-    expected = np.array([sif(tokenizer, token.id, A) for token in own])
-    assert [token.weight for token in own] == pytest.approx((expected / expected.sum()).tolist())
 
 
 def ranks(vocabulary: dict[str, int], unknown: str) -> np.ndarray:
@@ -96,14 +84,3 @@ def test_every_part_of_a_document_is_filtered() -> None:
     for old, new in zip(before.passages + before.sentences, after.passages + after.sentences, strict=True):
         assert np.abs(new.vector - unit(filtered(old.vector, table, 4))).max() < 1e-5
     assert e.dimension == raw.dimension and e.fingerprint != embedder("llama", "plain+filter:drop=5").fingerprint
-
-
-def test_post_processing_is_fitted_on_filtered_vectors() -> None:
-    model, tokenizer = families.build("llama")
-    e = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=4+centre")
-    filtered_alone = Embedder(model, tokenizer=tokenizer, method="plain+filter:drop=4")
-    fitted = e.fit(TEXTS[:3])
-    expected = fitted.apply(filtered_alone.encode_query(TEXTS), "query")
-    assert np.abs(e.encode_query(TEXTS) - expected / np.linalg.norm(expected, axis=1)[:, None]).max() < 1e-5
-    assert str(e.with_post(None).method) == "plain+filter:drop=4"
-    assert np.abs(e.with_post(None).encode_query(TEXTS) - filtered_alone.encode_query(TEXTS)).max() < 1e-6

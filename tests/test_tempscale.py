@@ -47,12 +47,9 @@ def test_one_token_has_nothing_to_sharpen() -> None:
 @pytest.mark.parametrize(
     ("method", "role", "factor"),
     [
-        ("tempscale", "document", 1 / 0.8),
         ("tempscale:query_tau=0.5", "query", 1 / 0.5),
         ('tempscale:lengths="1:1,25:0.7,26:0.5"', "document", 1 / 0.7),
-        ("tempscale:rule=log", "document", np.log(25)),
         ("tempscale:rule=log,tau=0.5", "document", np.log(25) / 0.5),
-        ("tempscale:rule=rate,rate=0.1", "document", 1 + 0.1 * np.log(25)),
     ],
 )
 def test_the_effective_factor_is_explained(method: str, role: TextRole, factor: float) -> None:

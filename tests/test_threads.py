@@ -21,11 +21,8 @@ from eddy_embed import Embedder
 
 PASSES = 15
 LONG_ROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0] * 8,
-    "long_factor": [4.0] * 8,
-    "original_max_position_embeddings": 16,
+    **{"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 16},
+    **{"short_factor": [1.0] * 8, "long_factor": [4.0] * 8},
 }
 
 

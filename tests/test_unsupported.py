@@ -12,7 +12,7 @@ import torch
 import transformers
 from tests import families
 from tests.comparison import embedder, loaded
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2MoeConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, InvalidParameter, UnsupportedModel
@@ -25,6 +25,8 @@ SMALL: dict[str, Any] = {
     "num_attention_heads": 4,
     "intermediate_size": 96,
 }
+SHAPE = SMALL | {"num_hidden_layers": 4, "num_key_value_heads": 2, "sliding_window": 16}
+EXPERTS = {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "num_experts": 4}
 CAUSAL = AutoModelForCausalLM.from_config
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "lfm2": (
@@ -45,6 +47,15 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         ),
         r"gives no hidden states.*such as model\.model",
     ),
+    **{
+        f"windows that only a mask holds, {config.model_type}": (lambda config=config: CAUSAL(config), "16 tokens")
+        for config in (
+            transformers.PhimoeConfig(**SHAPE, num_local_experts=4),
+            transformers.Qwen2MoeConfig(
+                **SHAPE, **EXPERTS, use_sliding_window=True, layer_types=["sliding_attention"] * 4
+            ),
+        )
+    },
     "no weights": (lambda: copy.deepcopy(loaded("llama")[0]).to("meta"), "fails on a trial text"),
     "no language model": (lambda: torch.nn.Linear(2, 2), "does not describe a causal language model"),
 }
@@ -55,6 +66,9 @@ def test_architectures_that_cannot_be_run_exactly_are_refused() -> None:
         with pytest.raises(UnsupportedModel, match=reason):
             Embedder(build().eval(), tokenizer=families.byte_level_tokenizer(), method="plain")
             pytest.fail(name)
+    # The same class without a window in any layer is read exactly.
+    full = CAUSAL(transformers.Qwen2MoeConfig(**SHAPE, **EXPERTS))
+    assert Embedder(full.eval(), tokenizer=families.byte_level_tokenizer(), method="plain")
 
 
 def test_a_model_that_copies_its_weights_is_refused() -> None:
@@ -135,18 +149,27 @@ def test_whatever_decides_a_vector_and_nothing_else_is_in_the_fingerprint() -> N
     assert len({first, *(prints(**each) for each in changes)}) == 1 + len(changes)
 
 
-def test_the_weights_that_run_are_in_the_fingerprint() -> None:
-    model, tokenizer = loaded("llama")
-    changed = copy.deepcopy(model)
+def test_the_weights_and_the_configuration_that_run_are_in_the_fingerprint() -> None:
+    def of(model: Any, method: str = "plain") -> str:
+        return Embedder(model, tokenizer=loaded("llama")[1], method=method).fingerprint
 
-    def of(method: str) -> str:
-        return Embedder(changed, tokenizer=tokenizer, method=method).fingerprint
+    def configured(family: str, **changes: Any) -> Any:
+        model, _ = loaded(family)
+        other = type(model)(type(model.config)(**{**model.config.to_dict(), **changes}))
+        other.load_state_dict(model.state_dict())
+        return other.eval()
 
-    assert of("plain") == prints(method="plain")
+    model = copy.deepcopy(loaded("llama")[0])
+    before = of(model)
+    assert before == prints(method="plain") == of(configured("llama"))
+    others = [of(configured("llama", rms_norm_eps=0.5)), of(configured("llama", hidden_act="relu"))]
     with torch.no_grad():
-        changed.model.layers[4].mlp.up_proj.weight.mul_(1.5)
-    assert of("plain") != prints(method="plain")
-    assert of("plain:exit=4") == prints(method="plain:exit=4"), "layer 5 does not run"
+        model.model.layers[4].mlp.up_proj.weight.mul_(1.5)
+    assert len({before, of(model), *others}) == 4
+    assert of(model, "plain:exit=4") == prints(method="plain:exit=4"), "layer 5 does not run"
+    first, last = (configured("smollm3", no_rope_layers=[1, 0, 1, 0, 1, turned]) for turned in (0, 1))
+    assert of(first) != of(last)
+    assert of(first, "plain:exit=4") == of(last, "plain:exit=4"), "layer 6 does not run"
 
 
 def test_the_tokenizer_is_in_the_fingerprint() -> None:
@@ -175,43 +198,3 @@ def test_the_settings_are_plain_values_and_survive_closing() -> None:
     assert e.fingerprint == fingerprint
     with pytest.raises(EddyError, match="closed"):
         e.encode_document("a")
-
-
-SHAPE = SMALL | {"num_hidden_layers": 4, "num_key_value_heads": 2, "sliding_window": 16}
-EXPERTS = {"moe_intermediate_size": 32, "shared_expert_intermediate_size": 32, "num_experts": 4}
-
-
-def test_windows_that_only_a_mask_holds_are_refused() -> None:
-    tokenizer = families.build("llama")[1]
-    hidden = transformers.PhimoeConfig(**SHAPE, num_local_experts=4)
-    sliding = Qwen2MoeConfig(**SHAPE, **EXPERTS, use_sliding_window=True, layer_types=["sliding_attention"] * 4)
-    for config in (hidden, sliding):
-        with pytest.raises(UnsupportedModel, match="16 tokens"):
-            Embedder(AutoModelForCausalLM.from_config(config), tokenizer=tokenizer, method="plain")
-    # The same class without a window in any layer is read exactly.
-    full = Qwen2MoeConfig(**SHAPE, **EXPERTS)
-    Embedder(AutoModelForCausalLM.from_config(full), tokenizer=tokenizer, method="plain")
-
-
-@pytest.mark.parametrize(("name", "value"), [("rms_norm_eps", 0.5), ("hidden_act", "relu")])
-def test_another_configuration_is_another_fingerprint(name: str, value: object) -> None:
-    model, tokenizer = families.build("llama")
-    other = copy.deepcopy(model)
-    changed = type(model)(model.config.__class__(**{**model.config.to_dict(), name: value}))
-    changed.load_state_dict(other.state_dict())
-    same = Embedder(other, tokenizer=tokenizer, method="plain")
-    assert same.fingerprint == Embedder(model, tokenizer=tokenizer, method="plain").fingerprint
-    assert Embedder(changed, tokenizer=tokenizer, method="plain").fingerprint != same.fingerprint
-
-
-def test_what_is_said_of_each_layer_is_in_the_fingerprint_as_far_as_it_runs() -> None:
-    def of(turned: list[int], method: str) -> str:
-        model, tokenizer = families.build("smollm3")
-        config = model.config.__class__(**{**model.config.to_dict(), "no_rope_layers": turned})
-        other = type(model)(config)
-        other.load_state_dict(model.state_dict())
-        return Embedder(other.eval(), tokenizer=tokenizer, method=method).fingerprint
-
-    first, last = [1, 0, 1, 0, 1, 0], [1, 0, 1, 0, 1, 1]
-    assert of(first, "plain") != of(last, "plain")
-    assert of(first, "plain:exit=4") == of(last, "plain:exit=4"), "layer 6 does not run"

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import families
 from tests.comparison import INSTRUCTION
+from tests.long_texts import LINES, SENTENCE
 
 from eddy_embed import methods
 from eddy_embed.encoding.planner import Planner, TextPlan, Window, plan_windows
@@ -96,13 +97,9 @@ def test_an_instruction_takes_its_room_in_every_window() -> None:
 
 # Each text names what it is full of.
 LONG = {
-    "lines of one word": "\n".join(["buoy"] * 1_000),
-    "one sentence": "and so the keeper " * 400,
-    "one word": "x" * 2_000,
-    "no blanks": "潮水在夜里上涨桥不见了" * 200,
-    "emoji": "🙂" * 600,
-    "blank lines": ("It rose." + "\n" * 100) * 20,
-    "blanks": "It rose." + " " * 4_000 + "It fell.",
+    **{"lines of one word": LINES[:5_000], "one sentence": SENTENCE[:7_000], "one word": "x" * 2_000},
+    **{"no blanks": "潮水在夜里上涨桥不见了" * 200, "emoji": "🙂" * 600},
+    **{"blank lines": ("It rose." + "\n" * 100) * 20, "blanks": "It rose." + " " * 4_000 + "It fell."},
 }
 
 
