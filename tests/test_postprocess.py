@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import sys
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -48,10 +48,12 @@ def seen(vectors: np.ndarray, batch: int = 7) -> RunningCovariance:
     return moments
 
 
-@cache
-def embedder(method: str) -> Embedder:
+def made_by(method: str, **options: Any) -> Embedder:
     model, tokenizer = families.build("llama")
-    return Embedder(model, tokenizer=tokenizer, method=method)
+    return Embedder(model, tokenizer=tokenizer, method=method, **options)
+
+
+embedder = cache(made_by)
 
 
 def test_shrinkage_is_the_published_formula() -> None:
@@ -149,11 +151,7 @@ def test_vectors_that_do_not_differ_teach_nothing() -> None:
 def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    model, tokenizer = families.build("llama")
-
-    def fresh(**options: Any) -> Embedder:
-        return Embedder(model, tokenizer=tokenizer, method=f"plain:exit=3+{post}", **options)
-
+    fresh = partial(made_by, f"plain:exit=3+{post}")
     monkeypatch.setattr(calibration, "calibration_text", lambda: FEW)
     monkeypatch.setattr(build, "calibration_text", lambda: FEW)
     e, raw, text = fresh(), embedder("plain:exit=3"), FEW
@@ -193,9 +191,9 @@ def test_a_model_is_calibrated_on_general_text_once(post: str, tmp_path, monkeyp
 def test_cosines_of_unrelated_texts_are_computed_once_for_what_makes_vectors(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("EDDY_CACHE", str(tmp_path))
     monkeypatch.setattr(calibration, "calibration_text", lambda: FEW)
-    (model, tokenizer), text, files = families.build("llama"), FEW, []
+    text, files = FEW, []
     for method, options in (("plain:exit=2", {}), ("plain:exit=2", {"normalize": False}), ("plain:exit=2+centre", {})):
-        one, again = (Embedder(model, tokenizer=tokenizer, method=method, **options) for _ in range(2))
+        one, again = (made_by(method, **options) for _ in range(2))
         cosines = unit(one.encode_query(text.questions)) @ unit(one.encode_document(text.passages)).T
         counted = copy.copy(one.counts)
         assert unrelated_cosines(one) == pytest.approx((cosines.mean(), cosines.std()), abs=1e-5)
@@ -213,8 +211,7 @@ POSTS = ["centre", "abtt:k=2", "whiten:dims=6", "centre+truncate:dims=9", "trunc
 @pytest.mark.parametrize(("post", "method"), each_once(POSTS, ["plain+filter:drop=4", "htp", "prompteol"]))
 def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) -> None:
     raw = embedder(method)
-    model, tokenizer = families.build("llama")
-    processed = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}")
+    processed = made_by(f"{method}+{post}")
     fitted = processed.fit(TEXTS)
     assert processed.post is fitted
     passages = [part.vector for document in raw.encode_long(TEXTS, late=False) for part in document.passages]
@@ -234,7 +231,7 @@ def test_fitting_changes_every_vector_alike(method: str, post: str, tmp_path) ->
         assert np.abs(mine.vector - after / np.linalg.norm(after)).max() < 1e-5
 
     fitted.save(tmp_path / "post.npz")
-    opened = Embedder(model, tokenizer=tokenizer, method=f"{method}+{post}", fitted=tmp_path / "post.npz")
+    opened = made_by(f"{method}+{post}", fitted=tmp_path / "post.npz")
     assert opened.fingerprint == processed.fingerprint != raw.fingerprint
     assert np.array_equal(opened.encode_query(TEXTS), processed.encode_query(TEXTS))
     assert methods.parse(str(raw.with_post(fitted).method)).post == raw.with_post(fitted).method.post == fitted.post

@@ -28,7 +28,6 @@ from eddy_embed.parts.layout import Layout, Repetition
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 DEFAULTS = reference.settings("reba", {})
-LONG = " ".join(TEXTS)
 
 
 @pytest.mark.parametrize("family", mostly_slow(ALL, families.FAMILIES))
@@ -106,15 +105,6 @@ def test_all_words_make_the_text() -> None:
         several = e.encode_words([text, "Oars", text], [[(0, 4)], [], [(9, 14)]])
         assert np.abs(several[0] - words[1]).max() <= 1e-5 and np.abs(several[2] - words[0]).max() <= 1e-5
         assert e.encode_words(text, []).shape == several[1].shape == (0, families.HIDDEN)
-
-
-def test_words_beyond_the_window_are_read_where_they_stand() -> None:
-    e = embedder("llama", "reba:pool=mean", max_length=64)
-    assert e.explain(LONG).windows > 3
-    start = LONG.index("Trout")
-    document = e.encode_long(LONG, late=True)
-    sentence = next(s for s in document.sentences if s.start <= start < s.end)
-    assert np.abs(e.encode_words(LONG, [(sentence.start, sentence.end)])[0] - sentence.vector).max() <= 1e-5
 
 
 def test_spans_that_hold_no_word_are_refused() -> None:

@@ -259,18 +259,6 @@ def test_poolings_read_what_they_name():
 # --- windows
 
 
-def test_one_window_is_the_text():
-    model, tokenizer = build("llama")
-    for method, params in [("plain", {"pool": "hybrid"}), ("tp", {}), ("htp", {"range": RANGE})]:
-        whole = [(0, len(TEXT))]
-        windows = passes(method, params, model, tokenizer, TEXT, whole, sentences=SENTENCES)
-        expected = embed(method, params, model, tokenizer, TEXT, sentences=SENTENCES)
-        assert np.abs(document_vector(windows) - expected).max() <= 1e-12
-    states, spans = token_states("htp", {"range": RANGE}, model, tokenizer, TEXT, sentences=SENTENCES)
-    second = [state for state, (_, end) in zip(states, spans, strict=True) if 49 < end <= 58]
-    assert np.abs(span_vector(windows, SENTENCES[1]) - readout.unit(np.mean(second, axis=0))).max() <= 1e-12
-
-
 def test_windows_by_hand():
     model, _ = build("gpt2")
     # ten words of one token each, "a b c ... j", two to a sentence: [0,3) [4,7) [8,11) [12,15) [16,19)
@@ -288,15 +276,3 @@ def test_windows_by_hand():
     windows = passes("plain", {"pool": "last"}, model, words, text, [(0, 11), (4, 19)], sentences=sentences)
     total = (4 * windows[0].done.h[-1] + 6 * windows[1].done.h[-1]) / 10
     assert np.abs(document_vector(windows) - readout.unit(total)).max() <= 1e-12
-
-
-@pytest.mark.parametrize("kind", TOKENIZERS)
-def test_every_token_counts_in_one_window(kind):
-    name = {"byte-level": "gpt2", "metaspace": "llama", "bracketing": "gemma2"}[kind]
-    model, tokenizer = build(name)
-    for windows in ([(0, 58), (49, 99)], [(0, 71), (49, 99)], [(0, 45), (49, 71), (72, 99)]):
-        done = passes("plain", {"exit": 1}, model, tokenizer, TEXT, windows, sentences=SENTENCES)
-        counted = [{w.spans[i] for i in w.counted} for w in done]
-        assert sum(map(len, counted)) == len(set().union(*counted))
-        covered = {c for span in set().union(*counted) for c in range(*span)}
-        assert covered >= {c for c in range(len(TEXT)) if not TEXT[c].isspace()}

@@ -40,9 +40,17 @@ def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
         inside = [weight * h for (start, _), weight, h in states if part.start <= start < part.end]
         assert np.abs(part.vector - unit(sum(inside))).max() <= 1e-5
         assert part.n_tokens == len(inside)
-    first = whole.sentences[0]
-    word = e.encode_words(TEXT, [(first.start, first.end)])[0]
-    assert np.abs(word - first.vector).max() <= 1e-6
+    ends = (whole.sentences[0], whole.sentences[-1])  # words beyond the window are read where they stand
+    words = e.encode_words(TEXT, [(sentence.start, sentence.end) for sentence in ends])
+    assert np.abs(words - [sentence.vector for sentence in ends]).max() <= 1e-6
+
+
+def test_explain_shows_the_weights() -> None:
+    _, tokenizer = loaded("llama")
+    tokens = embedder("llama", f"plain+sif:a={A}").explain(TEXTS[0]).tokens
+    own = [token for token in tokens if token.weight]
+    expected = np.array([sif(tokenizer, token.id, A) for token in own])
+    assert [token.weight for token in own] == pytest.approx((expected / expected.sum()).tolist())
 
 
 def ranks(vocabulary: dict[str, int], unknown: str) -> np.ndarray:
