@@ -31,6 +31,7 @@ from eddy_embed.text.tokenizer import Tokenizer
 PAIR = [TEXTS[0], TEXTS[3]]
 LAYERS = families.LAYERS
 Patch = pytest.MonkeyPatch
+Fault = Callable[[Patch], None]
 WORDED = {"prompteol", "cot", "knowledge", "metaeol"}
 """Prompts whose last token is read."""
 STARTED = "has a start token ahead where the tokenizer puts none"
@@ -78,78 +79,54 @@ def traits_of(method: str) -> set[str]:
 # --- what is broken, and how
 
 
-def _fault(function: Callable[..., None]) -> Callable[..., Callable[[Patch], None]]:
-    """Let a function that breaks something be given all but the patch."""
-    return lambda *given, **named: lambda patch: function(patch, *given, **named)
+def _arguments(owner: Any, name: str, change: Callable[..., tuple[Any, ...]]) -> Fault:
+    return lambda patch: change_arguments(patch, owner, name, change)
 
 
-NOTHING = _fault(lambda patch: None)()
-_arguments, _result = _fault(change_arguments), _fault(change_result)
+def _result(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
+    return lambda patch: change_result(patch, owner, name, change)
 
 
-@_fault
-def _packed(patch: Patch, change: Callable[[Packed], Packed]) -> None:
-    change_result(patch, runner, "pack", lambda packed, *_: change(packed))
+def _packed(change: Callable[[Packed], Packed]) -> Fault:
+    return _result(runner, "pack", lambda packed, *_: change(packed))
 
 
-@_fault
-def _edges(patch: Patch, destination: int, source: int) -> None:
+def _edges(destination: int, source: int) -> Fault:
     moved = np.array([destination, source])
-    _packed(lambda packed: replace(packed, edges=np.clip(packed.edges + moved, 0, packed.offsets[-1] - 1)))(patch)
+    return _packed(lambda packed: replace(packed, edges=np.clip(packed.edges + moved, 0, packed.offsets[-1] - 1)))
 
 
-@_fault
-def _rewired(patch: Patch, change: Callable[[range], range]) -> None:
-    change_arguments(
-        patch, host.ModelView, "run", lambda view, packed, layers, *more: (view, packed, change(layers), *more)
-    )
+def _rewired(change: Callable[[range], range]) -> Fault:
+    return _arguments(host.ModelView, "run", lambda view, packed, layers, *more: (view, packed, change(layers), *more))
 
 
-@_fault
 def _usual_source(patch: Patch) -> None:
     for owner, name, source in ((Blocks, "inserts", "end"), (Layout, "_placeholders", "last")):
         change_arguments(patch, owner, name, lambda part, *more, source=source: (replace(part, source=source), *more))
 
 
-@_fault
-def _counted(patch: Patch, change: Callable[..., np.ndarray]) -> None:
-    change_arguments(
-        patch, Readout, "weights", lambda readout, sequence, counted: (readout, sequence, change(sequence, counted))
+def _counted(change: Callable[..., np.ndarray]) -> Fault:
+    return _arguments(
+        Readout, "weights", lambda readout, sequence, counted: (readout, sequence, change(sequence, counted))
     )
 
 
-@_fault
-def _with_bos(patch: Patch) -> None:
-    _counted(lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))(patch)
+def _weighed(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Fault:
+    return _result(Readout, "weights", lambda found, *_: change(*found))
 
 
-@_fault
-def _with_prompt(patch: Patch) -> None:
-    _counted(lambda sequence, counted: np.union1d(np.flatnonzero(sequence.roles == Role.PROMPT), counted))(patch)
+def _started(change: Callable[[Tokenizer, np.ndarray], np.ndarray]) -> Fault:
+    return _result(Tokenizer, "starting", lambda ids, tokenizer, *_, **__: change(tokenizer, ids))
 
 
-@_fault
-def _weighed(patch: Patch, change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> None:
-    change_result(patch, Readout, "weights", lambda found, *_: change(*found))
+def _behind_a_placeholder(laid: TokenSequence, *_: object) -> TokenSequence:
+    """With the start token there."""
+    place = int(np.flatnonzero(laid.ids == PLACEHOLDER_ID)[0])
+    order = np.r_[1 : place + 1, 0, place + 1 : len(laid)]
+    parts = {name: getattr(laid, name)[order] for name in ("ids", "roles", "starts", "ends", "copies")}
+    return replace(laid, **parts, edges=np.argsort(order)[laid.edges])
 
 
-@_fault
-def _started(patch: Patch, change: Callable[[Tokenizer, np.ndarray], np.ndarray]) -> None:
-    change_result(patch, Tokenizer, "starting", lambda ids, tokenizer, *_, **__: change(tokenizer, ids))
-
-
-@_fault
-def _start_behind_a_placeholder(patch: Patch) -> None:
-    def moved(laid: TokenSequence, *_: object) -> TokenSequence:
-        place = int(np.flatnonzero(laid.ids == PLACEHOLDER_ID)[0])
-        order = np.r_[1 : place + 1, 0, place + 1 : len(laid)]
-        parts = {name: getattr(laid, name)[order] for name in ("ids", "roles", "starts", "ends", "copies")}
-        return replace(laid, **parts, edges=np.argsort(order)[laid.edges])
-
-    change_result(patch, Layout, "arrange", moved)
-
-
-@_fault
 def _one_sequence(patch: Patch) -> None:
     for place in (host, attention.kernels):
         change_arguments(
@@ -157,21 +134,18 @@ def _one_sequence(patch: Patch) -> None:
         )
 
 
-@_fault
-def _traits(patch: Patch, **changes: Callable[[Any], object]) -> None:
+def _traits(**changes: Callable[[Any], object]) -> Fault:
     def changed(query: object, key: object, value: object, groups: object, traits: Any, *more: object) -> Any:
         others = {name: change(getattr(traits, name)) for name, change in changes.items()}
         return (query, key, value, groups, replace(traits, **others), *more)
 
-    change_arguments(patch, hooks, "attend", changed)
+    return _arguments(hooks, "attend", changed)
 
 
-@_fault
-def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
-    change_arguments(patch, hooks, "attend", lambda *given: (*given[:-1], change(given[-1])))
+def _sinks(change: Callable[[torch.Tensor], torch.Tensor | None]) -> Fault:
+    return _arguments(hooks, "attend", lambda *given: (*given[:-1], change(given[-1])))
 
 
-@_fault
 def _norm_left_out(patch: Patch) -> None:
     def one_layer_more(view: host.ModelView, *more: Any) -> Any:
         patch.setattr(view, "layers", LAYERS + 1)
@@ -180,21 +154,27 @@ def _norm_left_out(patch: Patch) -> None:
     change_arguments(patch, host.ModelView, "_forward", one_layer_more)
 
 
-@_fault
-def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) -> None:
+def _applied(change: Callable[[Fitted, str], tuple[Fitted, str]]) -> Fault:
     def changed(fitted: Fitted, vectors: np.ndarray, role: str = "document") -> Any:
         other, as_role = change(fitted, role)
         return other, vectors, as_role
 
-    change_arguments(patch, Fitted, "apply", changed)
+    return _arguments(Fitted, "apply", changed)
 
 
-@_fault
 def _layers_side_by_side(patch: Patch) -> None:
     """One length for all layers of a vector together, ahead of what is fitted."""
     patch.setattr(
         VectorFinalizer, "for_post", lambda self, states: encoder.unit(states.reshape(*states.shape[:-2], -1))
     )
+
+
+def _nothing(patch: Patch) -> None:
+    pass
+
+
+WITH_BOS = _counted(lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))
+WITH_PROMPT = _counted(lambda sequence, counted: np.union1d(np.flatnonzero(sequence.roles == Role.PROMPT), counted))
 
 
 @dataclass(frozen=True)
@@ -208,17 +188,17 @@ class Mutation:
         loads: Whether it can be there when a model is loaded; the check at load finds the others by itself.
     """
 
-    apply: Callable[[Patch], None]
+    apply: Fault
     concerns: set[str]
     family: str = "llama"
     loads: bool = True
 
 
 MUTATIONS = {
-    "none": Mutation(NOTHING, {"runs"}),
-    "none, learned positions": Mutation(NOTHING, {"runs"}, "gpt2"),
-    "none, caps and windows": Mutation(NOTHING, {"runs"}, "gemma2"),
-    "none, sinks": Mutation(NOTHING, {"is one of a few"}, "gpt_oss"),
+    "none": Mutation(_nothing, {"runs"}),
+    "none, learned positions": Mutation(_nothing, {"runs"}, "gpt2"),
+    "none, caps and windows": Mutation(_nothing, {"runs"}, "gemma2"),
+    "none, sinks": Mutation(_nothing, {"is one of a few"}, "gpt_oss"),
     "edge source before": Mutation(_edges(0, -1), {"copies"}),
     "edge destination before": Mutation(_edges(-1, 0), {"copies"}),
     "edge destination behind": Mutation(_edges(1, 0), {"copies"}),
@@ -226,7 +206,7 @@ MUTATIONS = {
         _result(Blocks, "settled", lambda blocks, *_: replace(blocks, every=int(blocks.every or 0) + 1)),
         {"divides tokens"},
     ),
-    "source as usual": Mutation(_usual_source(), {"has a source"}),
+    "source as usual": Mutation(_usual_source, {"has a source"}),
     "exit read alone": Mutation(
         lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * max(self.count, self.apart)),
         {"averages layers"},
@@ -234,7 +214,7 @@ MUTATIONS = {
     "lengths of layers kept": Mutation(
         lambda patch: patch.setattr(encoder, "_averaged", lambda states: states.mean(-2)), {"averages pooled layers"}
     ),
-    "one length for layers side by side": Mutation(_layers_side_by_side(), {"averages pooled layers", "standardises"}),
+    "one length for layers side by side": Mutation(_layers_side_by_side, {"averages pooled layers", "standardises"}),
     "passages' mean for questions": Mutation(_applied(lambda fitted, _: (fitted, "document")), {"standardises"}),
     "questions' mean for itself": Mutation(
         lambda patch: patch.setattr(postprocess, "_query_mean", lambda queries, _: queries.mean), {"standardises"}
@@ -243,14 +223,11 @@ MUTATIONS = {
         _applied(lambda fitted, role: (replace(fitted, matrix=None), role)), {"standardises"}
     ),
     "variance for deviation": Mutation(
-        _applied(lambda fitted, role: (replace(fitted, matrix=fitted.matrix**2), role)),
-        {"standardises"},
+        _applied(lambda fitted, role: (replace(fitted, matrix=fitted.matrix**2), role)), {"standardises"}
     ),
     "range empty": Mutation(_rewired(lambda r: range(0)), {"copies"}, loads=False),
     "range too long": Mutation(
-        _rewired(lambda r: range(r.start, r.stop + 1)),
-        {"copies, and could a layer more"},
-        loads=False,
+        _rewired(lambda r: range(r.start, r.stop + 1)), {"copies, and could a layer more"}, loads=False
     ),
     "range too short": Mutation(_rewired(lambda r: r[:-1]), {"copies"}, loads=False),
     "range begins late": Mutation(_rewired(lambda r: r[1:]), {"copies"}, loads=False),
@@ -259,18 +236,19 @@ MUTATIONS = {
         lambda patch: patch.setattr(runner, "copy_states", lambda hidden, edges: hidden), {"pools placeholders"}
     ),
     "exit off by one": Mutation(_result(Readout, "layer", lambda layer, *_: abs(layer - 1)), {"runs"}),
-    "final norm left out": Mutation(_norm_left_out(), {"reads the top"}, loads=False),
-    "begin token pooled": Mutation(_with_bos(), {"averages"}),
-    "start token pooled": Mutation(_with_bos(), {"averages", STARTED}, "qwen3"),
+    "final norm left out": Mutation(_norm_left_out, {"reads the top"}, loads=False),
+    "begin token pooled": Mutation(WITH_BOS, {"averages"}),
+    "start token pooled": Mutation(WITH_BOS, {"averages", STARTED}, "qwen3"),
     "start token left out": Mutation(_started(lambda own, _: own.prefix), {STARTED}, "gpt2"),
     "start token twice": Mutation(_started(lambda _, ids: np.tile(ids, 2)), {STARTED}, "gpt2"),
     "another start token": Mutation(_started(lambda _, ids: ids + 7), {"attends", STARTED}, "qwen3"),
-    "start token behind a placeholder": Mutation(_start_behind_a_placeholder(), {"copies", STARTED}, "qwen3"),
-    "instruction pooled": Mutation(_with_prompt(), {"averages the text alone"}),
+    "start token behind a placeholder": Mutation(
+        _result(Layout, "arrange", _behind_a_placeholder), {"copies", STARTED}, "qwen3"
+    ),
+    "instruction pooled": Mutation(WITH_PROMPT, {"averages the text alone"}),
     "first token not pooled": Mutation(_counted(lambda _, counted: counted[1:]), {"averages"}),
     "last but one": Mutation(
-        _weighed(lambda index, weight: (np.append(index[:-1], index[-1] - 1), weight)),
-        {"reads the last"},
+        _weighed(lambda index, weight: (np.append(index[:-1], index[-1] - 1), weight)), {"reads the last"}
     ),
     "weights reversed": Mutation(_weighed(lambda index, weight: (index, weight[::-1].copy())), {"weighs"}),
     "placeholders not replaced": Mutation(
@@ -281,18 +259,15 @@ MUTATIONS = {
         {"tells placeholders apart"},
     ),
     "instruction dropped": Mutation(
-        _arguments(Layout, "fill", lambda layout, text, role, _, *more: (layout, text, role, None, *more)),
-        {"attends"},
+        _arguments(Layout, "fill", lambda layout, text, role, _, *more: (layout, text, role, None, *more)), {"attends"}
     ),
     "positions run on": Mutation(
-        _packed(lambda packed: replace(packed, positions=np.arange(packed.offsets[-1]))),
-        {"runs"},
-        "gpt2",
+        _packed(lambda packed: replace(packed, positions=np.arange(packed.offsets[-1]))), {"runs"}, "gpt2"
     ),
     "positions from one": Mutation(
         _packed(lambda packed: replace(packed, positions=packed.positions + 1)), {"runs"}, "gpt2"
     ),
-    "neighbours attended": Mutation(_one_sequence(), {"attends"}, loads=False),
+    "neighbours attended": Mutation(_one_sequence, {"attends"}, loads=False),
     "scale wrong": Mutation(_traits(scale=lambda s: 1.01 * s), {"attends"}, loads=False),
     "soft cap dropped": Mutation(_traits(cap=lambda c: None), {"attends"}, "gemma2", loads=False),
     "soft cap a little wide": Mutation(

@@ -112,6 +112,7 @@ def test_end_token_is_dropped_and_text_is_covered(kind):
 
 THREE, THIRDS = "ab cd. ef! gh", [(0, 6), (7, 10), (11, 13)]
 """Three sentences: ab | " cd" | . and " ef" | ! and " gh"."""
+SHOWN = "|B|B|B|P|ab| cd|.|P| ef|!|P| gh"
 BY_HAND = [
     ("plain", {}, "ab cd", {}, ".|ab| cd", []),  # the front token; ab; " cd"; the end token is gone
     # "find: ab cd": find | : | " ab" | " cd". The blank of " ab" lies between instruction and text, in neither.
@@ -141,27 +142,20 @@ BY_HAND = [
         ".|.|.|ab| {|placeholder|}|P|.",
         [(7, 8)],
     ),
-    # ends of the sentences: "." at 7, "!" at 10, " gh" at 12; B-PST_m and PST_m both take the end of S_m
-    (
-        *("htp", {}, THREE, {"sentences": THIRDS}, ".|B|B|B|P|ab| cd|.|P| ef|!|P| gh"),
-        [(1, 7), (2, 10), (3, 12), (4, 7), (8, 10), (11, 12)],
+    *(
+        ("htp", parameters, THREE, {"sentences": THIRDS}, shown, edges)
+        for parameters, shown, edges in (
+            # ends of the sentences: "." at 7, "!" at 10, " gh" at 12; B-PST_m and PST_m both take the end of S_m
+            ({}, f".{SHOWN}", [(1, 7), (2, 10), (3, 12), (4, 7), (8, 10), (11, 12)]),
+            # blocks [0,10) and [11,13)
+            ({"k": 2}, ".|B|B|P|ab| cd|.| ef|!|P| gh", [(1, 8), (2, 10), (3, 8), (9, 10)]),
+            ({"local_only": True}, ".|P|ab| cd|.|P| ef|!|P| gh", [(1, 4), (5, 7), (8, 9)]),
+            ({"global_only": True}, ".|B|B|B|ab| cd|.| ef|!| gh", [(1, 6), (2, 8), (3, 9)]),
+        )
     ),
     (
-        *("htp", {}, THREE, {"sentences": THIRDS, "instruction": "find it"}, ".|.|.|B|B|B|P|ab| cd|.|P| ef|!|P| gh"),
+        *("htp", {}, THREE, {"sentences": THIRDS, "instruction": "find it"}, f".|.|.{SHOWN}"),
         [(3, 9), (4, 12), (5, 14), (6, 9), (10, 12), (13, 14)],
-    ),
-    # blocks [0,10) and [11,13)
-    (
-        *("htp", {"k": 2}, THREE, {"sentences": THIRDS}),
-        *(".|B|B|P|ab| cd|.| ef|!|P| gh", [(1, 8), (2, 10), (3, 8), (9, 10)]),
-    ),
-    (
-        *("htp", {"local_only": True}, THREE, {"sentences": THIRDS}),
-        *(".|P|ab| cd|.|P| ef|!|P| gh", [(1, 4), (5, 7), (8, 9)]),
-    ),
-    (
-        *("htp", {"global_only": True}, THREE, {"sentences": THIRDS}),
-        *(".|B|B|B|ab| cd|.| ef|!| gh", [(1, 6), (2, 8), (3, 9)]),
     ),
     # blank | ab | . | blank | blank | cd with sentences [1,4) and [6,8): blanks are in no block
     (
