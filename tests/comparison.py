@@ -44,6 +44,8 @@ def case(name: str, **parameters: Any) -> tuple[str, dict[str, Any]]:
     return name, parameters
 
 
+TWO_PROMPTS = ("A: {text} is", "{text} means:")
+METAEOL = 'metaeol:prompts="A: {text} is\\n{text} means:"'
 METHODS = {
     "plain": case("plain"),
     "plain:pool=last": case("plain", pool="last"),
@@ -58,9 +60,7 @@ METHODS = {
     "cot": case("cot"),
     "knowledge": case("knowledge"),
     "metaeol": case("metaeol", prompts=prompts.TASKS),
-    'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2': case(
-        "metaeol", prompts=("A: {text} is", "{text} means:"), exit=-2
-    ),
+    f"{METAEOL},exit=-2": case("metaeol", prompts=TWO_PROMPTS, exit=-2),
     "echo": case("echo"),
     "echo:preset=released": case("echo", preset="released"),
     "echo:preset=htp,exit=-2": case("echo", preset="htp", exit=-2),
@@ -84,15 +84,11 @@ METHODS = {
     "plain+tempscale:rule=rate,rate=0.1": case("plain", rule="rate", rate=0.1),
     'plain+tempscale:lengths="1:1,20:0.7,40:0.5"': case("plain", lengths=((1, 1.0), (20, 0.7), (40, 0.5))),
     "htp:range=1-3,exit=-1+tempscale:tau=0.6": case("htp", range=(1, 3), exit=-1, tau=0.6),
-    'metaeol:prompts="A: {text} is\\n{text} means:"+tempscale:tau=0.5': case(
-        "metaeol", prompts=("A: {text} is", "{text} means:"), tau=0.5
-    ),
+    f"{METAEOL}+tempscale:tau=0.5": case("metaeol", prompts=TWO_PROMPTS, tau=0.5),
     "plain+last2avg": case("plain", averaged=2),
     "htp:range=1-4,exit=-1+layeravg": case("htp", range=(1, 4), exit=-1, apart=(0,)),
     "prompteol+layeravg+filter:drop=3": case("prompteol", apart=(0,), filter=3),
-    'metaeol:prompts="A: {text} is\\n{text} means:"+layeravg': case(
-        "metaeol", prompts=("A: {text} is", "{text} means:"), apart=(0,)
-    ),
+    f"{METAEOL}+layeravg": case("metaeol", prompts=TWO_PROMPTS, apart=(0,)),
     "plain:pool=last+standardise": case("plain", pool="last", standardise=CALIBRATION),
     "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise": case(
         "plain", exit=-1, sif=1e-2, apart=(1, 2), standardise=CALIBRATION
@@ -128,8 +124,8 @@ METHODS = {
         "htp", k=2, range=(1, 4), prompt="kv", layers=(3, 4, 5), bias=0.5, exit=-2, read=("mean", False)
     ),
     "htp:range=1-3,exit=-1+reroute:layers=2-5,n=2": case("htp", range=(1, 3), exit=-1, layers=(2, 3, 4, 5), n=2),
-    'readout:pool=last+metaeol:prompts="A: {text} is\\n{text} means:"+tp:range=1-3': case(
-        "tp", prompt="metaeol", prompts=("A: {text} is", "{text} means:"), range=(1, 3), exit=-1, read=("last", False)
+    f"readout:pool=last+{METAEOL}+tp:range=1-3": case(
+        "tp", prompt="metaeol", prompts=TWO_PROMPTS, range=(1, 3), exit=-1, read=("last", False)
     ),
     "plain:exit=-2+start:token=none": case("plain", exit=-2, start=False),
     "htp:range=1-3,exit=-1+start:token=none": case("htp", range=(1, 3), exit=-1, start=False),
