@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -28,24 +29,16 @@ LONG_ROPE = {
 
 def beside(work: list[Callable[[], None]], passes: int = PASSES) -> None:
     """Runs everything at once, as often as `passes` says, and raises what any of it raises."""
-    failures: list[BaseException] = []
     start = threading.Barrier(len(work))
 
     def repeat(step: Callable[[], None]) -> None:
-        try:
-            start.wait()
-            for _ in range(passes):
-                step()
-        except BaseException as failure:
-            failures.append(failure)
+        start.wait()
+        for _ in range(passes):
+            step()
 
-    threads = [threading.Thread(target=repeat, args=(step,)) for step in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(len(work)) as threads:
+        for done in [threads.submit(repeat, step) for step in work]:
+            done.result()
 
 
 def equal(found: Any, expected: Any) -> None:
