@@ -5,20 +5,21 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from tests import families
-from tests.comparison import METHODS, TEXTS, change_arguments, change_result, embedder, loaded, sentences_of
+from tests.comparison import CORE, METHODS, TEXTS, change_arguments, change_result, embedder, loaded, sentences_of
 from tests.reference.readout import filtered, sif, unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
-from tests.selection import each_once
+from tests.selection import each_once, mostly_slow, turns
 from tokenizers import Tokenizer as Fast
 from tokenizers import models, normalizers
 from transformers import PreTrainedTokenizerFast
 
-from eddy_embed import Embedder
+from eddy_embed import Embedder, methods
 from eddy_embed.encoding import planner, runner
 from eddy_embed.encoding.document import Part, Passage, front
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
@@ -144,7 +145,20 @@ def test_spans_equal_the_reference(family: str, method: str, max_length: int) ->
     assert len(document.passages) > 2
     for span in [*document.sentences, *document.passages]:
         assert np.abs(span.vector - span_vector(done, (span.start, span.end))).max() <= 1e-5
-    assert np.array_equal(document.vector, e.encode_document(TEXT))
+
+
+LENGTHS = [160, 1024]
+
+
+@pytest.mark.parametrize(
+    ("method", "max_length"),
+    mostly_slow(product([m for m in METHODS if methods.parse(m).can_embed_spans], LENGTHS), turns(CORE, LENGTHS)),
+)
+def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
+    e, text = embedder("llama", method, max_length=max_length), f"{TEXT} {TEXT}"
+    document = e.encode_long(text, late=True)
+    assert np.array_equal(document.vector, e.encode_document(text))
+    assert (document.n_windows > 1) == (max_length == 160)
 
 
 @pytest.mark.parametrize(
