@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cache
 from typing import Any
@@ -37,157 +37,119 @@ CALIBRATION = (
     ("When does the ferry leave?", "who wrote it", "How much salt is in bread?", "Which maps are old", "why copper?"),
 )
 """Passages and questions, each a sentence, that the embedders here fit post-processing on."""
-METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "plain": ("plain", {}),
-    "plain:pool=last": ("plain", {"pool": "last"}),
-    "plain:pool=weighted,exit=-2": ("plain", {"pool": "weighted", "exit": -2}),
-    "plain:pool=hybrid,exit=3": ("plain", {"pool": "hybrid", "exit": 3}),
-    "plain:exit=0": ("plain", {"exit": 0}),
-    "prompteol": ("prompteol", {}),
-    "prompteol:exit=-3": ("prompteol", {"exit": -3}),
-    "tp": ("tp", {}),
-    "tp:range=1-4,placeholders=2": ("tp", {"range": (1, 4), "placeholders": 2}),
-    "tp:prompt=prompteol,range=2-5,exit=-1": ("tp", {"prompt": "prompteol", "range": (2, 5), "exit": -1}),
-    "cot": ("cot", {}),
-    "knowledge": ("knowledge", {}),
-    "metaeol": ("metaeol", {"prompts": prompts.TASKS}),
-    'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2': (
-        "metaeol",
-        {"prompts": ("A: {text} is", "{text} means:"), "exit": -2},
-    ),
-    "echo": ("echo", {}),
-    "echo:preset=released": ("echo", {"preset": "released"}),
-    "echo:preset=htp,exit=-2": ("echo", {"preset": "htp", "exit": -2}),
-    "echo:preset=bare": ("echo", {"preset": "bare"}),
-    "echo:k=3": ("echo", {"k": 3}),
-    "tp:prompt=cot,exit=-1": ("tp", {"prompt": "cot", "exit": -1}),
-    "tp:prompt=cot,range=1-4,exit=-1,source=text": (
-        "tp",
-        {"prompt": "cot", "range": (1, 4), "exit": -1, "source": "text"},
-    ),
+
+
+def case(name: str, **parameters: Any) -> tuple[str, dict[str, Any]]:
+    """A method of the reference, and its parameters."""
+    return name, parameters
+
+
+TWO_PROMPTS = ("A: {text} is", "{text} means:")
+METAEOL = 'metaeol:prompts="A: {text} is\\n{text} means:"'
+METHODS = {
+    "plain": case("plain"),
+    "plain:pool=last": case("plain", pool="last"),
+    "plain:pool=weighted,exit=-2": case("plain", pool="weighted", exit=-2),
+    "plain:pool=hybrid,exit=3": case("plain", pool="hybrid", exit=3),
+    "plain:exit=0": case("plain", exit=0),
+    "prompteol": case("prompteol"),
+    "prompteol:exit=-3": case("prompteol", exit=-3),
+    "tp": case("tp"),
+    "tp:range=1-4,placeholders=2": case("tp", range=(1, 4), placeholders=2),
+    "tp:prompt=prompteol,range=2-5,exit=-1": case("tp", prompt="prompteol", range=(2, 5), exit=-1),
+    "cot": case("cot"),
+    "knowledge": case("knowledge"),
+    "metaeol": case("metaeol", prompts=prompts.TASKS),
+    f"{METAEOL},exit=-2": case("metaeol", prompts=TWO_PROMPTS, exit=-2),
+    "echo": case("echo"),
+    "echo:preset=released": case("echo", preset="released"),
+    "echo:preset=htp,exit=-2": case("echo", preset="htp", exit=-2),
+    "echo:preset=bare": case("echo", preset="bare"),
+    "echo:k=3": case("echo", k=3),
+    "tp:prompt=cot,exit=-1": case("tp", prompt="cot", exit=-1),
+    "tp:prompt=cot,range=1-4,exit=-1,source=text": case("tp", prompt="cot", range=(1, 4), exit=-1, source="text"),
     **{
-        f"tp:prompt={json.dumps(wording)},range=1-4,exit=-1": (
-            "tp",
-            {"prompt": wording, "range": (1, 4), "exit": -1},
-        )
+        f"tp:prompt={json.dumps(wording)},range=1-4,exit=-1": case("tp", prompt=wording, range=(1, 4), exit=-1)
         for wording in WORDINGS
     },
     **{
-        f"tp:range=1-3,exit=-1,init={init}": ("tp", {"range": (1, 3), "exit": -1, "init": init})
+        f"tp:range=1-3,exit=-1,init={init}": case("tp", range=(1, 3), exit=-1, init=init)
         for init in ("gaussian", "uniform", "zeros", "ones", "space")
     },
-    "tp:prompt=echo,range=1-3,exit=-1": ("tp", {"prompt": "echo", "range": (1, 3), "exit": -1}),
-    "plain+tempscale": ("plain", {"tau": 0.8}),
-    "plain:pool=last+tempscale:tau=0.9,query_tau=0.5": ("plain", {"pool": "last", "tau": 0.9, "query_tau": 0.5}),
-    "prompteol+tempscale:rule=log": ("prompteol", {"rule": "log"}),
-    "prompteol+tempscale:rule=log,tau=0.8": ("prompteol", {"rule": "log", "tau": 0.8}),
-    "plain+tempscale:rule=rate,rate=0.1": ("plain", {"rule": "rate", "rate": 0.1}),
-    'plain+tempscale:lengths="1:1,20:0.7,40:0.5"': ("plain", {"lengths": ((1, 1.0), (20, 0.7), (40, 0.5))}),
-    "htp:range=1-3,exit=-1+tempscale:tau=0.6": ("htp", {"range": (1, 3), "exit": -1, "tau": 0.6}),
-    'metaeol:prompts="A: {text} is\\n{text} means:"+tempscale:tau=0.5': (
-        "metaeol",
-        {"prompts": ("A: {text} is", "{text} means:"), "tau": 0.5},
+    "tp:prompt=echo,range=1-3,exit=-1": case("tp", prompt="echo", range=(1, 3), exit=-1),
+    "plain+tempscale": case("plain", tau=0.8),
+    "plain:pool=last+tempscale:tau=0.9,query_tau=0.5": case("plain", pool="last", tau=0.9, query_tau=0.5),
+    "prompteol+tempscale:rule=log": case("prompteol", rule="log"),
+    "prompteol+tempscale:rule=log,tau=0.8": case("prompteol", rule="log", tau=0.8),
+    "plain+tempscale:rule=rate,rate=0.1": case("plain", rule="rate", rate=0.1),
+    'plain+tempscale:lengths="1:1,20:0.7,40:0.5"': case("plain", lengths=((1, 1.0), (20, 0.7), (40, 0.5))),
+    "htp:range=1-3,exit=-1+tempscale:tau=0.6": case("htp", range=(1, 3), exit=-1, tau=0.6),
+    f"{METAEOL}+tempscale:tau=0.5": case("metaeol", prompts=TWO_PROMPTS, tau=0.5),
+    "plain+last2avg": case("plain", averaged=2),
+    "htp:range=1-4,exit=-1+layeravg": case("htp", range=(1, 4), exit=-1, apart=(0,)),
+    "prompteol+layeravg+filter:drop=3": case("prompteol", apart=(0,), filter=3),
+    f"{METAEOL}+layeravg": case("metaeol", prompts=TWO_PROMPTS, apart=(0,)),
+    "plain:pool=last+standardise": case("plain", pool="last", standardise=CALIBRATION),
+    "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise": case(
+        "plain", exit=-1, sif=1e-2, apart=(1, 2), standardise=CALIBRATION
     ),
-    "plain+last2avg": ("plain", {"averaged": 2}),
-    "htp:range=1-4,exit=-1+layeravg": ("htp", {"range": (1, 4), "exit": -1, "apart": (0,)}),
-    "prompteol+layeravg+filter:drop=3": ("prompteol", {"apart": (0,), "filter": 3}),
-    'metaeol:prompts="A: {text} is\\n{text} means:"+layeravg': (
-        "metaeol",
-        {"prompts": ("A: {text} is", "{text} means:"), "apart": (0,)},
+    "plain:exit=0+sif:a=0.01": case("plain", exit=0, sif=1e-2),
+    "htp:range=1-4,exit=-1+sif:a=0.01": case("htp", range=(1, 4), exit=-1, sif=1e-2),
+    "echo+sif:a=0.01": case("echo", sif=1e-2),
+    "plain:exit=0+sif:a=0.01+filter:drop=3": case("plain", exit=0, sif=1e-2, filter=3),
+    "htp:range=1-4,exit=-1+filter:drop=5": case("htp", range=(1, 4), exit=-1, filter=5),
+    "htp:k=2,range=1-4,exit=4,pool=all+last2avg": case("htp", k=2, range=(1, 4), exit=4, pool="all", averaged=2),
+    "kv:layers=2-4": case("kv", layers=(2, 3, 4)),
+    'kv:layers="1,3,5-6",bias=-0.5,n=3,verb="Extract key concept",pool=mean': case(
+        "kv", layers=(1, 3, 5, 6), bias=-0.5, n=3, verb="Extract key concept", pool="mean"
     ),
-    "plain:pool=last+standardise": ("plain", {"pool": "last", "standardise": CALIBRATION}),
-    "plain:exit=-1+sif:a=0.01+layeravg:layers=1-2+standardise": (
-        "plain",
-        {"exit": -1, "sif": 1e-2, "apart": (1, 2), "standardise": CALIBRATION},
+    "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7": case(
+        "kv", layers=(3, 4, 5, 6), bias=2.0, verb="Summarize", pool="last", exit=-2, tau=0.7
     ),
-    "plain:exit=0+sif:a=0.01": ("plain", {"exit": 0, "sif": 1e-2}),
-    "htp:range=1-4,exit=-1+sif:a=0.01": ("htp", {"range": (1, 4), "exit": -1, "sif": 1e-2}),
-    "echo+sif:a=0.01": ("echo", {"sif": 1e-2}),
-    "plain:exit=0+sif:a=0.01+filter:drop=3": ("plain", {"exit": 0, "sif": 1e-2, "filter": 3}),
-    "htp:range=1-4,exit=-1+filter:drop=5": ("htp", {"range": (1, 4), "exit": -1, "filter": 5}),
-    "htp:k=2,range=1-4,exit=4,pool=all+last2avg": (
-        "htp",
-        {"k": 2, "range": (1, 4), "exit": 4, "pool": "all", "averaged": 2},
+    "reba": case("reba"),
+    "reba:k=3,pool=mean,exit=4": case("reba", k=3, pool="mean", exit=4),
+    'reba:pool=mean,joiner=" "': case("reba", pool="mean", joiner=" "),
+    "reba:pool=mean,piece=7+tempscale:tau=0.6": case("reba", pool="mean", piece=7, tau=0.6),
+    "reba:k=3,piece=5,exit=-2+last2avg": case("reba", k=3, piece=5, exit=-2, averaged=2),
+    "reba:last_layer_only=true": case("reba", last_layer_only=True),
+    "reba:pool=mean,piece=7,exit=4,last_layer_only=true": case(
+        "reba", pool="mean", piece=7, exit=4, last_layer_only=True
     ),
-    "kv:layers=2-4": ("kv", {"layers": (2, 3, 4)}),
-    'kv:layers="1,3,5-6",bias=-0.5,n=3,verb="Extract key concept",pool=mean': (
-        "kv",
-        {"layers": (1, 3, 5, 6), "bias": -0.5, "n": 3, "verb": "Extract key concept", "pool": "mean"},
+    "reba:variant=released": case("reba", variant="released"),
+    "reba:pool=mean,variant=released+tempscale:tau=0.7": case("reba", pool="mean", variant="released", tau=0.7),
+    "kv:layers=2-4+tp:range=1-3+tempscale:tau=0.7+readout:pool=hybrid,prompt=true": case(
+        "tp", prompt="kv", layers=(2, 3, 4), range=(1, 3), tau=0.7, exit=-1, read=("hybrid", True)
     ),
-    "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7": (
-        "kv",
-        {"layers": (3, 4, 5, 6), "bias": 2.0, "verb": "Summarize", "pool": "last", "exit": -2, "tau": 0.7},
+    "htp:k=2,range=1-4+kv:layers=3-5,bias=0.5+readout:exit=-2": case(
+        "htp", k=2, range=(1, 4), prompt="kv", layers=(3, 4, 5), bias=0.5, exit=-2, read=("mean", False)
     ),
-    "reba": ("reba", {}),
-    "reba:k=3,pool=mean,exit=4": ("reba", {"k": 3, "pool": "mean", "exit": 4}),
-    'reba:pool=mean,joiner=" "': ("reba", {"pool": "mean", "joiner": " "}),
-    "reba:pool=mean,piece=7+tempscale:tau=0.6": ("reba", {"pool": "mean", "piece": 7, "tau": 0.6}),
-    "reba:k=3,piece=5,exit=-2+last2avg": ("reba", {"k": 3, "piece": 5, "exit": -2, "averaged": 2}),
-    "reba:last_layer_only=true": ("reba", {"last_layer_only": True}),
-    "reba:pool=mean,piece=7,exit=4,last_layer_only=true": (
-        "reba",
-        {"pool": "mean", "piece": 7, "exit": 4, "last_layer_only": True},
+    "htp:range=1-3,exit=-1+reroute:layers=2-5,n=2": case("htp", range=(1, 3), exit=-1, layers=(2, 3, 4, 5), n=2),
+    f"readout:pool=last+{METAEOL}+tp:range=1-3": case(
+        "tp", prompt="metaeol", prompts=TWO_PROMPTS, range=(1, 3), exit=-1, read=("last", False)
     ),
-    "reba:variant=released": ("reba", {"variant": "released"}),
-    "reba:pool=mean,variant=released+tempscale:tau=0.7": (
-        "reba",
-        {"pool": "mean", "variant": "released", "tau": 0.7},
+    "plain:exit=-2+start:token=none": case("plain", exit=-2, start=False),
+    "htp:range=1-3,exit=-1+start:token=none": case("htp", range=(1, 3), exit=-1, start=False),
+    "htp": case("htp"),
+    "htp:range=1-4,exit=-1": case("htp", range=(1, 4), exit=-1),
+    "htp:k=2,range=1-5,exit=4,pool=all": case("htp", k=2, range=(1, 5), exit=4, pool="all"),
+    "htp:range=1-3,local_only=true": case("htp", range=(1, 3), local_only=True),
+    "htp:range=1-4,exit=-1,every=auto": case("htp", range=(1, 4), exit=-1, every="auto"),
+    "htp:range=1-3,local_only=true,every=4": case("htp", range=(1, 3), local_only=True, every=4),
+    "htp:range=1-4,exit=-1,source=released": case("htp", range=(1, 4), exit=-1, source="released"),
+    "prompteol+htp:range=1-3,exit=-1,source=released+readout:pool=mean": case(
+        "htp", prompt="prompteol", range=(1, 3), exit=-1, source="released", read=("mean", False)
     ),
-    "kv:layers=2-4+tp:range=1-3+tempscale:tau=0.7+readout:pool=hybrid,prompt=true": (
-        "tp",
-        {"prompt": "kv", "layers": (2, 3, 4), "range": (1, 3), "tau": 0.7, "exit": -1, "read": ("hybrid", True)},
+    "htp:range=1-3,exit=-1,released_text=true": case("htp", range=(1, 3), exit=-1, released_text=True),
+    "tp:prompt=prompteol,range=1-3,released_text=true": case(
+        "tp", prompt="prompteol", range=(1, 3), released_text=True
     ),
-    "htp:k=2,range=1-4+kv:layers=3-5,bias=0.5+readout:exit=-2": (
-        "htp",
-        {
-            "k": 2,
-            "range": (1, 4),
-            "prompt": "kv",
-            "layers": (3, 4, 5),
-            "bias": 0.5,
-            "exit": -2,
-            "read": ("mean", False),
-        },
-    ),
-    "htp:range=1-3,exit=-1+reroute:layers=2-5,n=2": (
-        "htp",
-        {"range": (1, 3), "exit": -1, "layers": (2, 3, 4, 5), "n": 2},
-    ),
-    'readout:pool=last+metaeol:prompts="A: {text} is\\n{text} means:"+tp:range=1-3': (
-        "tp",
-        {
-            "prompt": "metaeol",
-            "prompts": ("A: {text} is", "{text} means:"),
-            "range": (1, 3),
-            "exit": -1,
-            "read": ("last", False),
-        },
-    ),
-    "plain:exit=-2+start:token=none": ("plain", {"exit": -2, "start": False}),
-    "htp:range=1-3,exit=-1+start:token=none": ("htp", {"range": (1, 3), "exit": -1, "start": False}),
-    "htp": ("htp", {}),
-    "htp:range=1-4,exit=-1": ("htp", {"range": (1, 4), "exit": -1}),
-    "htp:k=2,range=1-5,exit=4,pool=all": ("htp", {"k": 2, "range": (1, 5), "exit": 4, "pool": "all"}),
-    "htp:range=1-3,local_only=true": ("htp", {"range": (1, 3), "local_only": True}),
-    "htp:range=1-4,exit=-1,every=auto": ("htp", {"range": (1, 4), "exit": -1, "every": "auto"}),
-    "htp:range=1-3,local_only=true,every=4": ("htp", {"range": (1, 3), "local_only": True, "every": 4}),
-    "htp:range=1-4,exit=-1,source=released": ("htp", {"range": (1, 4), "exit": -1, "source": "released"}),
-    "prompteol+htp:range=1-3,exit=-1,source=released+readout:pool=mean": (
-        "htp",
-        {"prompt": "prompteol", "range": (1, 3), "exit": -1, "source": "released", "read": ("mean", False)},
-    ),
-    "htp:range=1-3,exit=-1,released_text=true": ("htp", {"range": (1, 3), "exit": -1, "released_text": True}),
-    "tp:prompt=prompteol,range=1-3,released_text=true": (
-        "tp",
-        {"prompt": "prompteol", "range": (1, 3), "released_text": True},
-    ),
-    "cot:released_text=true": ("cot", {"released_text": True}),
-    "htp:range=1-3,global_only=true": ("htp", {"range": (1, 3), "global_only": True}),
-    "plain+readout:prompt=true,specials=true": ("plain", {"read": ("mean", True), "specials": True}),
+    "cot:released_text=true": case("cot", released_text=True),
+    "htp:range=1-3,global_only=true": case("htp", range=(1, 3), global_only=True),
+    "plain+readout:prompt=true,specials=true": case("plain", read=("mean", True), specials=True),
 }
-ONLY_ENCODERS: dict[str, tuple[str, dict[str, Any]]] = {
-    "plain:pool=cls": ("plain", {"pool": "cls"}),
-    "plain+readout:specials=true": ("plain", {"read": ("mean", False), "specials": True}),
+ONLY_ENCODERS = {
+    "plain:pool=cls": case("plain", pool="cls"),
+    "plain+readout:specials=true": case("plain", read=("mean", False), specials=True),
 }
 """Text form -> name and parameters for the reference."""
 
@@ -278,3 +240,15 @@ def gap(e: Embedder, family: str, method: str, texts: Sequence[str], instruction
     vectors = exact(e, list(texts), "query")
     references = np.stack([expected(family, method, text, instruction) for text in texts])
     return float(np.abs(vectors - references).max())
+
+
+def change_arguments(patch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[..., tuple[Any, ...]]) -> None:
+    """Break a function: call it with what `change` makes of its positional arguments."""
+    right = getattr(owner, name)
+    patch.setattr(owner, name, lambda *given, **named: right(*change(*given), **named))
+
+
+def change_result(patch: pytest.MonkeyPatch, owner: Any, name: str, change: Callable[..., Any]) -> None:
+    """Break a function: give what `change` makes of its result, beside which it sees the arguments."""
+    right = getattr(owner, name)
+    patch.setattr(owner, name, lambda *given, **named: change(right(*given, **named), *given, **named))

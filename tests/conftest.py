@@ -110,7 +110,7 @@ def pytest_runtestloop() -> None:
 
 OPENED_OFTEN = (
     *("test_collapse", "test_command_line", "test_documents", "test_embedder", "test_files", "test_own_methods"),
-    *("test_postprocess", "test_promises", "test_recommended", "test_recorded_vectors", "test_texts"),
+    *("test_postprocess", "test_promises", "test_recommended", "test_recorded_vectors", "test_windows"),
 )
 """Of the engine's own tests, which else load it each time."""
 

@@ -13,15 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 _PRELOADED = [
-    "torch",
-    "transformers.models.llama.modeling_llama",
-    "chromadb",
-    "spacy",
-    "tantivy",
-    "chroma_eddy",
-    "chroma_eddy.index",
-    "eddy_demo.cli.work",
-    "eddy_embed.cli",
+    *("torch", "transformers.models.llama.modeling_llama", "chromadb", "spacy", "tantivy", "chroma_eddy"),
+    *("chroma_eddy.index", "eddy_demo.cli.work", "eddy_embed.cli"),
 ]
 
 UNPRIVILEGED = """

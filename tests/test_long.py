@@ -11,17 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 from tests import families
-from tests.comparison import CORE, METHODS, embedder, loaded, sentences_of
+from tests.comparison import CORE, METHODS, TEXTS, change_arguments, change_result, embedder, loaded, sentences_of
 from tests.reference.readout import filtered, sif, unit
 from tests.reference.windows import Window, document_vector, passes, span_vector
 from tests.selection import each_once, mostly_slow, turns
-from tokenizers import normalizers
+from tokenizers import Tokenizer as Fast
+from tokenizers import models, normalizers
+from transformers import PreTrainedTokenizerFast
 
 from eddy_embed import Embedder, methods
 from eddy_embed.encoding import planner, runner
 from eddy_embed.encoding.document import Part, Passage, front
 from eddy_embed.errors import IncompatibleMethods, InvalidParameter, TextTooLong
 from eddy_embed.text.sequence import Window as EngineWindow
+from eddy_embed.text.tokenizer import Tokenizer
 
 TEXT = (
     "The river rose at night. By morning the bridge was gone! Who would carry the letters now? "
@@ -29,22 +32,11 @@ TEXT = (
     "It was Halvorsen who found them under the stairs of the chapel. An eddy turned behind the stone."
 )
 WINDOWED = [
-    "plain",
-    "plain:pool=hybrid,exit=3",
-    "plain:pool=weighted,exit=-2",
-    "htp:k=2,range=1-5,exit=4,pool=all",
-    "prompteol",
-    "tp:range=1-4,placeholders=2",
-    "tp:prompt=prompteol,range=2-5,exit=-1",
-    "htp",
-    "htp:range=1-4,exit=-1",
-    "echo:preset=bare",
-    'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2',
-    "kv:layers=2-4",
-    "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7",
-    'plain+tempscale:lengths="1:1,20:0.7,40:0.5"',
-    "reba",
-    "reba:k=3,pool=mean,exit=4",
+    *("plain", "plain:pool=hybrid,exit=3", "plain:pool=weighted,exit=-2", "htp:k=2,range=1-5,exit=4,pool=all"),
+    *("prompteol", "tp:range=1-4,placeholders=2", "tp:prompt=prompteol,range=2-5,exit=-1", "htp"),
+    *("htp:range=1-4,exit=-1", "echo:preset=bare", 'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2'),
+    *("kv:layers=2-4", "kv:layers=3-6,bias=2,verb=Summarize,pool=last,exit=-2+tempscale:tau=0.7", "reba"),
+    *('plain+tempscale:lengths="1:1,20:0.7,40:0.5"', "reba:k=3,pool=mean,exit=4"),
     "reba:pool=mean,piece=7+tempscale:tau=0.6",
 ]
 WORDED = [m for m in WINDOWED if "prompteol" in m or m.startswith(("metaeol", "kv"))]
@@ -79,13 +71,6 @@ def passes_in(
     return passes(name, parameters, *loaded(family), text, [*ranges], **options)
 
 
-@pytest.mark.parametrize(("family", "method"), each_once(THREE, [m for m in WINDOWED if m not in WORDED]))
-def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
-    e = embedder(family, method, max_length=WINDOW)
-    expected = document_vector(passes_of(e, family, method, TEXT))
-    assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
-
-
 def worded(e: Embedder, family: str, method: str) -> np.ndarray:
     """The mean over wordings of the mean over windows, each of which weighs as many tokens as it counts.
 
@@ -105,23 +90,39 @@ def worded(e: Embedder, family: str, method: str) -> np.ndarray:
     return unit(np.mean(means, axis=0))
 
 
-@pytest.mark.parametrize(("family", "method"), each_once(THREE, WORDED))
-def test_windows_in_a_wording_weigh_as_many_tokens_as_they_count(family: str, method: str) -> None:
+def right(e: Embedder, family: str, method: str) -> np.ndarray:
+    """The reference's vector of `TEXT` over the engine's windows."""
+    return worded(e, family, method) if method in WORDED else document_vector(passes_of(e, family, method, TEXT))
+
+
+@pytest.mark.parametrize(
+    ("family", "method"), [*each_once(THREE, [m for m in WINDOWED if m not in WORDED]), *each_once(THREE, WORDED)]
+)
+def test_windowed_documents_equal_the_reference(family: str, method: str) -> None:
     e = embedder(family, method, max_length=WINDOW)
-    assert np.abs(e.encode_document(TEXT) - worded(e, family, method)).max() <= 1e-5
+    assert np.abs(e.encode_document(TEXT) - right(e, family, method)).max() <= 1e-5
+
+
+def _alike(planned: planner.TextPlan, *_: Any) -> planner.TextPlan:
+    return replace(planned, windows=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
+
+
+def _normalised(sums: Any, tokens: int, read: Any, rows: np.ndarray) -> tuple[Any, ...]:
+    return sums, tokens, read, np.concatenate([rows[:1] / np.linalg.norm(rows[0]), rows[1:]])
 
 
 @pytest.mark.parametrize("method", sorted(FEW))
-def test_windows_that_weigh_the_same_are_noticed(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    e, shared = embedder("llama", method, max_length=WINDOW), planner._shared
-
-    def mutated(wordings: list[planner.TextPlan]) -> planner.TextPlan:
-        planned = shared(wordings)
-        return replace(planned, windows=[replace(job, share=1 / len(planned.windows)) for job in planned.windows])
-
-    right = worded(e, "llama", method) if method in WORDED else document_vector(passes_of(e, "llama", method, TEXT))
-    monkeypatch.setattr(planner, "_shared", mutated)
-    assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
+def test_windows_that_weigh_the_same_or_are_normalised_first_are_noticed(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    e = embedder("llama", method, max_length=WINDOW)
+    expected = right(e, "llama", method)
+    faults = [(change_result, planner, "_shared", _alike)]
+    faults += [(change_arguments, runner, "_add", _normalised)] if method in SPANS else []
+    for put_in, *fault in faults:
+        with monkeypatch.context() as patch:
+            put_in(patch, *fault)
+            assert np.abs(e.encode_document(TEXT) - expected).max() > 1e-5
 
 
 @pytest.mark.parametrize(("method", "max_length"), [("plain", WINDOW), ("htp", WINDOW + 1), ("echo:preset=bare", 110)])
@@ -129,11 +130,11 @@ def test_a_border_elsewhere_is_noticed(method: str, max_length: int, monkeypatch
     e = embedder("qwen3", method, max_length=max_length)
     jobs = e._pipeline.planner.plan([TEXT], "document")[0].windows
     assert any(len(job.counted) < len(job.sequence.text) for job in jobs), "windows overlap"
-    right = document_vector(passes_of(e, "qwen3", method, TEXT))
-    assert np.abs(e.encode_document(TEXT) - right).max() <= 1e-5
+    expected = right(e, "qwen3", method)
+    assert np.abs(e.encode_document(TEXT) - expected).max() <= 1e-5
     # All that two windows share counts in the first.
     monkeypatch.setattr(planner, "_border", lambda left, right, begin, end: end)
-    assert np.abs(e.encode_document(TEXT) - right).max() > 1e-5
+    assert np.abs(e.encode_document(TEXT) - expected).max() > 1e-5
 
 
 @pytest.mark.parametrize(("family", "method", "max_length"), each_once(THREE, SPANS, [WINDOW, 1024]))
@@ -146,45 +147,15 @@ def test_spans_equal_the_reference(family: str, method: str, max_length: int) ->
         assert np.abs(span.vector - span_vector(done, (span.start, span.end))).max() <= 1e-5
 
 
-@pytest.mark.parametrize(
-    ("method", "ahead"),
-    [("plain", False), ("tp", True), ("htp", True), ("kv:layers=2-4,pool=mean", True), ("echo:preset=bare", True)],
-)
-def test_passages_know_what_came_before_and_what_follows_where_the_method_says_so(method: str, ahead: bool) -> None:
-    e = embedder("llama", method)
-    first, middle, last = "The river rose.", "Nobody asked the miller.", "Salt was dear in those years."
-    texts = [f"{first} {middle} {last}", f"Bread rose. {middle} {last}", f"{first} {middle} The bell rang at once."]
-    usual, other_first, other_last = (
-        [p.vector for p in d.passages]
-        for d in e.encode_long(texts, passage_size=1, passage_unit="sentences", late=True)
-    )
-    assert np.abs(usual[2] - other_first[2]).max() > 1e-4, "what came before"
-    assert (np.abs(usual[0] - other_last[0]).max() > 1e-4) == ahead, "what follows"
-    alone = e.encode_long(texts, passage_size=1, passage_unit="sentences")
-    assert len({d.passages[1].vector.tobytes() for d in alone}) == 1, "by itself it knows neither"
-
-
-def test_normalising_windows_before_they_are_averaged_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    add = runner._add
-
-    def mutated(sums: Any, tokens: int, read: Any, rows: np.ndarray) -> None:
-        add(sums, tokens, read, np.concatenate([rows[:1] / np.linalg.norm(rows[0]), rows[1:]]))
-
-    monkeypatch.setattr(runner, "_add", mutated)
-    for method in FEW & set(SPANS):
-        e = embedder("llama", method, max_length=WINDOW)
-        assert np.abs(e.encode_document(TEXT) - document_vector(passes_of(e, "llama", method, TEXT))).max() > 1e-5
+LENGTHS = [160, 1024]
 
 
 @pytest.mark.parametrize(
     ("method", "max_length"),
-    mostly_slow(
-        product([m for m in METHODS if methods.parse(m).can_embed_spans], [160, 1024]), turns(CORE, [160, 1024])
-    ),
+    mostly_slow(product([m for m in METHODS if methods.parse(m).can_embed_spans], LENGTHS), turns(CORE, LENGTHS)),
 )
 def test_a_long_documents_vector_is_that_of_encode_document(method: str, max_length: int) -> None:
-    e = embedder("llama", method, max_length=max_length)
-    text = f"{TEXT} {TEXT}"
+    e, text = embedder("llama", method, max_length=max_length), f"{TEXT} {TEXT}"
     document = e.encode_long(text, late=True)
     assert np.array_equal(document.vector, e.encode_document(text))
     assert (document.n_windows > 1) == (max_length == 160)
@@ -461,3 +432,82 @@ def test_a_document_shows_itself_in_a_line_and_in_a_notebook() -> None:
     assert f"passages: {len(document.passages)}" in repr(document) and len(repr(document)) < 200
     page = document._repr_html_()
     assert "The river rose at night." in page and "<b>" not in page
+
+
+# --- weights of tokens by how rare they are, and directions of a vocabulary that are taken out
+
+A = 1e-2
+"""For vocabularies of a few hundred tokens, where the default would weigh all but a few the same."""
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_windows_and_their_parts_equal_the_reference(family: str) -> None:
+    """A document is the weighted mean over all of its windows' tokens, whatever weight each window has."""
+    _, tokenizer = loaded(family)
+    e = embedder(family, f"plain+sif:a={A}", max_length=WINDOW)
+    windows = passes_of(e, family, "plain", TEXT)
+    states = [
+        (window.spans[index], sif(tokenizer, window.done.layout.ids[at], A), window.done.h[at])
+        for window in windows
+        for index in window.counted
+        for at in [window.done.layout.text[index]]
+    ]
+    whole = e.encode_long(TEXT, passage_size=20, late=True)
+    assert np.abs(whole.vector - unit(sum(weight * h for _, weight, h in states))).max() <= 1e-5
+    assert np.abs(whole.vector - e.encode_document(TEXT)).max() <= 1e-6
+    for part in [*whole.sentences, *whole.passages]:
+        inside = [weight * h for (start, _), weight, h in states if part.start <= start < part.end]
+        assert np.abs(part.vector - unit(sum(inside))).max() <= 1e-5
+        assert part.n_tokens == len(inside)
+    ends = (whole.sentences[0], whole.sentences[-1])  # words beyond the window are read where they stand
+    words = e.encode_words(TEXT, [(sentence.start, sentence.end) for sentence in ends])
+    assert np.abs(words - [sentence.vector for sentence in ends]).max() <= 1e-6
+
+
+def test_explain_shows_the_weights() -> None:
+    _, tokenizer = loaded("llama")
+    tokens = embedder("llama", f"plain+sif:a={A}").explain(TEXTS[0]).tokens
+    own = [token for token in tokens if token.weight]
+    expected = np.array([sif(tokenizer, token.id, A) for token in own])
+    assert [token.weight for token in own] == pytest.approx((expected / expected.sum()).tolist())
+
+
+def ranks(vocabulary: dict[str, int], unknown: str) -> np.ndarray:
+    fast = Fast(models.WordLevel(vocabulary, unk_token=unknown))
+    return Tokenizer(PreTrainedTokenizerFast(tokenizer_object=fast)).ranks()
+
+
+def test_ids_with_gaps_and_common_characters_behind_a_vocabulary_have_ranks() -> None:
+    gapped = ranks({"a": 0, "tide": 3, "rises": 40, "[UNK]": 7}, "[UNK]")
+    assert (len(gapped), gapped[40], gapped[0]) == (41, 40, 0)
+    # As SentencePiece orders it: pieces first, then characters, the most common ones first.
+    words = {"<unk>": 0, **{f"▁word{number}": number for number in range(1, 900)}, "の": 900, "は": 901, "鬱": 999}
+    assert ranks(words, "<unk>")[[900, 901, 999, 899]].tolist() == [0, 1, 2, 899]
+
+
+def test_weights_without_a_mean_and_directions_that_are_not_there_are_refused() -> None:
+    for method, message in {
+        "plain:pool=last+sif": "pool=last is none",
+        "prompteol+sif": "leave sif",
+        "plain:pool=hybrid+sif": "pool=hybrid",
+        "plain+sif:a=0": "a=0 must be a number above 0",
+        "plain+filter:drop=0": "at least 1",
+        "plain+filter:drop=64": "below the vectors' width of 64",
+    }.items():
+        with pytest.raises(InvalidParameter, match=message):
+            embedder("llama", method)
+
+
+# --- directions taken out
+
+LONG = " ".join(TEXTS[:3])
+
+
+def test_every_part_of_a_document_is_filtered() -> None:
+    model, _ = loaded("llama")
+    raw, e = embedder("llama", "plain", normalize=False), embedder("llama", "plain+filter:drop=4")
+    before, after = raw.encode_long(LONG, passage_size=20), e.encode_long(LONG, passage_size=20)
+    table = model.get_input_embeddings().weight
+    for old, new in zip(before.passages + before.sentences, after.passages + after.sentences, strict=True):
+        assert np.abs(new.vector - unit(filtered(old.vector, table, 4))).max() < 1e-5
+    assert e.dimension == raw.dimension and e.fingerprint != embedder("llama", "plain+filter:drop=5").fingerprint

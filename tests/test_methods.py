@@ -13,6 +13,12 @@ from tests.selection import each_once, mostly_slow, turns
 
 ALL = product(families.FAMILIES, METHODS)
 USUAL = [*product(["llama"], METHODS), *turns(["qwen3", "gpt2", "gemma2"], CORE)]
+KEPT = [
+    *("plain:pool=weighted,exit=-2", 'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2', "kv:layers=2-4", "reba"),
+    *("reba:k=3,pool=mean,exit=4", "reba:pool=mean,piece=7+tempscale:tau=0.6", "reba:variant=released"),
+    "htp:k=2,range=1-4,exit=4,pool=all+last2avg",
+]
+"""Methods whose vectors are compared with their lengths."""
 INSTRUCTED = ["plain", "prompteol", "echo", "tp:prompt=prompteol,range=2-5,exit=-1", "htp"]
 
 
@@ -31,19 +37,7 @@ def test_equals_the_reference(family: str, method: str) -> None:
             assert np.abs(e.encode_query(text) - single[at]).max() <= 1e-5, text
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "plain:pool=weighted,exit=-2",
-        'metaeol:prompts="A: {text} is\\n{text} means:",exit=-2',
-        "kv:layers=2-4",
-        "reba",
-        "reba:k=3,pool=mean,exit=4",
-        "reba:pool=mean,piece=7+tempscale:tau=0.6",
-        "reba:variant=released",
-        "htp:k=2,range=1-4,exit=4,pool=all+last2avg",
-    ],
-)
+@pytest.mark.parametrize("method", KEPT)
 def test_lengths_equal_the_reference_where_they_are_kept(method: str) -> None:
     vectors = exact(embedder("llama", method, exactly=True, normalize=False), TEXTS[::3], "query")
     name, parameters = METHODS[method]
@@ -63,11 +57,3 @@ def test_instructions_equal_the_reference(family: str, method: str) -> None:
     assert gap(e, family, method, TEXTS[:1], INSTRUCTION) <= 1e-9
     document = exact(e, TEXTS[:1])[0]
     assert np.abs(document - expected(family, method, TEXTS[0], role="document")).max() <= 1e-9
-
-
-@pytest.mark.parametrize("method", ["echo:preset=released", "echo:preset=htp,exit=-2", "kv:layers=2-4"])
-def test_documents_have_a_wording_of_their_own(method: str) -> None:
-    e = embedder("llama", method, exactly=True)
-    document = exact(e, TEXTS[:1])[0]
-    assert np.abs(document - expected("llama", method, TEXTS[0], role="document")).max() <= 1e-9
-    assert np.abs(document - expected("llama", method, TEXTS[0], role="query")).max() > 1e-3

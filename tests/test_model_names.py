@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 from filelock import FileLock
 from huggingface_hub import constants
-from tests import families, gguf_files, matrix
+from tests import families, gguf_files
+from tests import test_matrix as matrix
 from tests.processes import UNPRIVILEGED, run_code
 from tests.test_command_line import run
 
@@ -176,6 +177,10 @@ def test_a_model_of_the_catalogue_is_found_wherever_it_is(home: Path, capsys, mo
     assert locate("smollm2") == str(file), "weights are missing in the cache of the hub"
     put(snapshot / "model.safetensors", "")
     assert locate("smollm2") == str(snapshot)
+    put(home / "smollm2" / "config.json", "{}")
+    with monkeypatch.context() as patch:
+        patch.chdir(home)
+        assert locate("smollm2") == "smollm2", "a folder comes before a name of the catalogue"
     for options in ([], ["--from-hub"]):
         said = f"smollm2 is there already: {snapshot}\n"
         assert run(capsys, monkeypatch, "models", "get", "smollm2", *options)[:2] == (0, said)
@@ -350,9 +355,3 @@ def test_models_that_may_not_be_read_are_told_from_none(home: Path) -> None:
     (home / "ollama/manifests").chmod(0o700)
     assert child.stdout == "1\n"
     assert f"{home / 'ollama'} may not be read by this user: join the group that owns it" in child.stderr
-
-
-def test_folders_come_before_names_of_the_catalogue(home: Path, monkeypatch) -> None:
-    put(home / "smollm2" / "config.json", "{}")
-    monkeypatch.chdir(home)
-    assert locate("smollm2") == "smollm2"

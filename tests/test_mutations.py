@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import INSTRUCTION, METHODS, TEXTS, embedder, gap
+from tests.comparison import INSTRUCTION, METHODS, TEXTS, change_arguments, change_result, embedder, gap
 from tests.selection import mostly_slow
 
 from eddy_embed import Embedder
@@ -30,294 +30,136 @@ from eddy_embed.text.tokenizer import Tokenizer
 
 PAIR = [TEXTS[0], TEXTS[3]]
 LAYERS = families.LAYERS
-LAST = {"prompteol", "cot", "knowledge", "metaeol"}
-"""Prompts whose last token is read."""
 Patch = pytest.MonkeyPatch
+Fault = Callable[[Patch], None]
+WORDED = {"prompteol", "cot", "knowledge", "metaeol"}
+"""Prompts whose last token is read."""
+STARTED = "has a start token ahead where the tokenizer puts none"
 
 
-def _parameters(method: str) -> dict[str, object]:
-    return METHODS[method][1]
-
-
-def _pool(method: str) -> str:
-    name, parameters = METHODS[method]
-    if "read" in parameters:
-        return str(parameters["read"][0])  # type: ignore[index]
-    if {name, parameters.get("prompt")} & LAST or "{text}" in str(parameters.get("prompt")):
-        return "last"
-    if name == "reba":
-        half = "variant" in parameters and "pool" in parameters
-        return "half" if half else str(parameters.get("pool", "last"))
-    return str(parameters.get("pool", "mean"))
-
-
-def _exit(method: str) -> int:
-    default = -2 if METHODS[method][0] in ("tp", "htp") else -1
-    return range(LAYERS + 1)[_parameters(method).get("exit", default)]
-
-
-def everything(method: str) -> bool:
-    return True
-
-
-def a_few(method: str) -> bool:
-    return method in ("plain", "plain+tempscale", "kv:layers=2-4", "reba")
-
-
-def attends(method: str) -> bool:
-    return _exit(method) > 0
-
-
-def copies(method: str) -> bool:
-    return METHODS[method][0] in ("tp", "htp")
-
-
-def tells_placeholders_apart(method: str) -> bool:
-    """The two kinds have vectors of their own."""
-    return copies(method) and _parameters(method).get("init") not in ("zeros", "ones", "space")
-
-
-def pools_placeholders(method: str) -> bool:
-    return _pool(method) == "all"
-
-
-def divides_tokens(method: str) -> bool:
-    return _parameters(method).get("every") is not None
-
-
-def averages_layers(method: str) -> bool:
-    return _parameters(method).get("averaged", 1) != 1 or averages_pooled_layers(method)
-
-
-def averages_pooled_layers(method: str) -> bool:
-    return "apart" in _parameters(method)
-
-
-def standardises(method: str) -> bool:
-    return "standardise" in _parameters(method)
-
-
-def has_a_source(method: str) -> bool:
-    return "source" in _parameters(method)
-
-
-def ends_inside(method: str) -> bool:
-    """The range ends below the exit, so that one layer more can be copied."""
-    return copies(method) and (_parameters(method).get("range") or (1, 2))[1] < _exit(method)
-
-
-def starts(method: str) -> bool:
-    """A start token stands ahead where the tokenizer puts none."""
-    p = _parameters(method)
+def traits_of(method: str) -> set[str]:
+    """What a method does that a fault may touch."""
+    name, p = METHODS[method]
+    copies, averaged_apart = name in ("tp", "htp"), "apart" in p
+    exit_layer = range(LAYERS + 1)[p.get("exit", -2 if copies else -1)]
+    named = p.get("read")  # the pool, and whether the prompt is pooled too
+    if named:
+        pool = named[0]
+    elif {name, p.get("prompt")} & WORDED or "{text}" in str(p.get("prompt")):
+        pool = "last"
+    elif name == "reba":
+        pool = "half" if "variant" in p and "pool" in p else p.get("pool", "last")
+    else:
+        pool = p.get("pool", "mean")
+    averages = pool not in ("last", "half")
     released = p.get("released_text") or "released" in (p.get("preset"), p.get("variant"))
-    return not released and p.get("start", True) is True
-
-
-def attends_to_a_start(method: str) -> bool:
-    return attends(method) and starts(method)
-
-
-def copies_behind_a_start(method: str) -> bool:
-    return copies(method) and starts(method)
-
-
-def averages_behind_a_start(method: str) -> bool:
-    return averages(method) and starts(method)
-
-
-def averages(method: str) -> bool:
-    return _pool(method) not in ("last", "half")
-
-
-def averages_the_text(method: str) -> bool:
-    """Not the prompt as well."""
-    named = _parameters(method).get("read")
-    return averages(method) and not (named[1] if named else METHODS[method][0] == "kv")  # type: ignore[index]
-
-
-def reads_last(method: str) -> bool:
-    return _pool(method) in ("last", "hybrid")
-
-
-def weighs(method: str) -> bool:
-    return _pool(method) == "weighted"
-
-
-def reads_top(method: str) -> bool:
-    return _exit(method) == LAYERS
+    traits = {
+        "runs": True,
+        "is one of a few": method in ("plain", "plain+tempscale", "kv:layers=2-4", "reba"),
+        "attends": exit_layer > 0,
+        "reads the top": exit_layer == LAYERS,
+        "copies": copies,
+        "copies, and could a layer more": copies and (p.get("range") or (1, 2))[1] < exit_layer,
+        "tells placeholders apart": copies and p.get("init") not in ("zeros", "ones", "space"),
+        "pools placeholders": pool == "all",
+        "divides tokens": p.get("every") is not None,
+        "has a source": "source" in p,
+        "averages layers": p.get("averaged", 1) != 1 or averaged_apart,
+        "averages pooled layers": averaged_apart,
+        "standardises": "standardise" in p,
+        STARTED: not released and p.get("start", True) is True,
+        "averages": averages,
+        "averages the text alone": averages and not (named[1] if named else name == "kv"),
+        "reads the last": pool in ("last", "hybrid"),
+        "weighs": pool == "weighted",
+    }
+    return {trait for trait, holds in traits.items() if holds}
 
 
 # --- what is broken, and how
 
 
-def _packed(patch: Patch, change: Callable[[Packed], Packed]) -> None:
-    pack = runner.pack
-    patch.setattr(runner, "pack", lambda sequences: change(pack(sequences)))
+def _arguments(owner: Any, name: str, change: Callable[..., tuple[Any, ...]]) -> Fault:
+    return lambda patch: change_arguments(patch, owner, name, change)
 
 
-def _edges(patch: Patch, destination: int, source: int) -> None:
+def _result(owner: Any, name: str, change: Callable[..., Any]) -> Fault:
+    return lambda patch: change_result(patch, owner, name, change)
+
+
+def _packed(change: Callable[[Packed], Packed]) -> Fault:
+    return _result(runner, "pack", lambda packed, *_: change(packed))
+
+
+def _edges(destination: int, source: int) -> Fault:
     moved = np.array([destination, source])
-    _packed(patch, lambda packed: replace(packed, edges=np.clip(packed.edges + moved, 0, packed.offsets[-1] - 1)))
+    return _packed(lambda packed: replace(packed, edges=np.clip(packed.edges + moved, 0, packed.offsets[-1] - 1)))
 
 
-def _rewired(patch: Patch, change: Callable[[range], range]) -> None:
-    run = host.ModelView.run
-    patch.setattr(
-        host.ModelView,
-        "run",
-        lambda self, packed, rewired, *more, **named: run(self, packed, change(rewired), *more, **named),
-    )
-
-
-def _longer_blocks(patch: Patch) -> None:
-    settled = Blocks.settled
-
-    def mutated(self: Blocks, tokens: int, sentences: int) -> Blocks:
-        blocks = settled(self, tokens, sentences)
-        return replace(blocks, every=int(blocks.every or 0) + 1)
-
-    patch.setattr(Blocks, "settled", mutated)
+def _rewired(change: Callable[[range], range]) -> Fault:
+    return _arguments(host.ModelView, "run", lambda view, packed, layers, *more: (view, packed, change(layers), *more))
 
 
 def _usual_source(patch: Patch) -> None:
-    inserts, placeholders = Blocks.inserts, Layout._placeholders
-    patch.setattr(Blocks, "inserts", lambda self, *more: inserts(replace(self, source="end"), *more))
-    patch.setattr(Layout, "_placeholders", lambda self, *more: placeholders(replace(self, source="last"), *more))
+    for owner, name, source in ((Blocks, "inserts", "end"), (Layout, "_placeholders", "last")):
+        change_arguments(patch, owner, name, lambda part, *more, source=source: (replace(part, source=source), *more))
 
 
-def _exit_off(patch: Patch) -> None:
-    layer = Readout.layer
-    patch.setattr(Readout, "layer", lambda self, layers: abs(layer(self, layers) - 1))
-
-
-def _counted(patch: Patch, change: Callable[..., np.ndarray]) -> None:
-    weights = Readout.weights
-    patch.setattr(
-        Readout, "weights", lambda self, sequence, counted: weights(self, sequence, change(sequence, counted))
+def _counted(change: Callable[..., np.ndarray]) -> Fault:
+    return _arguments(
+        Readout, "weights", lambda readout, sequence, counted: (readout, sequence, change(sequence, counted))
     )
 
 
-def _with_bos(patch: Patch) -> None:
-    _counted(patch, lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))
+def _weighed(change: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]) -> Fault:
+    return _result(Readout, "weights", lambda found, *_: change(*found))
 
 
-def _started(patch: Patch, change: Callable[[Tokenizer, np.ndarray], np.ndarray]) -> None:
-    starting = Tokenizer.starting
-    patch.setattr(Tokenizer, "starting", lambda self, start, auto: change(self, starting(self, start, auto)))
+def _started(change: Callable[[Tokenizer, np.ndarray], np.ndarray]) -> Fault:
+    return _result(Tokenizer, "starting", lambda ids, tokenizer, *_, **__: change(tokenizer, ids))
 
 
-def _start_behind_a_placeholder(patch: Patch) -> None:
-    arrange = Layout.arrange
-
-    def mutated(*given: object) -> TokenSequence:
-        laid = arrange(*given)
-        place = int(np.flatnonzero(laid.ids == PLACEHOLDER_ID)[0])
-        order = np.r_[1 : place + 1, 0, place + 1 : len(laid)]
-        moved = {name: getattr(laid, name)[order] for name in ("ids", "roles", "starts", "ends", "copies")}
-        return replace(laid, **moved, edges=np.argsort(order)[laid.edges])
-
-    patch.setattr(Layout, "arrange", mutated)
-
-
-def _with_prompt(patch: Patch) -> None:
-    _counted(patch, lambda sequence, counted: np.union1d(np.flatnonzero(sequence.roles == Role.PROMPT), counted))
-
-
-def _without_first(patch: Patch) -> None:
-    _counted(patch, lambda sequence, counted: counted[1:])
-
-
-def _last_but_one(patch: Patch) -> None:
-    weights = Readout.weights
-
-    def mutated(self: Readout, sequence: object, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        index, weight = weights(self, sequence, counted)
-        return np.append(index[:-1], index[-1] - 1), weight
-
-    patch.setattr(Readout, "weights", mutated)
-
-
-def _weights_reversed(patch: Patch) -> None:
-    weights = Readout.weights
-
-    def mutated(self: Readout, sequence: object, counted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        index, weight = weights(self, sequence, counted)
-        return index, weight[::-1].copy()
-
-    patch.setattr(Readout, "weights", mutated)
-
-
-def _not_replaced(patch: Patch) -> None:
-    embed = hooks._embed
-
-    def mutated(module: object, inputs: object, output: object) -> object:
-        embed(module, inputs, output)
-        return output
-
-    patch.setattr(hooks, "_embed", mutated)
-
-
-def _values_swapped(patch: Patch) -> None:
-    def swap(packed: Packed) -> Packed:
-        return replace(packed, placeholders=np.abs(packed.placeholders - np.array([0, 1])))
-
-    _packed(patch, swap)
-
-
-def _no_instruction(patch: Patch) -> None:
-    fill = Layout.fill
-    patch.setattr(Layout, "fill", lambda self, text, role, instruction, *more: fill(self, text, role, None, *more))
-
-
-def _positions_run_on(patch: Patch) -> None:
-    _packed(patch, lambda packed: replace(packed, positions=np.arange(packed.offsets[-1])))
-
-
-def _positions_from_one(patch: Patch) -> None:
-    _packed(patch, lambda packed: replace(packed, positions=packed.positions + 1))
+def _behind_a_placeholder(laid: TokenSequence, *_: object) -> TokenSequence:
+    """With the start token there."""
+    place = int(np.flatnonzero(laid.ids == PLACEHOLDER_ID)[0])
+    order = np.r_[1 : place + 1, 0, place + 1 : len(laid)]
+    parts = {name: getattr(laid, name)[order] for name in ("ids", "roles", "starts", "ends", "copies")}
+    return replace(laid, **parts, edges=np.argsort(order)[laid.edges])
 
 
 def _one_sequence(patch: Patch) -> None:
-    group = attention.blocked.group
     for place in (host, attention.kernels):
-        patch.setattr(
-            place, "group", lambda offsets, factors=None, *_: group(offsets[[0, -1]], factors and factors[:1])
+        change_arguments(
+            patch, place, "group", lambda offsets, factors=None, *_: (offsets[[0, -1]], factors and factors[:1])
         )
 
 
-def _traits(patch: Patch, **changes: Callable[[object], object]) -> None:
-    attend = hooks.attend
+def _traits(**changes: Callable[[Any], object]) -> Fault:
+    def changed(query: object, key: object, value: object, groups: object, traits: Any, *more: object) -> Any:
+        others = {name: change(getattr(traits, name)) for name, change in changes.items()}
+        return (query, key, value, groups, replace(traits, **others), *more)
 
-    def mutated(query: object, key: object, value: object, groups: object, traits: Any, *more: object) -> object:
-        changed = {name: change(getattr(traits, name)) for name, change in changes.items()}
-        return attend(query, key, value, groups, replace(traits, **changed), *more)
-
-    patch.setattr(hooks, "attend", mutated)
+    return _arguments(hooks, "attend", changed)
 
 
-def _sinks(patch: Patch, change: Callable[[torch.Tensor], torch.Tensor | None]) -> None:
-    attend = hooks.attend
-    patch.setattr(hooks, "attend", lambda *given: attend(*given[:-1], change(given[-1])))
+def _sinks(change: Callable[[torch.Tensor], torch.Tensor | None]) -> Fault:
+    return _arguments(hooks, "attend", lambda *given: (*given[:-1], change(given[-1])))
 
 
 def _norm_left_out(patch: Patch) -> None:
-    forward = host.ModelView._forward
+    def one_layer_more(view: host.ModelView, *more: Any) -> Any:
+        patch.setattr(view, "layers", LAYERS + 1)
+        return (view, *more)
 
-    def mutated(self: host.ModelView, packed: Packed, call: hooks.PassState, counted: bool = True) -> object:
-        patch.setattr(self, "layers", LAYERS + 1)
-        return forward(self, packed, call, counted)
-
-    patch.setattr(host.ModelView, "_forward", mutated)
+    change_arguments(patch, host.ModelView, "_forward", one_layer_more)
 
 
-def _applied(patch: Patch, change: Callable[[Fitted, str], tuple[Fitted, str]]) -> None:
-    apply = Fitted.apply
+def _applied(change: Callable[[Fitted, str], tuple[Fitted, str]]) -> Fault:
+    def changed(fitted: Fitted, vectors: np.ndarray, role: str = "document") -> Any:
+        other, as_role = change(fitted, role)
+        return other, vectors, as_role
 
-    def mutated(self: Fitted, vectors: np.ndarray, role: str = "document") -> np.ndarray:
-        fitted, as_role = change(self, role)
-        return apply(fitted, vectors, as_role)
-
-    patch.setattr(Fitted, "apply", mutated)
+    return _arguments(Fitted, "apply", changed)
 
 
 def _layers_side_by_side(patch: Patch) -> None:
@@ -327,103 +169,120 @@ def _layers_side_by_side(patch: Patch) -> None:
     )
 
 
+def _nothing(patch: Patch) -> None:
+    pass
+
+
+WITH_BOS = _counted(lambda sequence, counted: np.append(np.flatnonzero(sequence.roles == Role.SPECIAL), counted))
+WITH_PROMPT = _counted(lambda sequence, counted: np.union1d(np.flatnonzero(sequence.roles == Role.PROMPT), counted))
+
+
 @dataclass(frozen=True)
 class Mutation:
     """A fault of the engine.
 
     Attributes:
         apply: Puts it in.
-        concerns: Whether a method can show it.
+        concerns: The traits of a method that can show it.
         family: A family that shows it.
         loads: Whether it can be there when a model is loaded; the check at load finds the others by itself.
     """
 
-    apply: Callable[[Patch], None]
-    concerns: Callable[[str], bool]
+    apply: Fault
+    concerns: set[str]
     family: str = "llama"
     loads: bool = True
 
 
 MUTATIONS = {
-    "none": Mutation(lambda patch: None, everything),
-    "none, learned positions": Mutation(lambda patch: None, everything, "gpt2"),
-    "none, caps and windows": Mutation(lambda patch: None, everything, "gemma2"),
-    "none, sinks": Mutation(lambda patch: None, a_few, "gpt_oss"),
-    "edge source before": Mutation(lambda patch: _edges(patch, 0, -1), copies),
-    "edge destination before": Mutation(lambda patch: _edges(patch, -1, 0), copies),
-    "edge destination behind": Mutation(lambda patch: _edges(patch, 1, 0), copies),
-    "blocks a token longer": Mutation(_longer_blocks, divides_tokens),
-    "source as usual": Mutation(_usual_source, has_a_source),
+    "none": Mutation(_nothing, {"runs"}),
+    "none, learned positions": Mutation(_nothing, {"runs"}, "gpt2"),
+    "none, caps and windows": Mutation(_nothing, {"runs"}, "gemma2"),
+    "none, sinks": Mutation(_nothing, {"is one of a few"}, "gpt_oss"),
+    "edge source before": Mutation(_edges(0, -1), {"copies"}),
+    "edge destination before": Mutation(_edges(-1, 0), {"copies"}),
+    "edge destination behind": Mutation(_edges(1, 0), {"copies"}),
+    "blocks a token longer": Mutation(
+        _result(Blocks, "settled", lambda blocks, *_: replace(blocks, every=int(blocks.every or 0) + 1)),
+        {"divides tokens"},
+    ),
+    "source as usual": Mutation(_usual_source, {"has a source"}),
     "exit read alone": Mutation(
         lambda patch: patch.setattr(LayerMean, "layers", lambda self, layer: (layer,) * max(self.count, self.apart)),
-        averages_layers,
+        {"averages layers"},
     ),
     "lengths of layers kept": Mutation(
-        lambda patch: patch.setattr(encoder, "_averaged", lambda states: states.mean(-2)), averages_pooled_layers
+        lambda patch: patch.setattr(encoder, "_averaged", lambda states: states.mean(-2)), {"averages pooled layers"}
     ),
-    "one length for layers side by side": Mutation(
-        _layers_side_by_side, lambda method: averages_pooled_layers(method) and standardises(method)
-    ),
-    "passages' mean for questions": Mutation(
-        lambda patch: _applied(patch, lambda fitted, _: (fitted, "document")), standardises
-    ),
+    "one length for layers side by side": Mutation(_layers_side_by_side, {"averages pooled layers", "standardises"}),
+    "passages' mean for questions": Mutation(_applied(lambda fitted, _: (fitted, "document")), {"standardises"}),
     "questions' mean for itself": Mutation(
-        lambda patch: patch.setattr(postprocess, "_query_mean", lambda queries, _: queries.mean), standardises
+        lambda patch: patch.setattr(postprocess, "_query_mean", lambda queries, _: queries.mean), {"standardises"}
     ),
     "deviation not applied": Mutation(
-        lambda patch: _applied(patch, lambda fitted, role: (replace(fitted, matrix=None), role)), standardises
+        _applied(lambda fitted, role: (replace(fitted, matrix=None), role)), {"standardises"}
     ),
     "variance for deviation": Mutation(
-        lambda patch: _applied(patch, lambda fitted, role: (replace(fitted, matrix=fitted.matrix**2), role)),
-        standardises,
+        _applied(lambda fitted, role: (replace(fitted, matrix=fitted.matrix**2), role)), {"standardises"}
     ),
-    "range empty": Mutation(lambda patch: _rewired(patch, lambda r: range(0)), copies, loads=False),
+    "range empty": Mutation(_rewired(lambda r: range(0)), {"copies"}, loads=False),
     "range too long": Mutation(
-        lambda patch: _rewired(patch, lambda r: range(r.start, r.stop + 1)), ends_inside, loads=False
+        _rewired(lambda r: range(r.start, r.stop + 1)), {"copies, and could a layer more"}, loads=False
     ),
-    "range too short": Mutation(lambda patch: _rewired(patch, lambda r: r[:-1]), copies, loads=False),
-    "range begins late": Mutation(lambda patch: _rewired(patch, lambda r: r[1:]), copies, loads=False),
-    "range begins early": Mutation(
-        lambda patch: _rewired(patch, lambda r: range(r.start - 1, r.stop)), copies, loads=False
-    ),
+    "range too short": Mutation(_rewired(lambda r: r[:-1]), {"copies"}, loads=False),
+    "range begins late": Mutation(_rewired(lambda r: r[1:]), {"copies"}, loads=False),
+    "range begins early": Mutation(_rewired(lambda r: range(r.start - 1, r.stop)), {"copies"}, loads=False),
     "no copy at the exit": Mutation(
-        lambda patch: patch.setattr(runner, "copy_states", lambda hidden, edges: hidden), pools_placeholders
+        lambda patch: patch.setattr(runner, "copy_states", lambda hidden, edges: hidden), {"pools placeholders"}
     ),
-    "exit off by one": Mutation(_exit_off, everything),
-    "final norm left out": Mutation(_norm_left_out, reads_top, loads=False),
-    "begin token pooled": Mutation(_with_bos, averages),
-    "start token pooled": Mutation(_with_bos, averages_behind_a_start, "qwen3"),
-    "start token left out": Mutation(lambda patch: _started(patch, lambda own, _: own.prefix), starts, "gpt2"),
-    "start token twice": Mutation(lambda patch: _started(patch, lambda _, ids: np.tile(ids, 2)), starts, "gpt2"),
-    "another start token": Mutation(lambda patch: _started(patch, lambda _, ids: ids + 7), attends_to_a_start, "qwen3"),
-    "start token behind a placeholder": Mutation(_start_behind_a_placeholder, copies_behind_a_start, "qwen3"),
-    "instruction pooled": Mutation(_with_prompt, averages_the_text),
-    "first token not pooled": Mutation(_without_first, averages),
-    "last but one": Mutation(_last_but_one, reads_last),
-    "weights reversed": Mutation(_weights_reversed, weighs),
-    "placeholders not replaced": Mutation(_not_replaced, copies),
-    "placeholder values swapped": Mutation(_values_swapped, tells_placeholders_apart),
-    "instruction dropped": Mutation(_no_instruction, attends),
-    "positions run on": Mutation(_positions_run_on, everything, "gpt2"),
-    "positions from one": Mutation(_positions_from_one, everything, "gpt2"),
-    "neighbours attended": Mutation(_one_sequence, attends, loads=False),
-    "scale wrong": Mutation(lambda patch: _traits(patch, scale=lambda s: 1.01 * s), attends, loads=False),
-    "soft cap dropped": Mutation(lambda patch: _traits(patch, cap=lambda c: None), attends, "gemma2", loads=False),
+    "exit off by one": Mutation(_result(Readout, "layer", lambda layer, *_: abs(layer - 1)), {"runs"}),
+    "final norm left out": Mutation(_norm_left_out, {"reads the top"}, loads=False),
+    "begin token pooled": Mutation(WITH_BOS, {"averages"}),
+    "start token pooled": Mutation(WITH_BOS, {"averages", STARTED}, "qwen3"),
+    "start token left out": Mutation(_started(lambda own, _: own.prefix), {STARTED}, "gpt2"),
+    "start token twice": Mutation(_started(lambda _, ids: np.tile(ids, 2)), {STARTED}, "gpt2"),
+    "another start token": Mutation(_started(lambda _, ids: ids + 7), {"attends", STARTED}, "qwen3"),
+    "start token behind a placeholder": Mutation(
+        _result(Layout, "arrange", _behind_a_placeholder), {"copies", STARTED}, "qwen3"
+    ),
+    "instruction pooled": Mutation(WITH_PROMPT, {"averages the text alone"}),
+    "first token not pooled": Mutation(_counted(lambda _, counted: counted[1:]), {"averages"}),
+    "last but one": Mutation(
+        _weighed(lambda index, weight: (np.append(index[:-1], index[-1] - 1), weight)), {"reads the last"}
+    ),
+    "weights reversed": Mutation(_weighed(lambda index, weight: (index, weight[::-1].copy())), {"weighs"}),
+    "placeholders not replaced": Mutation(
+        _result(hooks, "_embed", lambda _, module, inputs, output: output), {"copies"}
+    ),
+    "placeholder values swapped": Mutation(
+        _packed(lambda packed: replace(packed, placeholders=np.abs(packed.placeholders - np.array([0, 1])))),
+        {"tells placeholders apart"},
+    ),
+    "instruction dropped": Mutation(
+        _arguments(Layout, "fill", lambda layout, text, role, _, *more: (layout, text, role, None, *more)), {"attends"}
+    ),
+    "positions run on": Mutation(
+        _packed(lambda packed: replace(packed, positions=np.arange(packed.offsets[-1]))), {"runs"}, "gpt2"
+    ),
+    "positions from one": Mutation(
+        _packed(lambda packed: replace(packed, positions=packed.positions + 1)), {"runs"}, "gpt2"
+    ),
+    "neighbours attended": Mutation(_one_sequence, {"attends"}, loads=False),
+    "scale wrong": Mutation(_traits(scale=lambda s: 1.01 * s), {"attends"}, loads=False),
+    "soft cap dropped": Mutation(_traits(cap=lambda c: None), {"attends"}, "gemma2", loads=False),
     "soft cap a little wide": Mutation(
-        lambda patch: _traits(patch, cap=lambda c: c and 1.01 * c), a_few, "gemma2", loads=False
+        _traits(cap=lambda c: c and 1.01 * c), {"is one of a few"}, "gemma2", loads=False
     ),
-    "window wide": Mutation(lambda patch: _traits(patch, window=lambda w: w and w + 1), attends, "gemma2", loads=False),
-    "window narrow": Mutation(
-        lambda patch: _traits(patch, window=lambda w: w and w - 1), attends, "gemma2", loads=False
-    ),
-    "sinks dropped": Mutation(lambda patch: _sinks(patch, lambda s: None), a_few, "gpt_oss", loads=False),
-    "sinks of other heads": Mutation(lambda patch: _sinks(patch, lambda s: s.flip(0)), a_few, "gpt_oss", loads=False),
+    "window wide": Mutation(_traits(window=lambda w: w and w + 1), {"attends"}, "gemma2", loads=False),
+    "window narrow": Mutation(_traits(window=lambda w: w and w - 1), {"attends"}, "gemma2", loads=False),
+    "sinks dropped": Mutation(_sinks(lambda s: None), {"is one of a few"}, "gpt_oss", loads=False),
+    "sinks of other heads": Mutation(_sinks(lambda s: s.flip(0)), {"is one of a few"}, "gpt_oss", loads=False),
 }
 
 
 def cases(name: str, mutation: Mutation) -> list[Any]:
     """The methods that a mutation concerns; all but the last are slow."""
-    pairs = [(name, method) for method in METHODS if mutation.concerns(method)]
+    pairs = [(name, method) for method in METHODS if mutation.concerns <= traits_of(method)]
     return mostly_slow(pairs, pairs[-1:])
 
 

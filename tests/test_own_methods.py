@@ -1,4 +1,4 @@
-"""Methods that are not Eddy's: put together by hand, with parts of their own, registered, offered by a package."""
+"""Methods and commands that are not Eddy's: put together by hand, with parts of their own, offered by a package."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from typing import Literal
 
 import numpy as np
 import pytest
+from tests.command_line import run
 from tests.comparison import TEXTS, embedder, exact, loaded
-from tests.processes import run_code
 from tests.reference.double import AllDouble
 
-from eddy_embed import Method, methods
-from eddy_embed.errors import IncompatibleMethods, InvalidParameter, UnknownMethod
+from eddy_embed import Embedder, Method, methods
+from eddy_embed.cli import plugins
+from eddy_embed.errors import InvalidParameter, UnknownMethod
 from eddy_embed.methods import registry
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.layout import Layout
 from eddy_embed.parts.readout import Readout
+from langchain_eddy import EddyEmbeddings
 
 
 @dataclass(frozen=True)
@@ -63,9 +65,7 @@ def test_a_method_by_hand_gives_what_it_says():
     e = embedder("llama", by_hand(), exactly=True)
     for text, vector in zip(TEXTS, exact(e, TEXTS), strict=True):
         assert np.abs(vector - naively(text, 3.0)).max() <= 1e-9
-    assert e.encode_long(TEXTS[0], late=False).passages
-    with pytest.raises(IncompatibleMethods, match="late=False"):
-        e.encode_long(TEXTS[0], late=True)
+    assert e.encode_long(TEXTS[0], late=False).passages and not e.can_embed_spans
     assert "Ranked(" in str(e.explain(TEXTS[0])) and "power=3.0" in str(e.method)
     joined = by_hand() | methods.tempscale(0.5)
     assert np.abs(embedder("llama", joined).encode_document(TEXTS) - e.encode_document(TEXTS)).max() > 1e-3
@@ -83,6 +83,10 @@ def test_a_registered_method_is_a_word_like_any_other(registered):
     with pytest.raises(InvalidParameter, match="power='x' must be a number"):
         methods.parse("ranked:power=x")
     assert methods.register(ranked) is ranked, "a notebook's cell may be run twice"
+    adapted = EddyEmbeddings(model_name="eddy-tiny", method="ranked:power=3.0")
+    assert adapted.fingerprint == EddyEmbeddings(model_name="eddy-tiny", method=ranked(3.0)).fingerprint
+    with pytest.raises(InvalidParameter, match="no name by which EddyEmbeddings could store"):
+        EddyEmbeddings(model_name="eddy-tiny", method=by_hand())
 
 
 def test_what_cannot_be_registered_is_refused(registered):
@@ -103,7 +107,9 @@ def test_what_cannot_be_registered_is_refused(registered):
     assert methods.names()[-1] == "ranked"
 
 
-PACKAGE = '''
+# --- what installed packages offer
+
+METHOD = '''
 from eddy_embed.parts.layout import Layout
 from eddy_embed.methods.registry import build
 from eddy_embed.parts.readout import Readout
@@ -114,40 +120,67 @@ def tail(exit: int = -1):
 '''
 
 
-def offer(folder: Path, points: str, code: str = PACKAGE) -> None:
+def offer(folder: Path, name: str, code: str, group: str, points: str) -> None:
     """A package as it lies in site-packages."""
-    (folder / "tail_of_text.py").write_text(code)
-    (folder / "tail_of_text-1.0.dist-info").mkdir()
-    (folder / "tail_of_text-1.0.dist-info" / "METADATA").write_text("Name: tail-of-text\nVersion: 1.0\n")
-    (folder / "tail_of_text-1.0.dist-info" / "entry_points.txt").write_text(f"[{registry.GROUP}]\n{points}\n")
+    (folder / f"{name}.py").write_text(code)
+    about = folder / f"{name}-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text(f"[{group}]\n{points}\n")
 
 
-@pytest.mark.slow
-def test_an_installed_package_offers_methods(tmp_path):
-    code = (
-        "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from eddy_embed import Embedder, methods; assert methods.names()[-1] == 'tail'\n"
-        "print(methods.describe('tail')[0], Embedder('eddy-tiny', method='tail:exit=-2').method)"
-    )
-    offer(tmp_path, "tail = tail_of_text:tail")
-    child = run_code(code, tmp_path)
-    assert child.returncode == 0, child.stderr
-    assert child.stdout == "The last token, behind a wording. tail:exit=-2\n"
-
-
-def test_a_package_that_does_not_hold_its_promise_is_named(tmp_path, monkeypatch):
-    offer(tmp_path, "tail = tail_of_text:head\nother = tail_of_text:tail")
+def test_a_package_offers_methods_and_is_named_where_it_does_not_hold_its_promise(registered, tmp_path, monkeypatch):
+    points = "tail = tail_of_text:tail\nhead = tail_of_text:head\nother = tail_of_text:tail"
+    offer(tmp_path, "tail_of_text", METHOD, registry.GROUP, points)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "tail_of_text", raising=False)
-    for name, says in (("tail", "'tail_of_text:head', which cannot be loaded"), ("other", "which has the name 'tail'")):
+    assert set(methods.names()) >= {"tail", "head", "other"}
+    assert methods.describe("tail") == ("The last token, behind a wording.", {"exit": -1})
+    assert str(Embedder("eddy-tiny", method="tail:exit=-2").method) == "tail:exit=-2"
+    for name, says in (("head", "'tail_of_text:head', which cannot be loaded"), ("other", "which has the name 'tail'")):
         with pytest.raises(UnknownMethod, match=says):
             methods.parse(name)
 
 
-def test_an_adapter_takes_a_registered_method_and_refuses_a_nameless_one(registered):
-    from langchain_eddy import EddyEmbeddings
+COMMANDS = """
+import typer
 
-    named = EddyEmbeddings(model_name="eddy-tiny", method="ranked:power=3.0")
-    assert named.fingerprint == EddyEmbeddings(model_name="eddy-tiny", method=ranked(3.0)).fingerprint
-    with pytest.raises(InvalidParameter, match="no name by which EddyEmbeddings could store"):
-        EddyEmbeddings(model_name="eddy-tiny", method=by_hand())
+app = typer.Typer(help="Count things.")
+
+
+@app.command()
+def boats(number: int = 1) -> None:
+    "Count boats."
+    typer.echo(f"{number} boats")
+
+
+@app.command()
+def dogs() -> None:
+    "Count dogs."
+
+
+def wave(name: str) -> None:
+    "Wave at somebody."
+    typer.echo(f"hello {name}")
+"""
+POINTS = """count = counting:app
+wave = counting:wave
+lost = not_there:app
+embed = counting:wave
+"""
+
+
+def test_a_package_offers_commands_and_help_lists_them_and_what_is_broken(capsys, monkeypatch, tmp_path) -> None:
+    offer(tmp_path, "counting", COMMANDS, plugins.GROUP, POINTS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "counting", raising=False)
+    assert run(capsys, monkeypatch, "count", "boats", "--number", "3")[:2] == (0, "3 boats\n")
+    assert run(capsys, monkeypatch, "wave", "Ann")[:2] == (0, "hello Ann\n")
+    status, out, _ = run(capsys, monkeypatch, "--help")
+    assert status == 0
+    for said in ("Count things.", "Wave at somebody.", "Cannot be loaded: No module named 'not_there'."):
+        assert said in out
+    assert out.count(" embed ") == 1, "a command of the engine's was taken"
+    status, _, err = run(capsys, monkeypatch, "lost")
+    assert status == 1
+    assert err.startswith("eddy: 'lost' is offered as 'not_there:app', which cannot be loaded")

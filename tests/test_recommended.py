@@ -135,9 +135,8 @@ def test_an_embedder_without_a_method_takes_it_and_holds_the_full_text() -> None
 @pytest.mark.parametrize("kind", [EddyEmbedding, EddyEmbeddings])
 def test_adapters_without_a_method_hold_the_full_text(kind: type, monkeypatch) -> None:
     own = kind(model_name="eddy-tiny")
-    assert own.method == TINY
-    assert kind(model_name="eddy-tiny", method=TINY).embedder is own.embedder
-    assert kind(model_name="eddy-tiny", method=None).embedder is own.embedder
+    assert own.method == TINY == EddyEmbeddingFunction("eddy-tiny").get_config()["method"]
+    assert all(kind(model_name="eddy-tiny", method=same).embedder is own.embedder for same in (TINY, None))
     assert kind.from_embedder(Embedder("eddy-tiny")).method == TINY
     model, tokenizer = loaded("llama")
     assert kind.from_model(model, tokenizer).method == SHALLOW_BEST
@@ -149,16 +148,6 @@ def test_adapters_without_a_method_hold_the_full_text(kind: type, monkeypatch) -
     assert again.method == copied.method == TINY and again.fingerprint == copied.fingerprint == own.fingerprint
     own.method = "recommended:use=similarity"
     assert own.embedder.method == Embedder("eddy-tiny", method="plain").method and own.method == "plain"
-
-
-def test_serialised_settings_hold_the_full_text() -> None:
-    llama = EddyEmbedding("eddy-tiny")
-    assert llama.to_dict()["method"] == TINY and EddyEmbedding.from_dict(llama.to_dict()).embedder is llama.embedder
-    assert EddyEmbeddings(model_name="eddy-tiny").model_dump()["method"] == TINY
-    chroma = EddyEmbeddingFunction("eddy-tiny")
-    config = chroma.get_config()
-    assert config["method"] == TINY and config["fingerprint"] == llama.fingerprint
-    assert EddyEmbeddingFunction.build_from_config(config).embedder.fingerprint == chroma.fingerprint
 
 
 @pytest.mark.parametrize(

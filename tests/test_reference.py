@@ -7,18 +7,17 @@ import copy
 import numpy as np
 import pytest
 import torch
-
-from families import ENCODERS, FAMILIES, HIDDEN, LAYERS, MORE_FAMILIES, OWN_ATTENTION, SLIDING, TOKENIZERS, build
-from reference import layout as lay
-from reference import readout
-from reference.blocks import layers_of
-from reference.double import AllDouble, double
-from reference.forward import exit_layer, forward
-from reference.methods import default_range, embed, run, token_states
-from reference.values import deviation, value
-from reference.windows import document_vector, passes, span_vector
-from reference.words import words
-from selection import turns
+from tests.families import ENCODERS, FAMILIES, HIDDEN, LAYERS, MORE_FAMILIES, OWN_ATTENTION, SLIDING, TOKENIZERS, build
+from tests.reference import layout as lay
+from tests.reference import readout
+from tests.reference.blocks import layers_of
+from tests.reference.double import AllDouble, double
+from tests.reference.forward import exit_layer, forward
+from tests.reference.methods import default_range, embed, layout, run, token_states
+from tests.reference.values import deviation, value
+from tests.reference.windows import document_vector, passes, span_vector
+from tests.reference.words import words
+from tests.selection import turns
 
 TEXT = '"Look," said Dr. Halvorsen: the café 🙂 stays.\n\n  Then 日本語。Nobody asked! Or did they, on the bridge?'
 SENTENCES = [(0, 45), (49, 58), (58, 71), (72, 99)]
@@ -95,6 +94,106 @@ def test_copies_between_layers_are_those_of_hooks(name, span):
         assert len(shorter) == top + 1 and all(map(torch.equal, shorter, ours))
 
 
+# --- layouts by hand
+
+
+@pytest.mark.parametrize("kind", TOKENIZERS)
+def test_end_token_is_dropped_and_text_is_covered(kind):
+    tokenizer = TOKENIZERS[kind]()
+    done = layout("plain", {}, tokenizer, TEXT)
+    assert tokenizer.eos_token_id not in done.ids[1:]  # the byte-level one's is the start token too
+    assert done.text == list(range(len(done) - len(done.text), len(done)))
+    assert done.ids[0] == tokenizer.bos_token_id and len(done) - len(done.text) == 1
+    bare = layout("plain", {"start": False}, tokenizer, TEXT)
+    assert bare.ids == (done.ids[1:] if kind == "byte-level" else done.ids) and bare.spans == done.spans
+    seen = {c for start, end in done.spans for c in range(start, end)}
+    assert {c for c in range(len(TEXT)) if not TEXT[c].isspace()} <= seen
+
+
+THREE, THIRDS = "ab cd. ef! gh", [(0, 6), (7, 10), (11, 13)]
+"""Three sentences: ab | " cd" | . and " ef" | ! and " gh"."""
+SHOWN = "|B|B|B|P|ab| cd|.|P| ef|!|P| gh"
+BY_HAND = [
+    ("plain", {}, "ab cd", {}, ".|ab| cd", []),  # the front token; ab; " cd"; the end token is gone
+    # "find: ab cd": find | : | " ab" | " cd". The blank of " ab" lies between instruction and text, in neither.
+    ("plain", {}, "ab cd", {"instruction": "find:"}, ".|.|.|ab| cd", []),
+    # < | This | " sentence" | " :" | ' "' | ab | " cd" | '"' | " means" | " in" | " one" | " word" | ':"'
+    ("prompteol", {}, "ab cd", {}, ".|.|.|.|.|ab| cd|.|.|.|.|.|.", []),
+    # 'cd,"' : the comma and the template's closing mark are one token, ',"', and it starts in the text
+    ("prompteol", {}, "cd,", {}, ".|.|.|.|.|cd|,|.|.|.|.|.", []),
+    # '"(cd' : the template's opening mark and the parenthesis are one token, ' "(', and it starts in the template
+    ("prompteol", {}, "(cd", {}, ".|.|.|.|.|cd|.|.|.|.|.|.", []),
+    ("tp", {}, "ab cd", {}, ".|P|ab| cd", [(1, 3)]),
+    # 0 <, 1 This, 2 sentence, 3 " :", 4 P, 5 ' "', 6 ab, 7 " cd", 8 '"', 9 means, 10 in, 11 one, 12 word, 13 ':"'
+    ("tp", {"prompt": "prompteol"}, "ab cd", {}, ".|.|.|.|P|.|ab| cd|.|.|.|.|.|.", [(4, 13)]),
+    # two placeholders: 4 and 5, the last token moves to 14
+    (
+        *("tp", {"prompt": "prompteol", "placeholders": 2}, "ab cd", {}),
+        *(".|.|.|.|P|P|.|ab| cd|.|.|.|.|.|.", [(4, 14), (5, 14)]),
+    ),
+    # a colon of the instruction or of the text does not introduce the text slot of `plain`
+    ("tp", {}, "ab: cd", {"instruction": "find: it"}, ".|.|.|.|P|ab|:| cd", [(4, 7)]),
+    # where the wording says, not where the text does
+    (
+        "tp",
+        {"prompt": "say: {text}{placeholder} now"},
+        "ab {placeholder}",
+        {},
+        ".|.|.|ab| {|placeholder|}|P|.",
+        [(7, 8)],
+    ),
+    *(
+        ("htp", parameters, THREE, {"sentences": THIRDS}, shown, edges)
+        for parameters, shown, edges in (
+            # ends of the sentences: "." at 7, "!" at 10, " gh" at 12; B-PST_m and PST_m both take the end of S_m
+            ({}, f".{SHOWN}", [(1, 7), (2, 10), (3, 12), (4, 7), (8, 10), (11, 12)]),
+            # blocks [0,10) and [11,13)
+            ({"k": 2}, ".|B|B|P|ab| cd|.| ef|!|P| gh", [(1, 8), (2, 10), (3, 8), (9, 10)]),
+            ({"local_only": True}, ".|P|ab| cd|.|P| ef|!|P| gh", [(1, 4), (5, 7), (8, 9)]),
+            ({"global_only": True}, ".|B|B|B|ab| cd|.| ef|!| gh", [(1, 6), (2, 8), (3, 9)]),
+        )
+    ),
+    (
+        *("htp", {}, THREE, {"sentences": THIRDS, "instruction": "find it"}, f".|.|.{SHOWN}"),
+        [(3, 9), (4, 12), (5, 14), (6, 9), (10, 12), (13, 14)],
+    ),
+    # blank | ab | . | blank | blank | cd with sentences [1,4) and [6,8): blanks are in no block
+    (
+        *("htp", {}, "\nab.\n\ncd", {"sentences": [(1, 4), (6, 8)]}),
+        *(".|B|B|\n|P|ab|.|\n|\n|P|cd", [(1, 6), (2, 10), (4, 6), (9, 10)]),
+    ),
+    # ab | .) | cd with sentences [0,3) and [3,6). ".)" starts in the first, so PST_2 stands before cd; ".)" is also the
+    # last token that overlaps the first.
+    (
+        *("htp", {}, "ab.)cd", {"sentences": [(0, 3), (3, 6)]}),
+        *(".|B|B|P|ab|.)|P|cd", [(1, 5), (2, 7), (3, 5), (6, 7)]),
+    ),
+    # truncation cuts the text alone
+    ("plain", {}, THREE, {"max_length": 4}, ".|ab| cd|.", []),
+    # 5 in front, 3 of text ('."' starts in the text), 5 behind; 12 leave out '."'
+    ("prompteol", {}, "ab cd.", {}, ".|.|.|.|.|ab| cd|.|.|.|.|.|.", []),
+    ("prompteol", {}, "ab cd.", {"max_length": 12}, ".|.|.|.|.|ab| cd|.|.|.|.|.", []),
+]
+"""Method, parameters, text and options; text tokens in their own letters, `P` and `B` placeholders, `.` the rest."""
+
+
+def test_layouts_by_hand():
+    for method, parameters, text, options, expected, edges in BY_HAND:
+        done = layout(method, parameters, words, text, **options)
+        shown = ["."] * len(done)
+        for position, (start, end) in zip(done.text, done.spans, strict=True):
+            shown[position] = text[start:end]
+        for position, kind in done.placeholders.items():
+            shown[position] = "PB"[kind]
+        assert ("|".join(shown), sorted(done.edges)) == (expected, edges), (method, parameters, options)
+    assert layout("plain", {}, words, "ab cd", instruction="find:").spans == [(0, 2), (2, 5)]
+    # 13 with three blocks; 5 text tokens need two blocks: 1 + 5 + 4 = 10; 3 need one: 1 + 3 + 2 = 6
+    for limit, length in [(13, 13), (12, 10), (10, 10), (9, 9), (8, 6), (6, 6), (5, 5)]:
+        assert len(layout("htp", {}, words, THREE, sentences=THIRDS, max_length=limit)) == length
+    with pytest.raises(ValueError, match="no token"):
+        layout("htp", {}, words, THREE, sentences=THIRDS, max_length=3)
+
+
 # --- readouts, values and defaults by hand
 
 
@@ -154,18 +253,6 @@ def test_poolings_read_what_they_name():
 # --- windows
 
 
-def test_one_window_is_the_text():
-    model, tokenizer = build("llama")
-    for method, params in [("plain", {"pool": "hybrid"}), ("tp", {}), ("htp", {"range": RANGE})]:
-        whole = [(0, len(TEXT))]
-        windows = passes(method, params, model, tokenizer, TEXT, whole, sentences=SENTENCES)
-        expected = embed(method, params, model, tokenizer, TEXT, sentences=SENTENCES)
-        assert np.abs(document_vector(windows) - expected).max() <= 1e-12
-    states, spans = token_states("htp", {"range": RANGE}, model, tokenizer, TEXT, sentences=SENTENCES)
-    second = [state for state, (_, end) in zip(states, spans, strict=True) if 49 < end <= 58]
-    assert np.abs(span_vector(windows, SENTENCES[1]) - readout.unit(np.mean(second, axis=0))).max() <= 1e-12
-
-
 def test_windows_by_hand():
     model, _ = build("gpt2")
     # ten words of one token each, "a b c ... j", two to a sentence: [0,3) [4,7) [8,11) [12,15) [16,19)
@@ -183,15 +270,3 @@ def test_windows_by_hand():
     windows = passes("plain", {"pool": "last"}, model, words, text, [(0, 11), (4, 19)], sentences=sentences)
     total = (4 * windows[0].done.h[-1] + 6 * windows[1].done.h[-1]) / 10
     assert np.abs(document_vector(windows) - readout.unit(total)).max() <= 1e-12
-
-
-@pytest.mark.parametrize("kind", TOKENIZERS)
-def test_every_token_counts_in_one_window(kind):
-    name = {"byte-level": "gpt2", "metaspace": "llama", "bracketing": "gemma2"}[kind]
-    model, tokenizer = build(name)
-    for windows in ([(0, 58), (49, 99)], [(0, 71), (49, 99)], [(0, 45), (49, 71), (72, 99)]):
-        done = passes("plain", {"exit": 1}, model, tokenizer, TEXT, windows, sentences=SENTENCES)
-        counted = [{w.spans[i] for i in w.counted} for w in done]
-        assert sum(map(len, counted)) == len(set().union(*counted))
-        covered = {c for span in set().union(*counted) for c in range(*span)}
-        assert covered >= {c for c in range(len(TEXT)) if not TEXT[c].isspace()}

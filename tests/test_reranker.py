@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from tests import families
+from tests.comparison import change_result
 from tests.reference.likelihood import likelihood
 from tests.selection import mostly_slow
 
@@ -46,24 +47,16 @@ def test_scores_are_those_of_the_reference(name: str) -> None:
     np.testing.assert_allclose(found, [expected(name, QUESTION, text) for text in TEXTS[:2]], atol=1e-4)
 
 
-def _one_token_more(patch: pytest.MonkeyPatch) -> None:
-    windows = Likelihood.windows
-    patch.setattr(Likelihood, "windows", lambda *given: [(ids, count + 1) for ids, count in windows(*given)])
-
-
-def _without_cap(patch: pytest.MonkeyPatch) -> None:
-    scores, cap = LanguageModelHead.scores, families.build("gemma2")[0].config.final_logit_softcapping
-    patch.setattr(LanguageModelHead, "scores", lambda self, states: cap * torch.atanh(scores(self, states) / cap))
-
-
 def test_a_fault_moves_scores_away_from_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     own, right = reranker("gemma2"), expected("gemma2", QUESTION, TEXTS[0])
-    assert abs(float(own.scores(QUESTION, TEXTS[0])[0]) - right) < 1e-4
-    for mutate in (_one_token_more, _without_cap):
+    cap = families.build("gemma2")[0].config.final_logit_softcapping
+    one_token_more = (Likelihood, "windows", lambda windows, *_: [(ids, count + 1) for ids, count in windows])
+    without_cap = (LanguageModelHead, "scores", lambda scores, *_: cap * torch.atanh(scores / cap))
+    for fault in (one_token_more, without_cap):
         with monkeypatch.context() as patch:
-            mutate(patch)
+            change_result(patch, *fault)
             assert abs(float(own.scores(QUESTION, TEXTS[0])[0]) - right) > 1e-3
-    _without_cap(monkeypatch)
+    change_result(monkeypatch, *without_cap)
     with pytest.raises(UnsupportedModel, match="differs from the model"):
         reranker("gemma2")
 
@@ -104,18 +97,13 @@ def test_of_a_long_text_the_best_window_counts() -> None:
     assert own.scores(QUESTION, text)[0] == pytest.approx(max(own._likelihood._pass(windows)), abs=1e-5)
 
 
-def test_seconds_leave_the_last_texts_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seconds_leave_the_last_texts_unread_and_progress_is_told_and_ends_the_work() -> None:
     """The first pass always runs."""
     own = reranker("llama", batch_tokens=1)
     scores = own.scores(QUESTION, TEXTS, seconds=1e-9)
     assert np.isfinite(scores[0]) and np.isnan(scores[1:]).all()
-    assert np.isfinite(own.scores(QUESTION, TEXTS, seconds=1e9)).all()
-
-
-def test_progress_is_told_and_ends_the_work() -> None:
     told = list[tuple[int, int, str]]()
-    own = reranker("llama", batch_tokens=1)
-    own.scores(QUESTION, TEXTS, progress=lambda *given: told.append(given))
+    assert np.isfinite(own.scores(QUESTION, TEXTS, seconds=1e9, progress=lambda *given: told.append(given))).all()
     assert told == [(1, 3, "rerank"), (2, 3, "rerank"), (3, 3, "rerank")]
 
     def leave(*_: Any) -> None:
@@ -159,30 +147,24 @@ def test_what_cannot_be_ranked_is_refused() -> None:
     assert own.scores(QUESTION, []).shape == (0,)
 
 
-def test_models_that_cannot_rerank_are_refused(tmp_path: Path) -> None:
+def test_folders_rank_as_loaded_models_and_models_that_cannot_are_refused(tmp_path: Path) -> None:
     model, tokenizer = families.build("llama")
     with pytest.raises(UnsupportedModel, match="no language-model head"):
         Reranker(model.model, tokenizer=tokenizer)
     encoder, own = families.build("bert")
     with pytest.raises(UnsupportedModel, match="both directions"):
         Reranker(encoder, tokenizer=own)
-    transformers.AutoModel.from_config(model.config).save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
+    named = Reranker(tmp_path, dtype="float32")  # whose weights may be kept in another layout
+    np.testing.assert_allclose(named.scores(QUESTION, TEXTS), reranker("llama").scores(QUESTION, TEXTS), atol=1e-4)
+    transformers.AutoModel.from_config(model.config).save_pretrained(tmp_path)
     with pytest.raises(UnsupportedModel, match="random weights are refused"):
         Reranker(tmp_path)
 
 
 def test_a_model_that_overflows_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    own, scores = reranker("llama"), LanguageModelHead.scores
-    monkeypatch.setattr(LanguageModelHead, "scores", lambda self, states: scores(self, states) * torch.nan)
+    own = reranker("llama")
+    change_result(monkeypatch, LanguageModelHead, "scores", lambda scores, *_: scores * torch.nan)
     with pytest.raises(NotFinite, match="text 0: the model gave NaN"):
         own.scores(QUESTION, TEXTS)
-
-
-def test_a_model_read_from_a_folder_ranks_as_the_loaded_one(tmp_path: Path) -> None:
-    """Its weights may be kept in another layout."""
-    model, tokenizer = families.build("llama")
-    model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    named = Reranker(tmp_path, dtype="float32")
-    np.testing.assert_allclose(named.scores(QUESTION, TEXTS), reranker("llama").scores(QUESTION, TEXTS), atol=1e-4)

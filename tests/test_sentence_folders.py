@@ -59,6 +59,7 @@ def normalized() -> Any:
     return Normalize()
 
 
+LINEAR, RESIDUAL = {"bias": False, "activation_function": None}, _dense(96, 32, use_residual=True)
 CASES = {
     "mean": Case("bert", "mean", prompts=("query",)),
     "mpnet": Case("mpnet", "mean", (normalized,)),
@@ -66,17 +67,8 @@ CASES = {
     "last": Case("qwen3", "lasttoken", (normalized,), prompts=("query", "document")),
     "weighted": Case("llama", "weightedmean", prompts=("document",)),
     "without": Case("roberta", "mean", (normalized,), prompts=("query",), include=False),
-    "dense": Case(
-        "distilbert",
-        "mean",
-        (
-            _dense(64, 96, bias=False, activation_function=None),
-            lambda: LayerNorm(96),
-            _dense(96, 32, use_residual=True),
-            normalized,
-        ),
-    ),
-    "t5": Case("t5", "mean", (_dense(64, 48, bias=False, activation_function=None), normalized)),
+    "dense": Case("distilbert", "mean", (_dense(64, 96, **LINEAR), lambda: LayerNorm(96), RESIDUAL, normalized)),
+    "t5": Case("t5", "mean", (_dense(64, 48, **LINEAR), normalized)),
     "dot": Case("bert", "cls", similarity="dot"),
 }
 
@@ -173,16 +165,8 @@ def test_methods_keep_pooling_prompts_and_the_last_layer(name: str, method: str,
     for role in ("query", "document"):
         instruction = PROMPTS[role] if role in CASES[name].prompts else None
         for text, vector in zip(TEXTS, exact(e, TEXTS, role), strict=True):
-            expected = reference.embed(
-                kind,
-                {**parameters, **told},
-                double(model),
-                tokenizer,
-                text,
-                sentences=sentences_of(text),
-                instruction=instruction,
-                role=role,
-            )
+            options = {"sentences": sentences_of(text), "instruction": instruction, "role": role}
+            expected = reference.embed(kind, {**parameters, **told}, double(model), tokenizer, text, **options)
             assert np.abs(vector - expected).max() <= 1e-9, (role, text)
 
 
@@ -192,6 +176,8 @@ def test_a_pooling_that_is_named_wins_and_explain_says_so(folder: Callable[[str]
         named = Embedder(folder("cls"), method=method)
         assert np.abs(named.encode_document(TEXTS) - embedder("bert", "plain").encode_document(TEXTS)).max() <= 1e-6
         assert named.explain("Salt.").pooling == "mean"
+    with pytest.raises(UnsupportedModel, match="from left to right, so its first token has seen nothing of the text"):
+        embedder("llama", "plain:pool=cls")
     own = Embedder(folder("cls"), method="plain").explain("Salt.")
     assert own.pooling == "cls"
     assert [token.weight for token in own.tokens][:2] == [1, 0] and own.tokens[0].id == tokenizer.bos_token_id
@@ -206,11 +192,6 @@ def test_an_instruction_of_ones_own_takes_the_prompts_place(folder: Callable[[st
     # The same words, and a blank behind them or none.
     worded = Embedder(folder("last"), method="plain", query_instruction=PROMPTS["query"])
     assert worded.fingerprint != usual.fingerprint
-
-
-def test_a_causal_model_is_not_read_at_its_first_token() -> None:
-    with pytest.raises(UnsupportedModel, match="from left to right, so its first token has seen nothing of the text"):
-        embedder("llama", "plain:pool=cls")
 
 
 def test_length_and_case_are_the_models_own(folder: Callable[[str], Path], tmp_path: Path) -> None:

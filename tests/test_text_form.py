@@ -1,14 +1,17 @@
-"""The text form of methods: parsing and printing are inverse, joining follows the parts, errors name the place."""
+"""The text form of methods: parsing and printing are inverse, errors name the place, no parameter is ignored."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.comparison import TEXTS, embedder
 
 from eddy_embed import methods
 from eddy_embed.errors import EddyError, InvalidParameter, UnknownMethod
@@ -25,43 +28,42 @@ BY_ANNOTATION: dict[str, st.SearchStrategy[Any]] = {
     "Pool | None": st.sampled_from([None, "mean", "last", "hybrid", "weighted", "cls"]),
     "tuple[int, int] | None": st.one_of(st.none(), RANGES),
 }
+FRACTION = st.floats(0, 1, exclude_min=True)
+ONE_OF: dict[str, list[Any]] = {
+    "recommended.use": ["retrieval", "fast", "similarity"],
+    "tp.prompt": ["plain", "prompteol", "cot", "knowledge", "metaeol", "echo", '"{text}"{placeholder} is'],
+    "tp.init": ["scaled", "gaussian", "uniform", "zeros", "ones", "space"],
+    "tp.source": ["last", "text"],
+    "htp.source": ["end", "released"],
+    "htp.pool": [None, "mean", "all"],
+    "plain.preset": ["bare", "htp"],
+    "echo.preset": ["rewrite", "released", "htp", "bare"],
+    "kv.verb": ["Compress", "Summarize", "Sum up, briefly,"],
+    "reroute.layers": [None, 7, (2, 5), "2,4-6", ""],
+    "layeravg.layers": [0, 7, (2, 5), "2,4-6"],
+    "start.token": [None, "auto", "<s>", "none", "a b", "+", ""],
+    "tempscale.lengths": [None, "1:1,512:0.9,2048:0.8", "1:0.5"],
+    "tempscale.rule": ["fixed", "log", "rate"],
+    "reba.pool": ["last", "mean"],
+    "reba.joiner": [None, "", " ", "\n", " {and} "],
+    "reba.variant": ["paper", "released"],
+}
 BY_NAME: dict[str, st.SearchStrategy[Any]] = {
+    **{name: st.sampled_from(values) for name, values in ONE_OF.items()},
+    **dict.fromkeys(("sif.a", "whiten.power"), FRACTION),
+    **dict.fromkeys(("tempscale.tau", "tempscale.query_tau"), st.one_of(st.none(), FRACTION)),
+    "bias": st.floats(allow_nan=False, max_value=100),
     "exit": st.one_of(st.none(), st.integers(-500, 500)),
     "seed": st.integers(0, 2**40),
-    "recommended.use": st.sampled_from(["retrieval", "fast", "similarity"]),
-    "tp.prompt": st.sampled_from(
-        ["plain", "prompteol", "cot", "knowledge", "metaeol", "echo", '"{text}"{placeholder} is']
-    ),
-    "tp.init": st.sampled_from(["scaled", "gaussian", "uniform", "zeros", "ones", "space"]),
-    "plain.preset": st.sampled_from(["bare", "htp"]),
-    "echo.preset": st.sampled_from(["rewrite", "released", "htp", "bare"]),
     "metaeol.prompts": st.one_of(
         st.none(),
         st.lists(st.sampled_from(['"{text}" is', "A, b + c: {text}", "{text} = ü"]), min_size=1).map("\n".join),
     ),
     "kv.layers": st.one_of(st.none(), st.integers(1, 90), RANGES, st.just("2,4-6"), st.just("")),
-    "kv.bias": st.floats(allow_nan=False, max_value=100),
     "kv.n": st.integers(1, 99),
-    "reroute.layers": st.sampled_from([None, 7, (2, 5), "2,4-6", ""]),
-    "layeravg.layers": st.sampled_from([0, 7, (2, 5), "2,4-6"]),
-    "reroute.bias": st.floats(allow_nan=False, max_value=100),
-    "kv.verb": st.sampled_from(["Compress", "Summarize", "Sum up, briefly,"]),
-    "start.token": st.one_of(st.none(), st.sampled_from(["auto", "<s>", "none", "a b", "+", ""])),
     "filter.drop": st.integers(1, 300),
-    "sif.a": st.floats(0, 1, exclude_min=True),
-    "whiten.power": st.floats(0, 1, exclude_min=True),
-    "tempscale.tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
-    "tempscale.query_tau": st.one_of(st.none(), st.floats(0, 1, exclude_min=True)),
-    "tempscale.lengths": st.sampled_from([None, "1:1,512:0.9,2048:0.8", "1:0.5"]),
-    "tempscale.rule": st.sampled_from(["fixed", "log", "rate"]),
     "tempscale.rate": st.floats(0, 10),
-    "tp.source": st.sampled_from(["last", "text"]),
-    "htp.source": st.sampled_from(["end", "released"]),
     "htp.every": st.one_of(st.none(), st.just("auto"), st.integers(1, 500)),
-    "reba.pool": st.sampled_from(["last", "mean"]),
-    "reba.joiner": st.one_of(st.none(), st.sampled_from(["", " ", "\n", " {and} "])),
-    "reba.variant": st.sampled_from(["paper", "released"]),
-    "htp.pool": st.sampled_from([None, "mean", "all"]),
 }
 
 
@@ -263,3 +265,84 @@ def test_what_a_model_does_not_have_is_refused() -> None:
     }.items():
         with pytest.raises(InvalidParameter, match=message):
             methods.resolve(methods.parse(text), backbone(6))
+
+
+# --- every parameter changes vectors and the fingerprint
+
+LIBRARY = [*TEXTS, "Snow fell.", "Two oars and a map.", "The bell rang at noon; nobody came.", "Bread needs salt."]
+JOINED = ("tempscale", "centre", "standardise", "abtt", "whiten", "truncate", "start", "last2avg", "layeravg")
+BASES = {
+    **{name: f"plain+{name}" for name in JOINED},
+    **{"tp": "tp:range=1-3,exit=-1", "htp": "htp:range=1-3,exit=4", "kv": "kv:layers=2-4"},
+    **{"reroute": "plain+reroute:layers=2-4", "sif": "plain+sif:a=0.01", "filter": "plain+filter:drop=2"},
+    "readout": "htp:range=1-3,exit=4+cot+readout",
+}
+CHANGES = {
+    **{name: [] for name in ("best", "fast", "last2avg", "centre", "standardise")},
+    **{name: ["exit=3", "released_text=true"] for name in ("prompteol", "cot", "knowledge")},
+    "recommended": ["use=similarity"],
+    "plain": ["pool=last", "exit=3", "preset=htp"],
+    "metaeol": ['prompts="A: {text} is"', "exit=3", "released_text=true"],
+    "echo": ["preset=bare", "exit=3", "k=3"],
+    "tp": [
+        *("prompt=cot", "range=1-2", "exit=4", "placeholders=2", "source=text", "released_text=true", "seed=1"),
+        "init=ones",
+    ],
+    "htp": [
+        *("k=2", "range=1-4", "exit=-1", "pool=all", "local_only=true", "global_only=true", "every=3"),
+        *("source=released", "released_text=true", "seed=1"),
+    ],
+    "kv": ["layers=2-3", "bias=0", "n=2", "rebase=true", "verb=Summarize", "pool=mean", "exit=4"],
+    "reroute": ["layers=2-3", "bias=0", "n=2", "rebase=true"],
+    "reba": ["k=3", "pool=mean", 'joiner=", "', "piece=5", "variant=released", "exit=4", "last_layer_only=true"],
+    "tempscale": ["tau=0.5", "query_tau=0.5", 'lengths="1:0.7"', "rule=log", "rule=rate,rate=0.2"],
+    "readout": ["pool=last", "exit=4", "placeholders=true", "prompt=true", "specials=true"],
+    "start": ["token=</s>"],  # none changes nothing here: the tokenizer puts <s> there
+    "sif": ["a=0.1"],
+    "filter": ["drop=3"],
+    "layeravg": ["layers=2-3"],
+    "abtt": ["k=2"],
+    "whiten": ["dims=3", "power=0.5"],
+    "truncate": ["dims=3"],
+}
+
+
+def changed(name: str, change: str) -> str:
+    """The base with one parameter set anew."""
+    base = BASES.get(name, name)
+    key = change.partition("=")[0]
+    if name == "tp" and key == "source":  # over plain, the sequence's last token is the text's
+        base += ",prompt=cot"
+    if key == "specials":  # ahead of a prompt they count only with it
+        base += ":prompt=true"
+    head, colon, given = base.rpartition("+")[2].partition(":")
+    kept = [one for one in given.split(",") if colon and not one.startswith(f"{key}=")]
+    return base[: len(base) - len(head + colon + given)] + f"{head}:{','.join([*kept, change])}"
+
+
+@cache
+def made(method: str) -> tuple[np.ndarray, str]:
+    """Vectors of queries, and the fingerprint."""
+    e = embedder("llama", method, query_instruction="Find it")
+    if e.method.post is not None and e.method.post.learns:
+        e.fit(LIBRARY)
+    return e.encode_query(TEXTS), e.fingerprint
+
+
+def test_no_parameter_is_left_out() -> None:
+    for name in methods.names():
+        parameters = set(inspect.signature(getattr(methods, name)).parameters)
+        assert parameters == {"rate" if "rate=" in change else change.partition("=")[0] for change in CHANGES[name]}
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    # What is recommended for a use depends on the model: test_recommended has those where the uses differ.
+    [(name, change) for name, some in CHANGES.items() for change in some if name != "recommended"],
+)
+def test_a_parameter_changes_vectors_and_the_fingerprint(name: str, change: str) -> None:
+    meant = {"source=text": ("tp", "prompt=cot"), "specials=true": ("readout", "prompt=true")}
+    base = changed(*meant[change]) if change in meant else BASES.get(name, name)
+    (before, print_before), (after, print_after) = made(base), made(changed(name, change))
+    assert print_before != print_after
+    assert before.shape != after.shape or np.abs(before - after).max() > 1e-5

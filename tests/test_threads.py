@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -21,34 +22,23 @@ from eddy_embed import Embedder
 
 PASSES = 15
 LONG_ROPE = {
-    "rope_type": "longrope",
-    "rope_theta": 1e4,
-    "short_factor": [1.0] * 8,
-    "long_factor": [4.0] * 8,
-    "original_max_position_embeddings": 16,
+    **{"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 16},
+    **{"short_factor": [1.0] * 8, "long_factor": [4.0] * 8},
 }
 
 
 def beside(work: list[Callable[[], None]], passes: int = PASSES) -> None:
     """Runs everything at once, as often as `passes` says, and raises what any of it raises."""
-    failures: list[BaseException] = []
     start = threading.Barrier(len(work))
 
     def repeat(step: Callable[[], None]) -> None:
-        try:
-            start.wait()
-            for _ in range(passes):
-                step()
-        except BaseException as failure:
-            failures.append(failure)
+        start.wait()
+        for _ in range(passes):
+            step()
 
-    threads = [threading.Thread(target=repeat, args=(step,)) for step in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(len(work)) as threads:
+        for done in [threads.submit(repeat, step) for step in work]:
+            done.result()
 
 
 def equal(found: Any, expected: Any) -> None:

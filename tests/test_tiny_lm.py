@@ -90,14 +90,10 @@ def test_a_resumed_run_ends_with_the_very_same_model(tokens: Path, tmp_path: Pat
     assert count == len(tokenizer(essay(7, 30))["input_ids"]), "the end takes the place of the start"
 
 
-@pytest.fixture(scope="module")
-def tokenizer():
-    from transformers import AutoTokenizer
+def test_the_shipped_model_is_small_and_knows_some_english_and_its_tokenizer_loses_nothing() -> None:
+    from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 
-    return AutoTokenizer.from_pretrained(SHIPPED)
-
-
-def test_shipped_tokenizer_round_trips_and_covers_the_text(tokenizer) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
     for text in HARD:
         encoding = tokenizer(text, return_offsets_mapping=True)
         assert encoding["input_ids"][0] == tokenizer.bos_token_id
@@ -107,11 +103,6 @@ def test_shipped_tokenizer_round_trips_and_covers_the_text(tokenizer) -> None:
             assert start <= covered and end >= covered and end > start
             covered = end
         assert covered == len(text)
-
-
-def test_shipped_model_is_small_and_knows_some_english(tokenizer) -> None:
-    from transformers import AutoModelForCausalLM, LlamaForCausalLM
-
     assert sum(p.stat().st_size for p in SHIPPED.iterdir()) < 40_000_000
     llama = AutoModelForCausalLM.from_pretrained(SHIPPED, dtype=torch.float32).eval()
     assert isinstance(llama, LlamaForCausalLM)

@@ -22,6 +22,7 @@ from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig, 
 
 from eddy_embed import Embedder
 from eddy_embed.errors import InvalidParameter, ModelNotFound, UnsupportedModel
+from eddy_embed.parts.readout import gather
 
 logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # says in each product that its input is cast
 
@@ -105,6 +106,14 @@ def test_encoders_that_keep_a_part_in_float32_run_so(family: str, tmp_path: Path
     assert {weight.dtype for weight in given.parameters()} == {torch.float16, torch.float32}
     vectors = Embedder(given, tokenizer=tokenizer, method="plain").encode_document(TEXTS)
     assert np.sum(vectors * embedder(family, "plain").encode_document(TEXTS), axis=1).min() > 0.9999
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+def test_states_are_summed_in_float32_at_least(dtype: torch.dtype) -> None:
+    # In bfloat16, 256 + 1 is 256: the sum of 256 and a hundred ones would stay there.
+    hidden = torch.tensor([[256.0]] + [[1.0]] * 100, dtype=dtype)
+    out = gather(hidden, torch.arange(101), torch.ones(101), torch.tensor([101]))
+    assert out.dtype == torch.promote_types(dtype, torch.float32) and out.item() == 356
 
 
 # --- codes and scales
@@ -237,19 +246,11 @@ def test_a_view_of_a_quantised_model_takes_no_memory_of_its_own(llama: Path) -> 
 
 
 def test_what_cannot_be_done_with_weights_is_refused(llama: Path) -> None:
-    for error, said, options in (
-        (
-            InvalidParameter,
-            "is refused by the model: ",
-            {"quantization_config": {"quant_method": "gptq", "bits": 4}},
-        ),
-        (InvalidParameter, "device_map say the same thing twice", {"device_map": "auto"}),
-        (
-            ModelNotFound,
-            "does not give any device for .*embed_tokens",
-            {"device_map": {"layers.0": "cpu", "layers.1": "disk"}},
-        ),
+    gptq, partly = {"quant_method": "gptq", "bits": 4}, {"layers.0": "cpu", "layers.1": "disk"}
+    for error, said, options, more in (
+        (InvalidParameter, "is refused by the model: ", {"quantization_config": gptq}, {}),
+        (InvalidParameter, "device_map say the same thing twice", {"device_map": "auto"}, {"device": "cpu"}),
+        (ModelNotFound, "does not give any device for .*embed_tokens", {"device_map": partly}, {}),
     ):
-        more = {"device": "cpu"} if options.get("device_map") == "auto" else {}
         with pytest.raises(error, match=said):
             Embedder(llama, method="plain", model_kwargs=options, **more)

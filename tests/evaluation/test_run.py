@@ -1,21 +1,30 @@
-"""Every kind of task end to end on a folder of our own: reading, systems, table, journal, command."""
+"""Every kind of task end to end on a folder of our own; scores equal those of other libraries; the pages show them."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import math
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import evaluate
 import numpy as np
 import pytest
-from evaluation.results import System, TaskResult
-from evaluation.runner import Evaluation
-from evaluation.tasks import find_tasks
+import results
+import search
+from evaluation.results import Cost, System, TaskResult
+from evaluation.runner import Evaluation, retrieval_metrics
+from evaluation.tasks import Retrieval, find_tasks
+from hypothesis import given
+from hypothesis import strategies as st
 from tests import families
 
-from eddy_embed import Embedder
-from evaluation import tables
+from eddy_embed import Embedder, methods
+from eddy_embed.methods import registry
+from evaluation import metrics, tables
 
 SUBJECTS = {
     "river": "The river floods its banks. Boats wait below the lock until the water falls.",
@@ -136,3 +145,148 @@ def test_the_command_prints_tables_and_goes_on(
     assert again.err.count("measured before") == len(output.read_text().splitlines()) == 8
     with pytest.raises(SystemExit):
         evaluate.main(asked[:1])
+
+
+# --- scores equal those of scipy, of scikit-learn and of a slow computation
+
+
+def spearmanr(*given: object) -> float:
+    """Scipy's rank correlation; it takes half a second to import."""
+    from scipy import stats
+
+    return float(stats.spearmanr(*given).statistic)
+
+
+values = st.lists(st.integers(0, 5), min_size=3, max_size=30)
+
+
+@given(st.data(), values)
+def test_spearman_equals_scipy(data, gold) -> None:
+    scores = data.draw(st.lists(st.integers(0, 5), min_size=len(gold), max_size=len(gold)))
+    (mine,) = metrics.spearman(np.array(scores, float), np.array(gold, float))
+    if len(set(scores)) == 1 or len(set(gold)) == 1:
+        assert mine == 0.0
+    else:
+        assert mine == pytest.approx(spearmanr(scores, gold))
+
+
+@given(st.lists(st.integers(0, 4), min_size=2, max_size=30).filter(any), st.integers(1, 12), st.randoms())
+def test_ndcg_equals_scikit_learn(grades, k, random) -> None:
+    from sklearn.metrics import ndcg_score  # it takes a second to import
+
+    order = list(range(len(grades)))
+    random.shuffle(order)
+    found = np.array([grades[at] for at in order], float)
+    scores = np.zeros(len(grades))
+    scores[order] = np.arange(len(grades), 0, -1)
+    assert metrics.ndcg(found, np.array(grades, float), k) == pytest.approx(ndcg_score([grades], [scores], k=k))
+
+
+def test_scores_of_a_ranking_worked_out_by_hand() -> None:
+    names = [f"d{number}" for number in range(150)]
+    task = Retrieval("t", names, names, ["q"], [{"d1": 1.0, "d3": 3.0, "d60": 2.0, "d120": 1.0}], 0)
+    scores = retrieval_metrics(task, -np.arange(150.0)[None])  # d0 first, d149 last
+    gain = 1 / math.log2(3) + 3 / math.log2(5)
+    best = 3 / math.log2(2) + 2 / math.log2(3) + 1 / math.log2(4) + 1 / math.log2(5)
+    assert scores["ndcg@10"][0] == pytest.approx(gain / best)
+    assert scores["recall@10"][0] == 2 / 4 and scores["recall@100"][0] == 3 / 4
+    assert scores["mrr@10"][0] == 1 / 2
+    few = Retrieval("t", names[:20], names[:20], ["q"], [{"d15": 1.0}], 0)
+    assert {name: row[0] for name, row in retrieval_metrics(few, -np.arange(20.0)[None]).items()} == {
+        "ndcg@10": 0.0,
+        "recall@10": 0.0,
+        "mrr@10": 0.0,
+    }
+
+
+def outcome(items: np.ndarray, metric: str = "accuracy") -> TaskResult:
+    return TaskResult(System("plain"), "t", {metric: items}, Cost(), {})
+
+
+def test_bootstrap_scores_are_those_of_the_drawn_items() -> None:
+    generator = np.random.default_rng(4)
+    # Few values, so that both sides have ties.
+    items = generator.integers(0, 6, (40, 2)).astype(float)
+    samples = outcome(items, "spearman").samples["spearman"]
+    assert samples.shape == (metrics.SAMPLES,)
+    rows = np.concatenate(list(metrics.draws(40))).astype(int)
+    assert (rows.sum(1) == 40).all()
+    for counts, value in zip(rows[::97], samples[::97], strict=True):
+        drawn = np.repeat(items, counts, axis=0)
+        assert value == pytest.approx(spearmanr(drawn[:, 0], drawn[:, 1]))
+    assert np.allclose(outcome(items[:, 0]).samples["accuracy"], rows @ items[:, 0] / 40)
+
+
+def test_a_difference_is_paired_and_one_that_may_be_none_is_a_tie() -> None:
+    generator = np.random.default_rng(2)
+    items, noise = generator.normal(0, 10, 200), generator.normal(0, 1, 200)
+    noise -= noise.mean()
+    first, level, better = (outcome(items + more) for more in (0.0, noise, noise + 0.5))
+    assert level.difference(first).tie
+    # Unpaired, half a point would drown in the spread of the items.
+    assert not better.difference(first).tie
+    assert better.interval().low < first.interval().high
+
+
+# --- the pages of results are what their command makes of what it kept
+
+ROOT = Path(__file__).resolve().parents[2]
+POST = ("", "+whiten", "+whiten:power=0.5")
+PAGES = ("benchmarks/results/README.md", "docs/results.md", "docs/search.md", "docs/is-it-for-me.md", "README.md")
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """The pages and the files of results in a folder of their own."""
+    for page in PAGES:
+        (tmp_path / page).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / page, tmp_path / page)
+    shutil.copytree(ROOT / "benchmarks" / "results", tmp_path / "results")
+    return tmp_path
+
+
+def asked_of(folder: Path, *more: str) -> list[str]:
+    return ["--results", str(folder / "results"), "--root", str(folder), "--journal", str(folder / "own.jsonl"), *more]
+
+
+def outcomes(path: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    return {(row["system"], row["task"]): row for row in json.loads(path.read_text())["outcomes"]}
+
+
+def test_the_pages_are_the_ones_that_are_made(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(search, "ROOT", copy)
+    results.main(asked_of(copy))
+    search.main([])
+    for page in PAGES:
+        assert (copy / page).read_text() == (ROOT / page).read_text(), "run benchmarks/results.py and search.py"
+    made = (ROOT / PAGES[0]).read_text()
+    for model in set(results.MODELS) - {results.BUNDLED}:
+        held = outcomes(ROOT / "benchmarks" / "results" / f"{model}.json")
+        value, low, high = held["plain:exit=0", "sickr_trial"]["scores"]["spearman"]
+        assert f"| {value:.3f} ± {(high - low) / 2:.3f}" in made.split(f"### {model}")[1].split("\n##")[0]
+
+
+def test_a_passage_answers_by_its_words_and_a_document_by_its_best_passage(tmp_path: Path) -> None:
+    rows = [
+        {"text": "How long?", "needle": r"three\s+days", "kind": "paraphrase"},
+        {"text": "rye", "needle": "rye", "kind": "term"},
+    ]
+    (tmp_path / "questions.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "bread.md").write_text("A loaf of rye keeps three\ndays.")
+    manuals = search.of_files(tmp_path / "files", [tmp_path / "questions.jsonl"])
+    assert manuals.sets == {"manuals": [0, 1], "paraphrases": [0]}
+    assert [document.metadata["name"] for document in manuals.documents] == ["bread.md"]
+    hits = [SimpleNamespace(document=name, text=text) for name, text in (("b", "Rye."), ("a", "Three Days"), ("b", ""))]
+    assert [manuals.score(at, hits) for at in (0, 1)] == [0.5, 1.0]
+    task = search.of_task(Retrieval("cisi", ["a", "b"], ["one", "two"], ["q"], [{"a": 1.0}], 0))
+    assert task.score(0, hits) == pytest.approx(1 / np.log2(3))
+
+
+def test_every_method_is_measured() -> None:
+    """All that are registered, except parts that others hold and an alias."""
+    texts = [results.own_text(text, "eddy-tiny") for text in results.SYSTEMS]
+    used = {term.name for text in texts for term in methods.parse(text).terms}
+    parts = {"readout", "reroute", "last2avg", "layeravg", "standardise", "centre", "abtt", "truncate"}
+    left_out = parts | {"recommended", "best", "fast"}
+    assert set(registry._REGISTRY) - used == left_out

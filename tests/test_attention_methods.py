@@ -1,35 +1,44 @@
-"""ReBA: equal to other methods where it must be, exact beside every kernel, small; every fault of it noticed."""
+"""What methods put into attention, ReBA, turned keys, temperatures: exact beside every kernel, and faults noticed."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests import families
-from tests.comparison import TEXTS, embedder, exact, gap, loaded
+from tests.comparison import TEXTS, change_arguments, change_result, embedder, exact, gap, loaded, sentences_of
 from tests.reference import backward
 from tests.reference import methods as reference
-from tests.reference.double import AllDouble
+from tests.reference.double import AllDouble, double
 from tests.reference.readout import unit
 from tests.selection import each_once, mostly_slow, slow
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoModelForCausalLM, CohereConfig, LlamaConfig
 
 from eddy_embed import Embedder, methods
-from eddy_embed.errors import IncompatibleMethods, InterventionDidNotRun, InvalidParameter, InvalidText
+from eddy_embed.errors import (
+    IncompatibleMethods,
+    InterventionDidNotRun,
+    InvalidParameter,
+    InvalidText,
+    UnsupportedModel,
+)
 from eddy_embed.methods.method import Method
-from eddy_embed.model.attention import watcher
+from eddy_embed.model import hooks
+from eddy_embed.model.attention import kernels, watcher
+from eddy_embed.model.attention.blocked import AttentionSpec
+from eddy_embed.model.attention.kernels import Angles
 from eddy_embed.model.attention.watcher import AttentionRecorder, _Rectangles
 from eddy_embed.model.products import pad_rows
-from eddy_embed.parts.attention import BackwardAttention, ExtraKeyValues
-from eddy_embed.parts.layout import Layout, Repetition
-from eddy_embed.parts.readout import Readout
+from eddy_embed.parts.attention import ExtraKeyValues, Temperature
+from eddy_embed.parts.layout import Layout, Repetition, TextRole
 
 ALL = [*families.FAMILIES, *families.MORE_FAMILIES]
 DEFAULTS = reference.settings("reba", {})
-LONG = " ".join(TEXTS)
 
 
 @pytest.mark.parametrize("family", mostly_slow(ALL, families.FAMILIES))
@@ -109,15 +118,6 @@ def test_all_words_make_the_text() -> None:
         assert e.encode_words(text, []).shape == several[1].shape == (0, families.HIDDEN)
 
 
-def test_words_beyond_the_window_are_read_where_they_stand() -> None:
-    e = embedder("llama", "reba:pool=mean", max_length=64)
-    assert e.explain(LONG).windows > 3
-    start = LONG.index("Trout")
-    document = e.encode_long(LONG, late=True)
-    sentence = next(s for s in document.sentences if s.start <= start < s.end)
-    assert np.abs(e.encode_words(LONG, [(sentence.start, sentence.end)])[0] - sentence.vector).max() <= 1e-5
-
-
 def test_spans_that_hold_no_word_are_refused() -> None:
     e = embedder("llama", "plain", max_length=20, overflow="truncate")
     for bad in ((3, 3), (-1, 2), (4, 6), (2, 3)):
@@ -146,15 +146,6 @@ def test_what_it_does_not_go_with() -> None:
     for method in ("prompteol", "plain:pool=hybrid"):
         with pytest.raises(IncompatibleMethods, match="no vectors for words"):
             embedder("llama", method).encode_words("Ab cd", [(0, 2)])
-
-
-def test_a_watch_refines_any_readout() -> None:
-    model, tokenizer = loaded("llama")
-    parts = Layout(repetition=Repetition(2)), BackwardAttention(), Readout(pool="weighted")
-    e = Embedder(model, tokenizer=tokenizer, method=Method(layout=parts[0], watch=parts[1], readout=parts[2]))
-    layout, states = backward.embeddings(model, tokenizer, TEXTS[0], DEFAULTS, None)
-    weights = np.arange(1, len(layout.text) + 1)
-    assert np.abs(e.encode_document(TEXTS[0]) - unit(weights @ states[layout.text])).max() <= 1e-5
 
 
 # --- memory
@@ -215,47 +206,40 @@ def test_blocks_of_rows_change_nothing(family: str, monkeypatch: pytest.MonkeyPa
 
 def _one_head(patch: pytest.MonkeyPatch) -> None:
     record = _Rectangles.record
-    amax = torch.Tensor.amax
 
     def mutated(*states: Any) -> None:
-        patch.setattr(torch.Tensor, "amax", lambda scores, dim: scores.select(dim, 0))
-        record(*states)
-        patch.setattr(torch.Tensor, "amax", amax)
+        with patch.context() as inside:
+            inside.setattr(torch.Tensor, "amax", lambda scores, dim: scores.select(dim, 0))
+            record(*states)
 
     patch.setattr(_Rectangles, "record", mutated)
 
 
 def _last_layer(patch: pytest.MonkeyPatch) -> None:
-    record = _Rectangles.record
+    def forgetting(rectangles: _Rectangles, *states: Any) -> Any:
+        rectangles.largest = None
+        return (rectangles, *states)
 
-    def mutated(self: _Rectangles, *states: Any) -> None:
-        self.largest = None
-        record(self, *states)
-
-    patch.setattr(_Rectangles, "record", mutated)
+    change_arguments(patch, _Rectangles, "record", forgetting)
 
 
 def _weights(patch: pytest.MonkeyPatch, change: Callable[..., Any]) -> None:
-    weights = AttentionRecorder.weights
-    patch.setattr(AttentionRecorder, "weights", lambda self, *more, **named: change(*weights(self, *more, **named)))
+    change_result(patch, AttentionRecorder, "weights", lambda found, *_, **__: change(*found))
 
 
 def _with_bos(patch: pytest.MonkeyPatch) -> None:
-    recorder = watcher.Refiner.recorder
+    def one_row_more(recorder: AttentionRecorder, *_: Any) -> AttentionRecorder:
+        recorder.first_rows -= 1
+        return recorder
 
-    def mutated(self: Any, spans: Any) -> AttentionRecorder:
-        made = recorder(self, spans)
-        made.first_rows -= 1
-        return made
-
-    patch.setattr(watcher.Refiner, "recorder", mutated)
+    change_result(patch, watcher.Refiner, "recorder", one_row_more)
     _weights(patch, lambda first, weights: (first, torch.cat([weights[1:2], weights[1:]])))
 
 
 def _column_off(patch: pytest.MonkeyPatch) -> None:
-    recorder = watcher.Refiner.recorder
-    off = lambda self, spans: recorder(self, [(a - 1, b - 1) for a, b in spans])  # noqa: E731
-    patch.setattr(watcher.Refiner, "recorder", off)
+    change_arguments(
+        patch, watcher.Refiner, "recorder", lambda refiner, spans: (refiner, [(a - 1, b - 1) for a, b in spans])
+    )
 
 
 MUTATIONS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
@@ -286,3 +270,161 @@ def test_a_layer_that_is_not_watched_is_counted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(host, "kept", host.kept + 1)
     with pytest.raises((InterventionDidNotRun, IndexError)):
         e.encode_document("Salt.")
+
+
+# --- kv:rebase: keys turned to positions -1, -2 .. exactly, whatever the rotary embedding; refused without one
+
+ROTARY = ["llama", "qwen3", "gemma2", "mistral", "qwen2", "gemma3", "phi3", "gpt_neox", "olmo2", "phi"]
+ORIGINAL = "original_max_position_embeddings"
+SCALED: dict[str, dict[str, Any]] = {
+    "linear": {"factor": 3.0},
+    "llama3": {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, ORIGINAL: 64},
+    "yarn": {"factor": 4.0, ORIGINAL: 64},
+    "longrope": {
+        **{"factor": 2.0, ORIGINAL: 512},
+        **{"short_factor": [1.0 + at / 8 for at in range(8)], "long_factor": [2.0 + at for at in range(8)]},
+    },
+}
+REBASED_PARAMETERS = {"layers": (2, 3, 4), "n": 2, "rebase": True}
+REBASED = "kv:layers=2-4,n=2,rebase=true"
+
+
+def built(config: Any, tokenizer: str) -> tuple[Any, Any]:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        return AutoModelForCausalLM.from_config(config).eval(), families.TOKENIZERS[tokenizer]()
+
+
+def scaled(kind: str) -> tuple[Any, Any]:
+    angles = {"rope_type": kind, "rope_theta": 1e4, **SCALED[kind]}
+    return built(LlamaConfig(**families._shape(rope_parameters=angles)), "metaspace")
+
+
+def difference(e: Embedder, model: Any, tokenizer: Any) -> float:
+    expected = [
+        reference.embed("kv", REBASED_PARAMETERS, model, tokenizer, text, sentences=sentences_of(text), role="query")
+        for text in TEXTS
+    ]
+    return float(np.abs(exact(e, TEXTS, "query") - np.stack(expected)).max())
+
+
+@pytest.mark.parametrize("family", mostly_slow(ROTARY, ["llama", "gemma3", "gpt_neox", "phi3"]))
+def test_turned_keys_equal_the_reference(family: str) -> None:
+    e = embedder(family, REBASED, exactly=True)
+    assert difference(e, *loaded(family)) <= 1e-9
+    together = exact(e, TEXTS, "query")
+    assert np.abs(together - np.stack([exact(e, [text], "query")[0] for text in TEXTS])).max() <= 1e-12
+    where_they_stand = embedder(family, REBASED.replace(",rebase=true", ""), exactly=True)
+    assert np.abs(exact(where_they_stand, TEXTS, "query") - together).max() > 1e-5
+
+
+@pytest.mark.parametrize("kind", SCALED)
+def test_scaled_angles_equal_the_reference(kind: str) -> None:
+    model, tokenizer = scaled(kind)
+    e = Embedder(double(model), tokenizer=tokenizer, method=REBASED)
+    assert difference(e, model, tokenizer) <= 1e-9
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3"])
+def test_a_position_off_by_one_is_noticed(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(angles: Angles, *more: torch.Tensor) -> Any:
+        # -1 and -2 become 0 and -1.
+        cos, sin = (
+            torch.cat(pair) for pair in ((angles.cos[:1], angles.back_cos[:-1]), (angles.sin[:1], angles.back_sin[:-1]))
+        )
+        return (replace(angles, back_cos=cos, back_sin=sin), *more)
+
+    e = embedder(family, REBASED, exactly=True)
+    change_arguments(monkeypatch, Angles, "rebased", shifted)
+    assert difference(e, *loaded(family)) > 1e-5
+    with pytest.raises(UnsupportedModel, match="keys of layer 2"):
+        embedder(family, REBASED)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_angles_of_another_kind_of_layer_are_noticed(kind: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Gemma 3 turns by smaller angles in layers without a window; 2 and 4 have one, 3 has none.
+    e, right = embedder("gemma3", REBASED, exactly=True), hooks._given
+    other = lambda call, _: right(call, (call.computed_angles[kind].cos,)) if call.computed_angles else None  # noqa: E731
+    monkeypatch.setattr(hooks, "_given", other)
+    assert difference(e, *loaded("gemma3")) > 1e-5
+
+
+@pytest.mark.parametrize("family", ["gpt2", "opt"])
+def test_learned_positions_are_refused_with_the_reason(family: str) -> None:
+    with pytest.raises(UnsupportedModel, match=r"no rotary positions.*leave rebase out"):
+        embedder(family, REBASED)
+    assert embedder("gpt2", 'kv:layers="",rebase=true').encode_document("Salt.").shape == (families.HIDDEN,)
+
+
+def test_other_ways_of_turning_are_refused() -> None:
+    model, tokenizer = built(CohereConfig(**families._shape()), "byte-level")
+    with pytest.raises(UnsupportedModel, match="not turned by their position in the usual way"):
+        Embedder(model, tokenizer=tokenizer, method=REBASED)
+    # Of SmolLM3's layers some know no positions; GPT-OSS gives each angle once.
+    for family in ("smollm3", "gpt_oss"):
+        with pytest.raises(UnsupportedModel, match="keys of layer 2 are not turned"):
+            embedder(family, REBASED)
+
+
+# --- tempscale: neutral at 1, one temperature a role, and applied behind the cap
+
+
+@pytest.mark.parametrize("neutral", ["tempscale:tau=1", "tempscale:rule=rate,rate=0"])
+@pytest.mark.parametrize("family", mostly_slow(ALL, families.FAMILIES))
+def test_neutral_settings_change_nothing(family: str, neutral: str) -> None:
+    assert np.array_equal(
+        embedder(family, f"htp+{neutral}").encode_document(TEXTS), embedder(family, "htp").encode_document(TEXTS)
+    )
+
+
+def test_queries_may_have_their_own() -> None:
+    both = embedder("llama", "plain+tempscale:tau=0.9,query_tau=0.5")
+    assert np.array_equal(
+        both.encode_document(TEXTS), embedder("llama", "plain+tempscale:tau=0.9").encode_document(TEXTS)
+    )
+    assert np.array_equal(both.encode_query(TEXTS), embedder("llama", "plain+tempscale:tau=0.5").encode_query(TEXTS))
+
+
+def test_one_token_has_nothing_to_sharpen() -> None:
+    # The logarithm of 1 is 0: equal logits, and a softmax over one of them is 1 all the same.
+    (one, two), method = ("a", "salt"), "plain+start:token=none+tempscale:rule=log"
+    log, plain = embedder("qwen3", method), embedder("qwen3", "plain+start:token=none")
+    assert len(log.explain(one).tokens) == 1 < len(log.explain(two).tokens)
+    assert np.array_equal(log.encode_document(one), plain.encode_document(one))
+    assert np.abs(log.encode_document(two) - plain.encode_document(two)).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("method", "role", "factor"),
+    [
+        ("tempscale:query_tau=0.5", "query", 1 / 0.5),
+        ('tempscale:lengths="1:1,25:0.7,26:0.5"', "document", 1 / 0.7),
+        ("tempscale:rule=log,tau=0.5", "document", np.log(25) / 0.5),
+    ],
+)
+def test_the_effective_factor_is_explained(method: str, role: TextRole, factor: float) -> None:
+    # 22 tokens of text behind <s>, and two placeholders.
+    e = embedder("llama", f"tp:placeholders=2+{method}")
+    explained = e.explain("aaaaaaaaaaaaaaaaaaaaaa", role=role)
+    assert len(explained.tokens) == 25 and explained.logits == pytest.approx(factor)
+
+
+def _in_front_of_the_cap(patch: pytest.MonkeyPatch) -> None:
+    def moved(query: Any, key: Any, value: Any, traits: AttentionSpec, factor: float, *more: Any) -> Any:
+        return (query, key, value, replace(traits, scale=traits.scale * factor), 1.0, *more)
+
+    change_arguments(patch, kernels, "blocked", moved)
+
+
+def _forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Temperature, "factor", lambda self, length, query: 1.0)
+
+
+@pytest.mark.parametrize(
+    ("family", "mutate"), [("llama", _forgotten), ("gemma2", _forgotten), ("gemma2", _in_front_of_the_cap)]
+)
+def test_a_wrong_temperature_is_noticed(family: str, mutate: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutate(monkeypatch)
+    method = "plain+tempscale"  # which equals the reference without them: `test_methods`
+    assert gap(embedder(family, method, exactly=True), family, method, TEXTS) > 1e-4
