@@ -5,7 +5,7 @@ from eddy_embed.utils.extras import importing
 with importing("chroma"):
     from chroma_eddy.database import WriterLock, copy_database, memory_client
     from chroma_eddy.embedding_function import EddyEmbeddingFunction, open_collection
-    from chroma_eddy.index import Index, open_index, reindex
+    from chroma_eddy.index import Index, open_index, reindex, threaded
     from chroma_eddy.keywords import TermAnalyzer
     from chroma_eddy.rows import IndexSettings, StoredDocument, user_metadata
     from chroma_eddy.search import ALPHA
@@ -20,7 +20,6 @@ with importing("chroma"):
         NoIndex,
         Status,
         StorageError,
-        Unreachable,
         WriteReport,
         check_document,
     )
@@ -30,6 +29,6 @@ with importing("chroma"):
 # An index, the embedding function, what goes in and comes out, errors, and what other stores are made of.
 __all__ = ["Document", "Highlight", "Hit", "Index", "IndexSettings", "Status", "StoredDocument", "WriteReport"]
 __all__ += ["EddyEmbeddingFunction", "memory_client", "open_collection", "open_index", "reindex"]
-__all__ += ["FingerprintMismatch", "ForeignCollection", "IndexInUse", "NoIndex", "StorageError", "Unreachable"]
+__all__ += ["FingerprintMismatch", "ForeignCollection", "IndexInUse", "NoIndex", "StorageError"]
 __all__ += ["ALPHA", "DIGEST", "FINGERPRINT", "RESERVED", "TermAnalyzer", "WriterLock"]
-__all__ += ["check_document", "copy_database", "user_metadata"]
+__all__ += ["check_document", "copy_database", "threaded", "user_metadata"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import chromadb
 import numpy as np
@@ -17,7 +17,7 @@ from chromadb.errors import InternalError, NotFoundError
 
 from chroma_eddy.database import translated_errors
 from chroma_eddy.embedding_function import EddyEmbeddingFunction
-from chroma_eddy.keywords import Key, Keywords
+from chroma_eddy.keywords import Keywords
 from chroma_eddy.rows import (
     IndexSettings,
     RowBatch,
@@ -44,7 +44,6 @@ _SAMPLE = 1000  # most rows whose cosines say what a question's cosines are like
 _PENDING = "eddy_pending"
 """Metadata of the main collection: the versions whose rows are being written or removed, by their document's id."""
 OF_FRAMEWORKS = ""  # in place of a document's id: frameworks' rows are being written or removed
-_KEYS = {"document": DOCUMENT, "digest": DIGEST}  # metadata of rows by which they are deleted with their keywords
 _GROUP_ROWS = 5_000  # frameworks' rows that are looked up and written at a time
 T = TypeVar("T")
 
@@ -144,23 +143,23 @@ class Collection:
 
     # --- Reading
 
-    def read(self, action: Callable[[], T]) -> T:
+    def read(self, action: Callable[[], T], nothing: T | None = None) -> T:
         """Read the index; if it has changed meanwhile, reload it and read once more, while nobody may write.
 
+        Without an index, `nothing` is returned, unless that is None: the action says what it finds there.
         FingerprintMismatch if it is another embedder's now, ForeignCollection if something else has changed its rows.
         """
-        try:
+        # While another process writes, or replaces the index, what reads rows, vectors or keywords may fail.
+        with suppress(NotFoundError, ForeignCollection, StorageError):
             if self.storage.refresh() != self._identity:
                 raise NotFoundError(f"index {self.name!r} was made anew by another process")
+            if self.was_absent and nothing is not None:
+                return nothing
             before = self._state(self.storage.known_metadata)
             result = action()
             # Rows that were deleted under a search are missing from what it finds, and nothing else tells.
             if self._state(self.storage.metadata()) == before:
                 return result
-        except (NotFoundError, ForeignCollection, StorageError) as error:
-            # A search while another process writes fails inside the database, with an InternalError.
-            if isinstance(error, StorageError) and not isinstance(error.__cause__, InternalError):
-                raise
         self.keywords.clear_memory()  # a row may be gone or new that it does not know
         while True:
             self._reload()
@@ -169,7 +168,7 @@ class Collection:
                 main = self.storage.find()
                 # Who replaces an index does not hold this lock, and may have done so since the reload.
                 if (None if main is None else main.id) == self._identity:
-                    return action()
+                    return nothing if main is None and nothing is not None else action()
 
     def _pending(self, metadata: Mapping[str, Any] | None = None) -> dict[str, list[str]]:
         """Return versions whose rows are being written or removed, or were at a kill, by document."""
@@ -212,17 +211,19 @@ class Collection:
             hidden = sorted(self._hidden_versions())
             visible = conjunction([where, {DIGEST: {"$nin": hidden}} if hidden else None])
             with translated_errors(self.storage.place):
-                get = partial(self.storage.collection().get, where=visible, **options)
-                pages: list[dict[str, Any]] = [dict(get(ids=part)) for part in parts]
-            if len(pages) == 1:
-                return pages[0]
-            wanted = [name for name, column in nothing.items() if column is not None]
-            return nothing | {name: [*chain(*(page[name] for page in pages))] for name in wanted}
+                get: Any = partial(self.storage.collection().get, where=visible, **options)
+                first, *others = [dict(get(ids=part)) for part in parts]
+            wanted = [name for name, column in nothing.items() if others and column is not None]
+            return first | {name: [*chain(first[name], *(page[name] for page in others))] for name in wanted}
 
-        return self.read(read) if self.exists and parts else nothing
+        return self.read(read, nothing) if parts else nothing
 
     def entries(self, ids: Sequence[str] | None = None) -> dict[str, StoredDocument]:
         """Return what is stored of documents beside their texts, by id; None: of all."""
+        return self.read(partial(self._entries, ids), {})
+
+    def _entries(self, ids: Sequence[str] | None) -> dict[str, StoredDocument]:
+        """As `entries`, within `read` or `writing`."""
         return StoredDocument.by_id(self.storage.get(DOCUMENTS, ids=ids, metadatas=True)) if self.exists else {}
 
     def _document_rows(self, ids: Sequence[str] | None) -> RowBatch:
@@ -316,7 +317,7 @@ class Collection:
         5. Everything is done and still pending: only the mark is taken away.
 
         In each, Chroma's files of vectors may be torn: `Storage.rebuild_files` has made them anew from the vectors'
-        file, which only grows; numbers in there that no row names are left.
+        file, which only grows; numbers in there that no row names are left. Rows of a server's writer get theirs there.
         """
         pending = self._pending()
         if self.keywords.missing or OF_FRAMEWORKS in pending:
@@ -354,11 +355,11 @@ class Collection:
         self.keywords.put(stored)
         return stored
 
-    def _delete_rows(self, key: Key, values: Sequence[str]) -> None:
-        """Delete rows within a `_transaction`, by their ids, documents or versions, with their keywords."""
+    def _delete_rows(self, key: Literal["id", "digest"], values: Sequence[str]) -> None:
+        """Delete rows within a `_transaction`, by their ids or versions, with their keywords."""
         for batch in slices(len(values), PAGE_SIZE):
             chosen = list(values[batch])
-            which: dict[str, Any] = {"ids": chosen} if key == "id" else {"where": {_KEYS[key]: {"$in": chosen}}}
+            which: dict[str, Any] = {"ids": chosen} if key == "id" else {"where": {DIGEST: {"$in": chosen}}}
             self.storage.delete(MAIN, **which)
         self.keywords.delete(key, values)
 
@@ -367,10 +368,11 @@ class Collection:
         if self.exists:
             return
         embedder = self.embedder
-        function = EddyEmbeddingFunction.from_embedder(embedder)
-        self.storage.create(self.settings, embedder.dimension, unrelated_cosines(embedder), function)
-        if embedder.is_fitted and embedder.post is not None and self.storage.vectors is not None:
-            embedder.post.save(self.storage.vectors.fit)
+        mean, deviation = unrelated_cosines(embedder)
+        about = {**self.settings.metadata, "eddy_dimension": embedder.dimension}
+        about |= {"eddy_unrelated_mean": mean, "eddy_unrelated_deviation": deviation}
+        function, fitted = EddyEmbeddingFunction.from_embedder(embedder), embedder.post if embedder.is_fitted else None
+        self.storage.create(about, function, fitted)
         self._identity = self.storage.refresh()
         self.keywords.rebuild()
 
@@ -456,8 +458,23 @@ def check_rows(index: Collection) -> dict[str, str]:
         return {}
     index.keywords.rebuild()
     documents = index._document_rows(None)
-    stored = StoredDocument.by_id(documents)
-    counts, strays, problems = _scanned(index, stored, dict(zip(documents.ids, documents.metadatas, strict=True)))
+    stored, about = StoredDocument.by_id(documents), dict(zip(documents.ids, documents.metadatas, strict=True))
+    counts, passages = Counter[str](), defaultdict[str, list[RowBatch]](list)
+    problems, strays = dict[str, str](), dict[str, str]()
+    for page in index.storage.pages(MAIN, metadatas=True, documents=True):
+        for at, metadata in enumerate(page.metadatas):
+            digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
+            counts[digest] += 1
+            if id_ not in stored or stored[id_].digest != digest:
+                strays |= {digest: id_} if digest else {}  # a framework's row has none
+                continue
+            passages[digest].append(page.take([at]))
+            if len(passages[digest]) == stored[id_].passages:
+                problem = _difference(stored[id_], about[id_], RowBatch.concatenate(passages.pop(digest)))
+                problems |= {id_: f"{problem} in {index.name} than it was written with"} if problem else {}
+    for id_, document in stored.items():
+        if counts[document.digest] != document.passages:
+            problems[id_] = f"{counts[document.digest]} of {document.passages} rows in {index.name}"
     # A server has no writer's lock: what another writer has changed during the scan is no damage.
     now = index.entries(sorted({*problems, *strays.values()}))
     damaged = {id_: stored[id_].digest for id_ in problems if now.get(id_) == stored[id_]}
@@ -473,31 +490,6 @@ def check_rows(index: Collection) -> dict[str, str]:
                 index.storage.collection(DOCUMENTS).update([id_], metadatas=[{DIGEST: ""}])
             index._delete_rows("digest", [*damaged.values(), *strays])
     return problems
-
-
-def _scanned(
-    index: Collection, stored: Mapping[str, StoredDocument], rows: Mapping[str, Mapping[str, Any]]
-) -> tuple[Counter[str], dict[str, str], dict[str, str]]:
-    """Count the rows of versions; return also versions that no document names, and problems of documents."""
-    counts, passages = Counter[str](), defaultdict[str, list[RowBatch]](list)
-    problems, strays = dict[str, str](), dict[str, str]()
-    for page in index.storage.pages(MAIN, metadatas=True, documents=True):
-        for at, metadata in enumerate(page.metadatas):
-            digest, id_ = str(metadata.get(DIGEST, "")), str(metadata.get(DOCUMENT))
-            if not digest:  # a framework's row
-                continue
-            counts[digest] += 1
-            if id_ not in stored or stored[id_].digest != digest:
-                strays[digest] = id_
-                continue
-            passages[digest].append(page.take([at]))
-            if len(passages[digest]) == stored[id_].passages:
-                problem = _difference(stored[id_], rows[id_], RowBatch.concatenate(passages.pop(digest)))
-                problems |= {id_: f"{problem} in {index.name} than it was written with"} if problem else {}
-    for id_, document in stored.items():
-        if counts[document.digest] != document.passages:
-            problems[id_] = f"{counts[document.digest]} of {document.passages} rows in {index.name}"
-    return counts, strays, problems
 
 
 def _difference(stored: StoredDocument, row: Mapping[str, Any], passages: RowBatch) -> str:

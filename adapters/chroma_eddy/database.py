@@ -29,7 +29,7 @@ from chromadb.config import Settings, System
 from chromadb.errors import ChromaError, InternalError, InvalidArgumentError, NotFoundError
 from filelock import FileLock, Timeout
 
-from chroma_eddy.types import IndexInUse, NoIndex, StorageError, Unreachable
+from chroma_eddy.types import IndexInUse, NoIndex, StorageError
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.utils.atomic_files import sync
 
@@ -48,8 +48,8 @@ ALMOST_FULL = 2**20  # free bytes on a disk below which a failure of the databas
 def translated_errors(place: Path | str | None) -> Iterator[None]:
     """Raise the database's, the network's and the file system's errors as StorageError, with their cause.
 
-    NotFoundError passes unchanged: the caller decides what a missing collection means. The error is `Unreachable` if a
-    server does not answer. `place` is the database's folder or server URL; None where neither is known.
+    NotFoundError passes unchanged: the caller decides what a missing collection means. `place` is the database's folder
+    or server URL; None where neither is known.
     """
     try:
         yield
@@ -60,7 +60,7 @@ def translated_errors(place: Path | str | None) -> Iterator[None]:
         if isinstance(error, InvalidArgumentError) and ("regex" in said.lower() or "where clause" in said.lower()):
             raise InvalidParameter(f"Chroma does not take the condition: {said}") from error
         if network in ("httpx", "httpcore") or "connect to a Chroma server" in said:
-            raise Unreachable(
+            raise StorageError(
                 f"the Chroma server{f' at {place}' if isinstance(place, str) else ''} does not answer "
                 f"({type(error).__name__}: {said}); start it, and do the same again: documents that are stored whole "
                 "are not embedded again"
@@ -228,6 +228,7 @@ def erase_texts(folder: Path) -> None:
 # --- Connections ------------------------------------------------------------------------------------------------------
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_HNSW_FILES = {"data_level0.bin", "header.bin", "length.bin", "link_lists.bin", "index_metadata.pickle"}
 _SELECT_SEGMENTS = "SELECT id FROM segments WHERE scope = 'VECTOR' AND collection = ?"
 _SELECT_KNOWN = "SELECT id FROM segments UNION SELECT str_value FROM collection_metadata WHERE key = 'eddy_id'"
 _PATIENCE, _POLL = 60.0, 0.005  # seconds to wait for another process that is changing rows, and between two attempts
@@ -281,14 +282,15 @@ class Connection:
         return self._segments[collection]
 
     def delete_stale(self) -> None:
-        """Delete the files of vectors and keywords whose collections no longer exist."""
+        """Delete the files of vectors and keywords whose collections no longer exist, and no folder of others."""
         if self.folder is None:
             return
         known = set(self._select(_SELECT_KNOWN))
         for folder in (self.folder, self.folder / VECTORS, self.folder / KEYWORDS):
             for path in folder.iterdir() if folder.exists() else ():
-                if _UUID.fullmatch(path.name) and path.name not in known:
-                    shutil.rmtree(path)
+                if _UUID.fullmatch(path.name) and path.name not in known and path.is_dir():
+                    if folder != self.folder or {file.name for file in path.iterdir()} <= _HNSW_FILES:
+                        shutil.rmtree(path)
 
     def _select(self, statement: str, *values: str) -> list[str]:
         assert self.folder is not None

@@ -61,10 +61,11 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         self._expected: str | None = None
         self._embedder: Embedder | None = None
 
-    def _adopt(self, embedder: Embedder) -> None:
+    def _adopt(self, embedder: Embedder) -> Self:
         """Take an embedder of the settings, and name its method in full, for what a collection stores."""
         self._embedder = embedder
         self.settings = self.settings.model_copy(update={"method": str(embedder.method)})
+        return self
 
     @classmethod
     def from_model(cls, model: Any, tokenizer: Any, *, method: str | None = None, **settings: Any) -> Self:
@@ -75,16 +76,14 @@ class EddyEmbeddingFunction(EmbeddingFunction[Documents]):
         """
         self = cls.__new__(cls)
         self._configure({"model_name": name_of(model), **settings, "method": method}, live=True)
-        self._adopt(open_embedder(self.settings, (model, tokenizer)))
-        return self
+        return self._adopt(open_embedder(self.settings, (model, tokenizer)))
 
     @classmethod
     def from_embedder(cls, embedder: Embedder) -> Self:
         """Embed with an existing embedder, including its post-processing."""
         self = cls.__new__(cls)
         self._configure({"model_name": embedder.model_name}, live=True)
-        self._adopt(embedder)
-        return self
+        return self._adopt(embedder)
 
     @property
     def model_name(self) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,11 +18,12 @@ from chroma_eddy.database import Place, connect
 from chroma_eddy.rows import RowBatch, StoredDocument, fields, new_rows, relabelled, share_vectors
 from chroma_eddy.search import Query, Unit, read_sentences, reranker_of, search
 from chroma_eddy.storage import DOCUMENTS, MAIN, NEXT, Storage, check_index_name
-from chroma_eddy.types import DIGEST, VECTOR, Document, Hit, LostVectors, Status, WriteReport, check_document
+from chroma_eddy.types import DIGEST, PREFIX, VECTOR, Document, Hit, LostVectors, Status, WriteReport, check_document
 from eddy_embed.encoding.document import LongDocument, Passage, Span
 from eddy_embed.encoding.validation import check_count, check_kind, check_one
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, grouped_by_size, warn_of_blank
+from eddy_embed.integrations.shared import in_worker
 
 if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
@@ -64,8 +65,12 @@ class Index(Collection):
 
     def incomplete(self) -> list[str]:
         """Return ids of documents that are being written or removed, or were at a kill, or are damaged."""
-        damaged_ids = {id_ for id_, document in self.entries().items() if not document.digest}
-        return sorted({*self._pending(), *damaged_ids} - {""})
+
+        def read() -> list[str]:
+            damaged_ids = {id_ for id_, document in self._entries(None).items() if not document.digest}
+            return sorted({*self._pending(), *damaged_ids} - {""})
+
+        return self.read(read, [])
 
     def check(self, *, full: bool = False) -> dict[str, str]:
         """Find documents that something else has changed, and mend damaged vectors; return the documents' problems.
@@ -190,11 +195,11 @@ class Index(Collection):
 
     def embedded(self, document: str) -> LongDocument | None:
         """Read a document by its id, with all vectors, but no sentence's number of tokens; None if it is not found."""
-        return self.read(partial(self._embedded, document)) if self.exists else None
+        return self.read(partial(self._embedded, document))
 
     def _embedded(self, id_: str) -> LongDocument | None:
-        rows = self._document_rows([id_])
-        if not rows.ids:
+        rows = self._document_rows([id_]) if self.exists else None
+        if rows is None or not rows.ids:
             return None
         ((document, batch),) = self._documents_of(rows)
         of_passages = read_sentences(self, batch.metadatas, batch.texts)
@@ -271,11 +276,11 @@ class Index(Collection):
             return removed
 
     def _remove(self, ids: Sequence[str]) -> int:
-        documents = self.entries(ids)
+        documents = self._entries(ids)
         if documents:
             with self._transaction({id_: [document.digest] for id_, document in documents.items()}):
                 self.storage.delete(DOCUMENTS, ids=list(documents))  # first: queries find none of it, or all
-                self._delete_rows("document", list(documents))
+                self._delete_rows("digest", [document.digest for document in documents.values() if document.digest])
         return len(documents)
 
     def remove_rows(
@@ -310,11 +315,9 @@ class Index(Collection):
         self,
         embedder: Embedder,
         *,
-        passage_size: int | None = None,
-        late: bool | None = None,
-        sentence_vectors: bool | None = None,
         restart: bool = False,
         progress: Progress | None = None,
+        **sizes: Any,
     ) -> WriteReport:
         """Embed all documents again with another embedder, from their stored texts.
 
@@ -323,11 +326,10 @@ class Index(Collection):
 
         Args:
             embedder: The new embedder.
-            passage_size: As for `open_index`; None: as before.
-            late: As for `open_index`; None: where no layer runs.
-            sentence_vectors: As for `open_index`; None: as before.
             restart: Discard an unfinished reindexing and start again.
             progress: As for `upsert`.
+            **sizes: `passage_size`, `sentence_vectors`, None: as before, and `late`, None: where no layer runs, as for
+                `open_index`.
 
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
@@ -336,15 +338,15 @@ class Index(Collection):
         from eddy_embed import Embedder  # import torch
 
         check_kind("embedder", embedder, Embedder, "an Embedder")
-        chosen = _chosen(passage_size, late, sentence_vectors)
-        sizes = {**self.settings.sizes, "late": embedder.reads_late, **chosen}
+        sizes = {**self.settings.sizes, "late": embedder.reads_late, **_chosen(**sizes)}
         with self.writing():
             if self._holds_framework_rows:
                 raise InvalidParameter(
                     f"index {self.name!r} holds rows that a framework has cut out of documents which are not here, so "
                     "they cannot be embedded again: run the framework's ingestion into an index of another name"
                 )
-            report = self._build_next(embedder, sizes, progress, restart) if self.entries() else WriteReport()
+            visible = any(document.digest for document in self.entries().values())
+            report = self._build_next(embedder, sizes, progress, restart) if visible else WriteReport()
             if self.storage.with_suffix(NEXT).metadata().get("eddy_ready"):
                 self.storage.finish_swap(clean=True)
             else:
@@ -376,14 +378,16 @@ class Index(Collection):
             writer = Writer(following, progress)
             report = writer.run(self.documents())
             report.removed = following._remove([id_ for id_ in following.entries() if id_ not in writer.ids])
-        following.storage.update_metadata(eddy_ready=True)
+        annotated = {name: value for name, value in self.storage.metadata().items() if not name.startswith(PREFIX)}
+        following.storage.update_metadata(eddy_ready=True, **annotated)
         return report
 
     def annotate(self, **metadata: Any) -> None:
-        """Store metadata with the main collection, which begins the index if there is none."""
-        with self.writing():
-            self._create()
-            self.storage.update_metadata(**metadata)
+        """Store metadata with the main collection, unless they are there; this begins the index if there is none."""
+        if not metadata.items() <= self.storage.metadata().items():
+            with self.writing():
+                self._create()
+                self.storage.update_metadata(**metadata)
 
     def drop(self) -> None:
         """Delete the index with all its rows; the next write begins a new one."""
@@ -450,6 +454,16 @@ def open_index(
         raise
 
 
+def threaded(method: Callable[..., Any], run: Callable[[Any], Awaitable[Any]] = in_worker) -> Any:
+    """Return a store's method that does the same in a thread: in that which embeds, or, of a reader, one of several."""
+
+    @wraps(method)
+    async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return await run(partial(method, self, *args, **kwargs))
+
+    return call
+
+
 def reindex(place: Place, name: str, embedder: Embedder, *, timeout: float = 0.0, **options: Any) -> WriteReport:
     """As `Index.reindex` with its `options`, also of an index whose vectors are lost: it reads texts and metadata.
 
@@ -459,7 +473,9 @@ def reindex(place: Place, name: str, embedder: Embedder, *, timeout: float = 0.0
         return index.reindex(embedder, **options)
 
 
-def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool | None) -> dict[str, Any]:
+def _chosen(
+    passage_size: int | None = None, late: bool | None = None, sentence_vectors: bool | None = None
+) -> dict[str, Any]:
     check_count("passage_size", passage_size)
     check_kind("late", late, bool | None, "True or False")
     check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")
@@ -483,7 +499,7 @@ class Writer:
         checked = self._checked([documents] if isinstance(documents, Document) else documents)
         size = LAYERED_CHARACTERS if self._index._runs_layers else GROUP_CHARACTERS
         for group in grouped_by_size(checked, lambda document: len(document.text), GROUP_DOCUMENTS, size):
-            known = self._index.entries([document.id for document in group])
+            known = self._index._entries([document.id for document in group])
             relabel, embed = list[Document](), list[Document]()
             for document in group:
                 stored = known.get(document.id)

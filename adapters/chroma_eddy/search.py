@@ -168,8 +168,6 @@ def search(
                 f"Fingerprint of the index: {index.settings.fingerprint}, of the questions: {fingerprint}; embed the "
                 "questions again, with index.embedder"
             )
-        if index.was_absent and not index.exists:
-            return [[] for _ in vectors]
         if query.unit == "document" and index._holds_framework_rows:
             raise InvalidParameter(
                 f"index {index.name!r} holds rows that a framework has cut, of which there are no whole documents: "
@@ -185,7 +183,8 @@ def search(
             stage = replace(stage, k=max(query.k, query.rerank_from or RERANK_FROM))
         return [_Answer(index, vector, text, stage).hits() for vector, text in zip(vectors, texts, strict=True)]
 
-    answers = index.read(answer)
+    nothing: list[list[Hit]] = [[] for _ in vectors]
+    answers = index.read(answer, nothing)
     # Not within `read`, which may keep writers waiting.
     return [_reranked(text, hits, query) for text, hits in zip(texts, answers, strict=True)]
 
@@ -212,17 +211,14 @@ class _Answer:
         if query.unit == "sentence":
             return self._sentence_hits()
         kind = DOCUMENTS if query.unit == "document" else MAIN
-        if query.ids is not None:  # Chroma refuses ids that nothing has
-            query = self._query = replace(query, ids=self._storage.get(kind, ids=query.ids).ids)
+        if query.ids is not None:  # Chroma refuses ids that nothing has, and is slow with ids and conditions
+            conditions = query.where or query.where_document
+            there = {*(self._meeting(kind) if conditions else self._storage.get(kind, ids=query.ids).ids)}
+            ids = [id_ for id_ in dict.fromkeys(query.ids) if id_ in there]
+            query = self._query = replace(query, ids=ids, where=None, where_document=None)
         if query.ids == [] or (query.documents is not None and not query.documents):
             return []  # no row can meet the conditions, which Chroma would not take
         hidden = sorted(self._index._hidden_versions()) if kind == MAIN else [""]  # of no version: a damaged document
-        if query.ids is not None and (query.where or query.where_document):
-            meeting = set(self._meeting(kind))
-            query = replace(query, ids=[id_ for id_ in query.ids if id_ in meeting], where=None, where_document=None)
-            if not query.ids:
-                return []
-            self._query = query
         nearest, scored = self._candidates(kind, hidden)
         if self._keywords:
             hits = self._fused(self._keywords, nearest, scored)
@@ -246,8 +242,9 @@ class _Answer:
     # --- Candidates
 
     def _candidates(self, kind: str, hidden: Sequence[str]) -> tuple[list[str], dict[str, Scored]]:
-        """Return the nearest rows and, in hybrid search, those with the highest BM25, that meet the conditions.
+        """Return the nearest rows, and those with the highest BM25 in hybrid search, that meet the conditions.
 
+        Under conditions, the nearest are among the latter, too: their BM25 is known.
         Chroma alone can tell what meets a condition on metadata or texts. It is asked about the best rows; about all
         rows, which takes longer, only if too few of these meet the conditions.
         """
@@ -261,14 +258,14 @@ class _Answer:
         if query.where or query.where_document:
             if wanted <= _MOST_ASKED and self._storage.vectors is not None:
                 near, scored = self._nearest(kind, hidden, _BROAD * wanted), best(_BROAD * wanted, among)
-                known = scored | keywords.index.scores([], [id_ for id_ in near if id_ not in scored])
+                known = scored | keywords.index.scores(keywords.terms, [id_ for id_ in near if id_ not in scored])
                 numbers = sorted({score.vector for score in known.values()})
                 meeting = set(self._meeting(kind, {VECTOR: {"$in": numbers}})) if numbers else set[str]()
                 nearest, first = ([id_ for id_ in ids if id_ in meeting][:wanted] for ids in (near, scored))
                 pairs = (nearest, near), (first, scored)
                 enough = all(len(chosen) == wanted or len(ids) < _BROAD * wanted for chosen, ids in pairs)
                 if enough and known.keys() >= set(near):  # a framework's row may not be among the keywords yet
-                    return nearest, {id_: scored[id_] for id_ in first}
+                    return nearest, {id_: known[id_] for id_ in (*first, *nearest)}
             among["id"] = self._meeting(kind)
         return self._nearest(kind, hidden), best(wanted, among)
 
@@ -384,7 +381,7 @@ class _Answer:
                 documents = StoredDocument.by_id(part)
                 part = replace(part, texts=[document.text for document, _ in index._documents_of(part)])
             else:
-                documents = index.entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
+                documents = index._entries(sorted({row[DOCUMENT] for row in part.metadatas if row[DIGEST]}))
             near = cosines(self._vector, self._storage.vectors_of(kind, part)).tolist()
             for id_, row, text, cosine in zip(part.ids, part.metadatas, part.texts, near, strict=True):
                 document = documents.get(row[DOCUMENT])

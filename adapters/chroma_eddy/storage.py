@@ -25,10 +25,11 @@ from chromadb.errors import ChromaError, InternalError, NotFoundError
 from filelock import FileLock
 
 from chroma_eddy.database import KEYWORDS, VECTORS, Connection, erase_texts, translated_errors
-from chroma_eddy.rows import FORMAT, IndexSettings, RowBatch, are_alike, check_collection_name
+from chroma_eddy.rows import FORMAT, RowBatch, are_alike, check_collection_name
 from chroma_eddy.types import VECTOR, ForeignCollection, IndexInUse, LostVectors, StorageError
 from eddy_embed.errors import InvalidParameter
 from eddy_embed.integrations.documents import grouped_by_size
+from eddy_embed.parts.postprocess import Fitted
 from eddy_embed.utils.arrays import Floats
 from eddy_embed.utils.atomic_files import atomic_write, sync
 
@@ -133,10 +134,12 @@ class StoredVectors:
         self.fit, self._record = self.folder / "fit.npz", self.folder / "hnsw.json"  # fitted post-processing; record
         self._database, self._lock = database, lock
 
-    def create(self) -> None:
-        """Create the folder, for collections that have no rows yet."""
+    def create(self, fitted: Fitted | None) -> None:
+        """Create the folder, for collections that have no rows yet, with the fitted post-processing."""
         self.folder.mkdir(parents=True, exist_ok=True)
         sync(self.folder.parent)
+        if fitted is not None:
+            fitted.save(self.fit)
         self.record((), {})
 
     @contextmanager
@@ -318,10 +321,10 @@ class Storage:
     def _by_id(self, identity: uuid.UUID) -> Collection:
         return self.client.get_collection_by_id(identity, embedding_function=None)
 
-    def create(self, settings: IndexSettings, width: int, unrelated: tuple[float, float], function: Any) -> None:
-        """Create the collections, the main one last, for vectors of a width and with Chroma's embedding function.
+    def create(self, settings: Mapping[str, Any], function: Any, fitted: Fitted | None) -> None:
+        """Create the collections, the main one last, with its metadata and Chroma's embedding function.
 
-        `unrelated` is the mean and standard deviation of the embedder's unrelated cosines, which scores need.
+        In a folder, `fitted`, the embedder's fitted post-processing, is kept beside the vectors.
         """
         identity, token, folder = str(uuid.uuid4()), uuid.uuid4().hex, self.connection.folder
         with translated_errors(self.place):
@@ -330,14 +333,11 @@ class Storage:
                 raise self._foreign(abandoned)
             self._delete(self.name + DOCUMENTS)  # left by an index whose main collection somebody deleted
             documents = self._create(DOCUMENTS, {"eddy_format": FORMAT, "eddy_kind": DOCUMENTS})
-            metadata = {
-                **{"eddy_id": identity, "eddy_documents": str(documents.id), "eddy_dimension": width},
-                **{"eddy_unrelated_mean": unrelated[0], "eddy_unrelated_deviation": unrelated[1]},
-                **{_UNNUMBERED: folder is None, "eddy_written": token},
-            }
+            own = {"eddy_id": identity, "eddy_documents": str(documents.id), "eddy_written": token}
+            metadata = {**settings, **own, _UNNUMBERED: folder is None}
             if (vectors := self._vectors(metadata)) is not None:
-                vectors.create()
-            main = self._create(MAIN, {**settings.metadata, **metadata}, function)
+                vectors.create(fitted)
+            main = self._create(MAIN, metadata, function)
         if (main.metadata or {}).get("eddy_id") != identity:
             raise self._foreign(main)
         self.connection.state.tokens[identity] = token
@@ -447,7 +447,9 @@ class Storage:
         return None if folder is None or identity is None else folder / KEYWORDS / identity
 
     def update_metadata(self, **values: Any) -> None:
-        """Change entries of the main collection's metadata."""
+        """Change entries of the main collection's metadata; on a server, note that what follows has no numbers."""
+        if self.connection.folder is None:
+            values[_UNNUMBERED] = True
         present = {name: value for name, value in self.metadata().items() if value is not None}
         with translated_errors(self.place):
             self.collection().modify(metadata={**present, **values})
@@ -475,8 +477,6 @@ class Storage:
         The token is metadata "eddy_written", which each write of any process renews.
         """
         token = uuid.uuid4().hex
-        if self.connection.folder is None:
-            values[_UNNUMBERED] = True
         self.update_metadata(eddy_written=token, **values)
         self.connection.state.tokens[str(self.metadata().get("eddy_id"))] = token
         return token
@@ -607,16 +607,12 @@ class Storage:
         present = RowBatch.parse(collection.get(ids=rows.ids, include=include))
         numbers = [] if vectors is None else vector_numbers(present)
         present_vectors = present.vectors if vectors is None else vectors.rows.read(numbers)
-        known = {id_: at for at, id_ in enumerate(present.ids)}
-
-        def is_same(at: int) -> bool:
-            before = known.get(rows.ids[at])
-            if before is None or (rows.texts and rows.texts[at] != present.texts[before]):
-                return False
-            return are_alike(rows.vectors[at], present_vectors[before])
-
-        same = [at for at in range(len(rows.ids)) if is_same(at)]
-        other = sorted(set(range(len(rows.ids))) - set(same))
+        known, same, other = {id_: at for at, id_ in enumerate(present.ids)}, list[int](), list[int]()
+        for at, id_ in enumerate(rows.ids):
+            before = known.get(id_)
+            changed = before is None or (rows.texts and rows.texts[at] != present.texts[before])
+            is_other = changed or not are_alike(rows.vectors[at], present_vectors[before])
+            (other if is_other else same).append(at)
         metadatas: Any = [dict(row) for row in rows.metadatas]
         if vectors is not None:
             for at in same:
@@ -629,8 +625,8 @@ class Storage:
         if replaced := [rows.ids[at] for at in other if rows.ids[at] in known and not atomic]:
             collection.delete(ids=replaced)
         if other:
-            changed = rows.take(other)
-            collection.upsert(changed.ids, changed.vectors, [metadatas[at] for at in other], changed.texts or None)
+            written = rows.take(other)
+            collection.upsert(written.ids, written.vectors, [metadatas[at] for at in other], written.texts or None)
         return list(metadatas)
 
     def delete(self, kind: str, ids: Sequence[str] | None = None, where: Any = None) -> None:

@@ -50,10 +50,6 @@ class LostVectors(StorageError):
     """Vectors are lost; the texts are there, and `reindex` embeds them again."""
 
 
-class Unreachable(StorageError):
-    """The server that holds the database does not answer."""
-
-
 def under_headings(text: str, headings: str) -> str:
     """Return a passage's text after the path of its headings, as it is embedded, searched and re-ranked."""
     return f"{headings}\n{text}" if headings else text
@@ -154,11 +150,9 @@ def _is_storable(value: Any) -> bool:
     if isinstance(value, list):
         kinds = {type(item) for item in value}
         return len(kinds) == 1 and kinds < {str, int, float, bool} and all(map(_is_storable, value))
-    if isinstance(value, float):
-        return math.isfinite(value)
     if isinstance(value, str):
         return not any("\ud800" <= character <= "\udfff" for character in value)
-    return isinstance(value, int) and -(2**63) <= value < 2**63
+    return math.isfinite(value) if isinstance(value, float) else isinstance(value, int) and -(2**63) <= value < 2**63
 
 
 class WordMatch(NamedTuple):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import chromadb
@@ -15,7 +14,18 @@ from langchain_chroma import Chroma
 from langchain_core.documents import Document
 from langchain_core.vectorstores import VectorStoreRetriever
 
-from chroma_eddy import DIGEST, RESERVED, Hit, Index, NoIndex, WriteReport, memory_client, open_index, user_metadata
+from chroma_eddy import (
+    DIGEST,
+    RESERVED,
+    Hit,
+    Index,
+    NoIndex,
+    WriteReport,
+    memory_client,
+    open_index,
+    threaded,
+    user_metadata,
+)
 from chroma_eddy import Document as Whole
 from eddy_embed.encoding.validation import check_kind, checked_text_list, refuse_unknown
 from eddy_embed.errors import InvalidParameter
@@ -29,7 +39,6 @@ from eddy_embed.integrations.documents import (
     warn_of_blank,
     with_text,
 )
-from eddy_embed.integrations.shared import in_worker
 from langchain_eddy.embeddings import EddyEmbeddings
 from langchain_eddy.passages import display_name, document_id, join_pages
 
@@ -186,10 +195,6 @@ class EddyChroma(Chroma):
             self.index.upsert_rows(chosen, written, vectors, metadata, owners, embedder.fingerprint)
         return list(names.values())
 
-    async def aadd_texts(self, texts: Iterable[str], metadatas: Any = None, **kwargs: Any) -> list[str]:
-        """As `add_texts`, in the thread that embeds."""
-        return await in_worker(partial(self.add_texts, texts, metadatas, **kwargs))
-
     def update_documents(self, ids: list[str], documents: list[Document]) -> None:
         """Give rows that exist another text and other metadata; refuse a row that does not."""
         if unknown := {*ids} - {*self.index.get(ids, include=[])["ids"]}:
@@ -207,10 +212,6 @@ class EddyChroma(Chroma):
         joined = join_pages([documents] if isinstance(documents, Document) else list(documents))
         whole = with_text(joined, lambda document: document.page_content, display_name, "passage")
         return self.index.upsert(_whole(document, number) for number, document in enumerate(whole))
-
-    async def aingest(self, documents: Iterable[Document]) -> WriteReport:
-        """As `ingest`, in a thread."""
-        return await in_worker(partial(self.ingest, documents))
 
     def similarity_search_with_score(
         self, query: str, k: int = 4, filter: Filter = None, where_document: Filter = None, **kwargs: Any
@@ -234,9 +235,6 @@ class EddyChroma(Chroma):
         relevances = [hit.score if chosen is None else chosen(1 - hit.cosine) for hit in hits]
         return list(zip(map(_document, hits), relevances, strict=True))
 
-    async def _asimilarity_search_with_relevance_scores(self, query: str, k: int = 4, **kwargs: Any) -> Scored:
-        return await in_worker(partial(self._similarity_search_with_relevance_scores, query, k, **kwargs))
-
     def similarity_search_with_vectors(  # type: ignore[override]
         self, query: str, k: int = 4, filter: Filter = None, **kwargs: Any
     ) -> list[tuple[Document, np.ndarray]]:
@@ -244,7 +242,7 @@ class EddyChroma(Chroma):
         hits = self._hits(query, k, filter, **kwargs)
         got = self.index.get([hit.id for hit in hits], include=["embeddings"])
         vectors = dict(zip(got["ids"], got["embeddings"], strict=True))
-        return [(_document(hit), np.asarray(vectors[hit.id])) for hit in hits]
+        return [(_document(hit), np.asarray(vectors[hit.id])) for hit in hits if hit.id in vectors]  # not deleted since
 
     def max_marginal_relevance_search(  # type: ignore[override]
         self, query: str, k: int = 4, fetch_k: int = 20, lambda_mult: float = 0.5, filter: Filter = None, **kwargs: Any
@@ -303,9 +301,8 @@ class EddyChroma(Chroma):
         self.index.remove_rows([ids] if isinstance(ids, str) else ids, **kwargs)
         return True
 
-    async def adelete(self, ids: list[str] | None = None, **kwargs: Any) -> bool:
-        """As `delete`, in the thread that embeds."""
-        return await in_worker(partial(self.delete, ids, **kwargs))
+    aadd_texts, aingest, adelete = threaded(add_texts), threaded(ingest), threaded(delete)
+    _asimilarity_search_with_relevance_scores = threaded(_similarity_search_with_relevance_scores)
 
     def delete_collection(self) -> None:
         """Delete the index with all its rows; the next write begins a new one."""

@@ -34,12 +34,9 @@ def close(a, b) -> bool:
     return bool(np.abs(np.asarray(a) - np.asarray(b)).max() <= 1e-5)
 
 
-def test_is_what_chroma_asks_for(eddy):
+def test_configuration_is_plain_and_gives_the_same_function(eddy):
     assert isinstance(eddy, EmbeddingFunction) and eddy.name() == "eddy" and not eddy.is_legacy()
     assert known_embedding_functions["eddy"] is EddyEmbeddingFunction
-
-
-def test_configuration_is_plain_and_gives_the_same_function(eddy):
     config = json.loads(json.dumps(eddy.get_config()))
     rebuilt = EddyEmbeddingFunction.build_from_config(config)
     assert rebuilt._embedder is None, "reading a configuration loads no model"

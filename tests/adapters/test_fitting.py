@@ -13,8 +13,6 @@ import pytest
 from langchain_core.documents import Document
 from llama_index.core import Document as LlamaDocument
 
-from chroma_eddy import Document as Text
-from chroma_eddy import open_index
 from eddy_embed import Embedder
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings
@@ -121,13 +119,3 @@ def test_a_saved_folder_decides_nothing_of_the_process(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(InvalidParameter, match="holds no embedder"):
         EddyEmbeddings.load(tmp_path)
-
-
-def test_a_mismatch_begins_with_a_line_for_people(tmp_path):
-    plain, htp = (Embedder("eddy-tiny", method=method, check=False) for method in ("plain:exit=2", "htp:exit=2"))
-    with open_index(tmp_path, "notes", plain) as index:
-        index.upsert([Text("ferry", "The ferry leaves at noon.")])
-    with pytest.raises(FingerprintMismatch, match=r"\A\S.*made with `plain:exit=2`, opened with `htp:exit=2`\.\n"):
-        open_index(tmp_path, "notes", htp)
-    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other sizes\.\n  passage_size"):
-        open_index(tmp_path, "notes", plain, passage_size=7)

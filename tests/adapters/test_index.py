@@ -166,9 +166,12 @@ def test_another_embedder_is_refused_with_both_fingerprints_field_by_field(shelf
     with pytest.raises(FingerprintMismatch) as error:
         open_index(written, "notes", other, passage_size=32)
     said = str(error.value)
+    assert said.startswith("Index 'notes' was made with `plain:exit=2`, opened with `htp:exit=2`.\n")
     for told in (shelf.settings.fingerprint, other.fingerprint, '"Find:"', "passage_size", "24, here 32", "reindex("):
         assert told in said, said
     assert "tokenizer" not in said  # which is the same
+    with pytest.raises(FingerprintMismatch, match=r"\AIndex 'notes' was made with other sizes\.\n  passage_size"):
+        open_index(written, "notes", shelf.embedder, passage_size=7)
     with open_index(written, "notes") as opened:
         assert opened.status().documents == 6
         with pytest.raises(NoIndex, match="without an embedder"):
@@ -242,8 +245,8 @@ def test_an_index_of_another_version_is_refused(index, embedder):
 # --- Rows that a framework has cut, beside documents that the index has cut itself
 
 
-def put(index: Index, texts: dict[str, str]) -> None:
-    lines, owners, about = [*texts.values()], ["book"] * len(texts), [{}] * len(texts)
+def put(index: Index, texts: dict[str, str], owner: str = "book") -> None:
+    lines, owners, about = [*texts.values()], [owner] * len(texts), [{}] * len(texts)
     vectors = index.embedder.encode_document(lines)
     index.upsert_rows([*texts], lines, vectors, about, owners, index.embedder.fingerprint)
 
@@ -264,9 +267,10 @@ def test_rows_and_documents_are_found_together_and_go_each_by_itself(index):
     with pytest.raises(InvalidParameter, match="loses no single passages"):
         index.remove_rows(["row/1", min(visible & passages)])
     assert index.get(["row/0", "row/1", *map(str, range(40_000))])["ids"] == ["row/1"]  # more than Chroma takes
-    assert index.remove([document.id for document in documents()]) == 6
-    book = index.get(where={"eddy_document": "book"})["ids"]
-    assert {*index.get()["ids"]} == {*book} == TEXTS.keys() - {"row/0"}
+    put(index, {"same": "A piece of a document that the index has cut itself."}, owner="papers/5")
+    index.sync(documents(2))
+    assert index.remove([document.id for document in documents()]) == 2
+    assert {*index.get()["ids"]} == {"same", *TEXTS} - {"row/0"}
 
 
 # --- Damage: found by `check`, left out by queries, written again
@@ -277,43 +281,32 @@ def before(shelf: Index) -> dict[str, Any]:
     return rows(shelf)
 
 
-def test_rows_that_somebody_took_are_missed_and_written_again(index, before):
-    victims = [id_ for id_, row in before[MAIN].items() if row[1]["eddy_document"] == "papers/4"]
-    index.collection.delete(ids=victims[:1])
-    wrong = index.check()
-    assert wrong == {"papers/4": f"{len(victims) - 1} of {len(victims)} rows in notes"}
-    assert index.status().incomplete == ("papers/4",)
-    assert index.upsert(documents()).written == 1
-    assert_same(rows(index), before)
-    index.collection.upsert(ids=["mine"], embeddings=[index.embedder.encode_query("A guest.")], documents=["A guest."])
-    with pytest.raises(ForeignCollection, match="'mine'"):
-        index.query("A guest.", 1)
-    index.collection.delete(ids=["mine"])
-
-
-@pytest.mark.parametrize(
-    ("change", "said"), [({"documents": ["Altered."]}, "another text"), ({"metadatas": [{"shelf": "z"}]}, "metadata")]
-)
-def test_changed_passages_are_not_found_until_they_are_written_again(change, said, index, before):
-    first, vector = next((id_, v) for id_, (v, row, _) in before[MAIN].items() if row["eddy_document"] == "papers/2")
-    index.storage.collection(MAIN).update(ids=[first], embeddings=[vector], **change)
-    assert said in index.check()["papers/2"]
-    assert not index.query("What?", documents=["papers/2"]) and index.upsert(documents()).written == 1
-    assert_same(rows(index), before)
-
-
-def test_rows_that_belong_to_no_version_of_a_document_end_queries_until_they_are_deleted(index, before):
-    """As two writers of one document leave them on a server, or somebody who deletes a document's row."""
-    vector, passage, _ = next(row for row in before[MAIN].values() if row[1]["eddy_document"] == "papers/5")
-    index.storage.collection(DOCUMENTS).delete(ids=["papers/2"])
+def test_damaged_documents_are_found_left_out_and_written_again(index, before):
+    """Also rows that belong to no version, as two writers of one document leave them on a server."""
+    passages, main = {f"papers/{at}": list[str]() for at in range(6)}, index.storage.collection(MAIN)
+    for id_, (_, row, _) in before[MAIN].items():
+        passages[row["eddy_document"]].append(id_)
+    count, (vector, passage, _) = len(passages["papers/4"]), before[MAIN][passages["papers/5"][0]]
+    main.delete(ids=passages["papers/4"][:1])
+    for id_, change in (("papers/2", {"documents": ["Altered."]}), ("papers/3", {"metadatas": [{"shelf": "z"}]})):
+        first = passages[id_][0]
+        main.update(ids=[first], embeddings=[before[MAIN][first][0]], **change)
+    index.storage.collection(DOCUMENTS).delete(ids=["papers/1"])
     stray = {**passage, "eddy_digest": "another"}
-    index.storage.collection(MAIN).upsert(ids=["stray"], embeddings=[vector], metadatas=[stray], documents=["Stray."])
-    for id_ in ("papers/2", "papers/5"):
+    main.upsert(ids=["stray"], embeddings=[vector], metadatas=[stray], documents=["Stray."])
+    for id_ in ("papers/1", "papers/5"):
         with pytest.raises(ForeignCollection, match=r"check\(\)"):
             index.query("What?", 100, documents=[id_])
-    assert set(index.check()) == {"papers/2", "papers/5"} and index.check() == {}
-    assert index.upsert(documents()).written == 1
+    problems, damaged = index.check(), ("papers/2", "papers/3", "papers/4")
+    assert problems.keys() == {*damaged, "papers/1", "papers/5"} and index.check() == {}
+    assert "another text" in problems["papers/2"] and "other metadata" in problems["papers/3"]
+    assert problems["papers/4"] == f"{count - 1} of {count} rows in notes" and index.status().incomplete == damaged
+    assert {hit.document for hit in index.query("What?", 100)} == {"papers/0", "papers/5"}
+    assert index.upsert(documents()).written == 4
     assert_same(rows(index), before)
+    main.upsert(ids=["mine"], embeddings=[index.embedder.encode_query("A guest.")], documents=["A guest."])
+    with pytest.raises(ForeignCollection, match="'mine'"):
+        index.query("A guest.", 1)
 
 
 @pytest.mark.parametrize("change", ["upsert", "remove"])

@@ -19,6 +19,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ QUESTION = "Document of version"
 Rows = dict[str, tuple[np.ndarray, dict[str, Any], str]]
 
 
+@cache
 def embedder(method: str = killing.METHOD) -> Embedder:
     return Embedder("eddy-tiny", method=method)
 

@@ -268,12 +268,14 @@ def test_what_cannot_be_erased_is_not_removed(index, embedder, monkeypatch):
 
 def test_replaced_vectors_leave_no_folders(folder, index, monkeypatch):
     save_often(monkeypatch)
-    other = folder / str(uuid.uuid4()).replace("-", "_")
-    other.mkdir()  # no name of Chroma's
+    others = {name: folder / name for name in (str(uuid.uuid4()), str(uuid.uuid4()).replace("-", "_"))}
+    for other in others.values():  # of somebody else, whatever it is called
+        other.mkdir()
+        (other / "letter.txt").write_text("Dear reader")
     for method in ("plain:exit=1", "plain:exit=3"):
         index.reindex(Embedder("eddy-tiny", method=method))
         segments = {*selected(folder, "SELECT id FROM segments WHERE scope = 'VECTOR'")}
         folders = {path.name for path in folder.iterdir() if path.is_dir()}
-        assert folders - {"eddy.vectors", "eddy.words", other.name} == segments
+        assert folders - {"eddy.vectors", "eddy.words"} == segments | set(others)
         assert all(len(list((folder / name).iterdir())) == 1 for name in ("eddy.vectors", "eddy.words"))
         assert index.check(full=True) == {}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from chromadb import Collection
 from tests.adapters.indexes import apart, assert_same, documents, rows
-from tests.adapters.killing import METHOD, after, save_often, started
+from tests.adapters.killing import METHOD, after, save_often, started, stop_at
 from tests.processes import context
 
 from chroma_eddy import Document, Index, open_index
@@ -54,12 +54,6 @@ def elsewhere(tmp_path: Path, embedder: Embedder) -> Callable[[int | list[Docume
     return write
 
 
-def check_all_are_found(index: Index) -> None:
-    """Whether a question finds every passage of eight documents."""
-    hits = index.query(ASKED, 100)
-    assert len({hit.document for hit in hits}) == 8 and len(hits) == index.status().passages
-
-
 def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_path, embedder, elsewhere):
     elsewhere(2)
     with opened(tmp_path / "db", embedder) as index:
@@ -83,23 +77,20 @@ def test_a_reader_finds_what_others_have_written_and_writes_on_top_of_it(tmp_pat
         assert_same(rows(index), rows(alone))
 
 
-def interrupted(*_: object, **__: object) -> None:
-    raise KeyboardInterrupt
-
-
 def test_what_a_killed_writer_left_is_kept_whoever_has_written_since(tmp_path, embedder, elsewhere, monkeypatch):
     elsewhere(2)
     with opened(tmp_path / "db", embedder) as index:
         assert index.query(ASKED)
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(Storage, "mark_written", interrupted)  # it cannot say that it has written
+            stop_at(patch, 1, Storage, "mark_written")  # it cannot say that it has written
             elsewhere(6)
         (tmp_path / "db" / WRITER).write_text("{}")
         with apart(), open_index(tmp_path / "db", "others", embedder) as other:
             other.upsert(documents(1))
         index.upsert(documents(8))
     with apart(), opened(tmp_path / "db", embedder) as index:
-        check_all_are_found(index)
+        hits = index.query(ASKED, 100)
+        assert len({hit.document for hit in hits}) == 8 and len(hits) == index.status().passages
 
 
 @pytest.mark.parametrize("killed", [False, True])
@@ -111,7 +102,7 @@ def test_a_whole_document_has_the_cosine_of_the_version_that_is_found(killed, tm
         monkeypatch.setattr(Collection, "query", query)
         with apart(), monkeypatch.context() as patch, suppress(KeyboardInterrupt):
             if killed:
-                patch.setattr(Storage, "mark_written", interrupted)
+                stop_at(patch, 1, Storage, "mark_written")
             with opened(tmp_path / "db", embedder) as other:
                 other.upsert(documents(2, version=2))
         return query(self, *args, **kwargs)

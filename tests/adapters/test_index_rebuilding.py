@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from itertools import count
 from typing import Any
 
@@ -144,12 +145,62 @@ def test_two_that_exchange_at_once_lose_nothing(step, embedder, new, wanted, mon
 def test_a_reader_goes_on_when_the_index_is_exchanged(folder, embedder, new):
     with open_index(folder, "notes", embedder) as index, open_index(folder, "notes", embedder) as reader:
         assert reader.query(ASKED)
+        index.annotate(of="facts")
         index.reindex(embedder, passage_size=12)
+        assert index.collection.metadata["of"] == "facts"
         assert [hit.id for hit in reader.query(ASKED)] == [hit.id for hit in index.query(ASKED)]
         index.reindex(new)
         for _ in range(2):  # asked again, the vectors are still another method's
             with pytest.raises(FingerprintMismatch, match="reindex"):
                 reader.query(ASKED)
+
+
+def test_a_search_goes_on_when_the_index_is_exchanged_under_it(folder, embedder, monkeypatch):
+    """Its vectors and keywords are deleted."""
+    query = Collection.query
+
+    def exchanged_after(self: Collection, *args: object, **kwargs: object) -> object:
+        monkeypatch.setattr(Collection, "query", query)
+        found = query(self, *args, **kwargs)
+        with apart(), open_index(folder, "notes", embedder) as other:
+            other.reindex(embedder, passage_size=12)
+        return found
+
+    with open_index(folder, "notes", embedder) as reader:
+        monkeypatch.setattr(Collection, "query", exchanged_after)
+        assert {hit.id for hit in reader.query(ASKED, 100)} == {*reader.get()["ids"]}
+
+
+READS: dict[str, tuple[Callable[[Index], Any], Any]] = {
+    "entries": (lambda index: len(index.entries()), 0),
+    "documents": (lambda index: len(list(index.documents())), 0),
+    "incomplete": (Index.incomplete, []),
+    "get": (lambda index: len(index.get()["ids"]), 0),
+    "status": (lambda index: index.status().documents, 0),
+    "embedded": (lambda index: index.embedded("papers/1") is None, True),
+    "query": (lambda index: len(index.query(ASKED, 100)), 0),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+def test_a_reader_of_anything_goes_on_when_another_process_has_made_the_index_anew_or_dropped_it(
+    read, folder, embedder
+):
+    call, nothing = READS[read]
+    with open_index(folder, "notes", embedder) as reader:
+        assert call(reader) != nothing or read == "incomplete"
+        with apart(), open_index(folder, "notes", embedder) as other:
+            other.reindex(embedder, passage_size=12)
+            assert call(reader) == call(other)
+            other.drop()
+        assert call(reader) == nothing
+
+
+def test_of_damaged_documents_alone_there_is_nothing_to_embed(folder, embedder, new):
+    with open_index(folder, "notes", embedder) as index:
+        index.collection.delete(index.get()["ids"])
+        assert len(index.check()) == 6
+        assert index.reindex(new).written == 0 and index.upsert(documents(2)).written == 2
 
 
 def test_a_question_embedded_before_a_reindexing_is_embedded_again(folder, embedder, new, monkeypatch):

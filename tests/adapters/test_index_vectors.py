@@ -197,7 +197,8 @@ def test_an_interrupted_write_leaves_chroma_s_files_whole(place, whole, embedder
 
 
 def test_what_a_server_has_written_to_a_folder_is_found_there(place, whole, embedder, tmp_path):
-    """RowBatch without a number in our file, and a whole index without one."""
+    """RowBatch without a number in our file, a whole index without one, and what a killed writer left without one."""
+    vector = embedder.encode_document("A row.")
     with served(place) as server:
         with opened(server.url, embedder) as index:
             changed, relabelled = documents(8, version=2)[0], replace(documents(8)[1], metadata={"shelf": "c"})
@@ -209,6 +210,14 @@ def test_what_a_server_has_written_to_a_folder_is_found_there(place, whole, embe
         with open_index(server.url, "other", embedder, passage_size=24) as other:
             other.upsert(documents(3))
             others = rows(other)
+        with opened(server.url, embedder) as killed, pytest.MonkeyPatch.context() as patch:
+            stop_at(patch, 1, Storage, "mark_written")  # before it can say that it has written
+            with pytest.raises(KeyboardInterrupt):
+                killed.upsert_rows(["cut"], ["A row."], [vector], [{}], ["book"], embedder.fingerprint)
+    with opened(place, embedder) as index:
+        assert index.query("A row.", 1)[0].id == "cut"
+        index.upsert_rows(["cut"], ["Another."], [-vector], [{}], ["book"], embedder.fingerprint)
+        index.remove_rows(["cut"])
     with opened(place, embedder) as index, open_index(place, "other", embedder) as other:
         for found, wanted in ((index, expected), (other, others)):
             held = rows(found)

@@ -224,19 +224,6 @@ def test_a_passage_is_found_by_the_keywords_of_its_headings(tmp_path: Path, embe
             index.check(full=True)  # which reads them anew
 
 
-def test_filters_hold_for_keywords_too(shelf: Index) -> None:
-    for options in (
-        {"where": {"shelf": "a"}},
-        {"where": {"eddy_document": {"$eq": "papers/1"}}},  # which looks like the index's own
-        {"documents": ["papers/1", "papers/4"]},
-        {"where_document": {"$contains": "Granite"}},
-        {"where": {"page": {"$lte": 1}}, "documents": ["papers/0", "papers/1"]},
-    ):
-        found = {hit.id for hit in shelf.query("granite keel", 1000, **options)}
-        assert found == {hit.id for hit in shelf.query("granite keel", 1000, alpha=1, **options)}
-        assert {hit.id for hit in shelf.query("granite keel", 1000, alpha=0, **options)} <= found
-
-
 def test_conditions_give_the_same_hits_whether_the_best_rows_or_all_are_asked(
     shelf: Index, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,6 +239,7 @@ def test_conditions_give_the_same_hits_whether_the_best_rows_or_all_are_asked(
     for options in (
         {"where": {"shelf": "a"}},
         {"where": {"shelf": "a"}, "where_document": {"$contains": "Granite"}},
+        {"where": {"eddy_document": {"$eq": "papers/1"}}},  # which looks like the index's own
         {"where": {"shelf": "z"}},
         {"where": {"page": {"$lte": 1}}, "documents": ["papers/0", "papers/1"], "alpha": 0},
     ):
@@ -264,6 +252,12 @@ def test_conditions_give_the_same_hits_whether_the_best_rows_or_all_are_asked(
             answers.append([(hit.id, hit.fused) for hit in hits])
             assert any(broad) == (most > 0)
         assert answers[0] == answers[1] == answers[2]
+        monkeypatch.setattr(search, "_BROAD", 10)
+        both, near, same = (
+            {hit.id for hit in shelf.query("granite keel", 1000, **{**options, "alpha": alpha})}
+            for alpha in (None, 1, 0)
+        )
+        assert both == near >= same
 
 
 def test_diverse_hits_of_both(shelf: Index) -> None:

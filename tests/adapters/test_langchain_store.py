@@ -30,7 +30,7 @@ from langchain_tests.integration_tests import RetrieversIntegrationTests, Vector
 from tests.adapters.indexes import MAIN, SENTENCES, rows
 from tests.adapters.indexes import documents as texts
 
-from chroma_eddy import NoIndex
+from chroma_eddy import NoIndex, WriterLock
 from eddy_embed import Embedder
 from eddy_embed.errors import FingerprintMismatch, InvalidParameter
 from langchain_eddy import EddyChroma, EddyEmbeddings, SentenceTextSplitter
@@ -129,6 +129,8 @@ def test_every_place_and_option_of_chroma(tmp_path):
     more = {"collection_configuration": {"hnsw": {"space": "cosine"}}}
     store = EddyChroma(embedding_function=EMBEDDINGS, persist_directory=str(tmp_path), **own, **more)
     assert store.index.name == "langchain" and store._collection.metadata["of"] == "facts"
+    with WriterLock(tmp_path):  # a reader says the same again, and waits for nobody
+        assert EddyChroma("langchain", EMBEDDINGS, str(tmp_path), **own, timeout=0).get()["ids"] == []
     assert EddyChroma.from_documents([Document("One.", id="a")], EMBEDDINGS, ["b"]).get()["ids"] == ["b"]
     with pytest.raises(NoIndex, match="no index 'other'"):
         EddyChroma("other", EMBEDDINGS, str(tmp_path), create_collection_if_not_exists=False)

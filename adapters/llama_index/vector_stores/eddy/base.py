@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import partial, wraps
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import chromadb
@@ -18,11 +17,10 @@ from llama_index.core.vector_stores.types import BasePydanticVectorStore, Vector
 from llama_index.core.vector_stores.types import VectorStoreQueryMode as Mode
 from llama_index.core.vector_stores.utils import metadata_dict_to_node, node_to_metadata_dict
 
-from chroma_eddy import ALPHA, RESERVED, Index, open_index, user_metadata
+from chroma_eddy import ALPHA, RESERVED, Index, open_index, threaded, user_metadata
 from eddy_embed.encoding.validation import check_kind, refuse_unknown
 from eddy_embed.errors import EddyError, FingerprintMismatch, InvalidParameter
 from eddy_embed.integrations.documents import DOCUMENT, END, FINGERPRINT, START
-from eddy_embed.integrations.shared import in_worker
 from eddy_embed.utils.arrays import Doubles
 from llama_index.embeddings.eddy.base import EddyEmbedding, nodes_with_text, resolve_embed_model
 
@@ -39,16 +37,6 @@ _OF_MMR = ("mmr_threshold", "mmr_prefetch_k")
 _PREFETCH_FACTOR = 4  # candidates of MMR as a multiple of k, as in LlamaIndex's own Chroma store
 _MIN_COSINE = 0.99
 """Minimum cosine of two vectors of one text by one embedder: other texts in the batch change rounding."""
-
-
-def _in_thread(method: Callable[..., Any], run: Callable[[Any], Awaitable[Any]] = in_worker) -> Any:
-    """Return a method that does the same in a thread: in that which embeds, or, of a reader, one of several."""
-
-    @wraps(method)
-    async def call(self: EddyChromaVectorStore, *args: Any, **kwargs: Any) -> Any:
-        return await run(partial(method, self, *args, **kwargs))
-
-    return call
 
 
 class EddyChromaVectorStore(BasePydanticVectorStore):
@@ -291,9 +279,8 @@ class EddyChromaVectorStore(BasePydanticVectorStore):
             )
         return np.asarray(vector, np.float64), str(made)
 
-    async_add, adelete = _in_thread(add), _in_thread(delete)
-    adelete_nodes, aclear = _in_thread(delete_nodes), _in_thread(clear)
-    aget_nodes, aquery = _in_thread(get_nodes, asyncio.to_thread), _in_thread(query, asyncio.to_thread)
+    async_add, adelete, adelete_nodes, aclear = (threaded(method) for method in (add, delete, delete_nodes, clear))
+    aget_nodes, aquery = threaded(get_nodes, asyncio.to_thread), threaded(query, asyncio.to_thread)
 
     # --- Serialization
 
