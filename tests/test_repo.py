@@ -121,7 +121,7 @@ def lines(folder: str) -> int:
 
 BUDGET = {
     "plugin": 15_410,
-    "adapters/chroma_eddy": 4343,
+    "adapters/chroma_eddy": 4346,
     "adapters/llama_index": 1314,
     "adapters/langchain_eddy": 942,
     "adapters/openai_eddy": 700,
@@ -129,7 +129,7 @@ BUDGET = {
     "adapters/ray_eddy": 253,
     "adapters/readers_eddy": 4492,
     "demos": 6579,
-    "tests": 26_622,
+    "tests": 26_621,
     "docs": 2706,
     "README.md": 112,
     "benchmarks": 4374,

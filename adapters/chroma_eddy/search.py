@@ -51,7 +51,7 @@ question's information; and, of vectors alone, the deviations of an even chance.
 question to manuals and abstracts, and on others; docs/search.md has what they let pass of the rest.
 """
 _LEAST, _ROUNDING = 1e-3, 1e-6  # least deviations, of unrelated cosines and the library's, that are told from rounding
-_BROAD = 10  # best rows that Chroma is asked about whether they meet a condition, for each that is wanted
+_BREADTHS = 3, 10  # best rows that Chroma is asked about whether they meet a condition, for each that is wanted
 _MOST_ASKED = 1000  # wanted rows up to which that is so: Chroma takes 32,766 values
 RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
 _TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
@@ -256,16 +256,19 @@ class _Answer:
         if query.ids is not None:
             among["id"] = list(query.ids)
         if query.where or query.where_document:
-            if wanted <= _MOST_ASKED and self._storage.vectors is not None:
-                near, scored = self._nearest(kind, hidden, _BROAD * wanted), best(_BROAD * wanted, among)
+            may_ask = wanted <= _MOST_ASKED and self._storage.vectors is not None
+            for broad in (breadth * wanted for breadth in _BREADTHS if may_ask):
+                near, scored = self._nearest(kind, hidden, broad), best(broad, among)
                 known = scored | keywords.index.scores(keywords.terms, [id_ for id_ in near if id_ not in scored])
                 numbers = sorted({score.vector for score in known.values()})
                 meeting = set(self._meeting(kind, {VECTOR: {"$in": numbers}})) if numbers else set[str]()
                 nearest, first = ([id_ for id_ in ids if id_ in meeting][:wanted] for ids in (near, scored))
                 pairs = (nearest, near), (first, scored)
-                enough = all(len(chosen) == wanted or len(ids) < _BROAD * wanted for chosen, ids in pairs)
+                enough = all(len(chosen) == wanted or len(ids) < broad for chosen, ids in pairs)
                 if enough and known.keys() >= set(near):  # a framework's row may not be among the keywords yet
                     return nearest, {id_: known[id_] for id_ in (*first, *nearest)}
+                if len(meeting) * _BREADTHS[-1] < len(known):  # more of the best rows would be too few, too
+                    break
             among["id"] = self._meeting(kind)
         return self._nearest(kind, hidden), best(wanted, among)
 
