@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import families, matrix, processes
+from tests import families, processes
+from tests import test_matrix as matrix
 from tests.selection import mostly_slow
 from tests.test_contract import EVERY
 
