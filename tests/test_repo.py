@@ -121,15 +121,15 @@ def lines(folder: str) -> int:
 
 BUDGET = {
     "plugin": 15_410,
-    "adapters/chroma_eddy": 4346,
+    "adapters/chroma_eddy": 4348,
     "adapters/llama_index": 1314,
     "adapters/langchain_eddy": 942,
     "adapters/openai_eddy": 700,
     "adapters/mteb_eddy": 299,
     "adapters/ray_eddy": 253,
     "adapters/readers_eddy": 4492,
-    "demos": 6579,
-    "tests": 26_622,
+    "demos": 6592,
+    "tests": 26_623,
     "docs": 2706,
     "README.md": 112,
     "benchmarks": 4374,

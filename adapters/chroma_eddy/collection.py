@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from eddy_embed import Embedder, Reranker  # import torch
 
 _SAMPLE = 1000  # most rows whose cosines say what a question's cosines are like
-_PENDING = "eddy_pending"
-"""Metadata of the main collection: the versions whose rows are being written or removed, by their document's id."""
+_PENDING = "eddy_pending"  # metadata of the main collection: versions in work, by their documents' ids
 OF_FRAMEWORKS = ""  # in place of a document's id: frameworks' rows are being written or removed
 _GROUP_ROWS = 5_000  # frameworks' rows that are looked up and written at a time
 T = TypeVar("T")
@@ -149,8 +148,7 @@ class Collection:
         Without an index, `nothing` is returned, unless that is None: the action says what it finds there.
         FingerprintMismatch if it is another embedder's now, ForeignCollection if something else has changed its rows.
         """
-        # While another process writes, or replaces the index, what reads rows, vectors or keywords may fail.
-        with suppress(NotFoundError, ForeignCollection, StorageError):
+        try:
             if self.storage.refresh() != self._identity:
                 raise NotFoundError(f"index {self.name!r} was made anew by another process")
             if self.was_absent and nothing is not None:
@@ -160,6 +158,11 @@ class Collection:
             # Rows that were deleted under a search are missing from what it finds, and nothing else tells.
             if self._state(self.storage.metadata()) == before:
                 return result
+        except (NotFoundError, ForeignCollection, StorageError) as error:
+            # Beside another process's write, a search fails with an InternalError, or misses files of an index before.
+            beside_a_write = isinstance(error.__cause__, InternalError) or self.storage.refresh() != self._identity
+            if isinstance(error, StorageError) and not beside_a_write:
+                raise
         self.keywords.clear_memory()  # a row may be gone or new that it does not know
         while True:
             self._reload()
@@ -317,7 +320,7 @@ class Collection:
         5. Everything is done and still pending: only the mark is taken away.
 
         In each, Chroma's files of vectors may be torn: `Storage.rebuild_files` has made them anew from the vectors'
-        file, which only grows; numbers in there that no row names are left. Rows of a server's writer get theirs there.
+        file, which only grows; numbers in there that no row names are left.
         """
         pending = self._pending()
         if self.keywords.missing or OF_FRAMEWORKS in pending:

@@ -103,7 +103,7 @@ def _cause_on_disk(folder: Path, error: BaseException, report: str) -> str:
 class WriterLock:
     """Reentrant lock of a writer: against other processes in a folder, only against other threads on a server.
 
-    `folder` is that of an embedded database, None for a server's; a writer waits `timeout` seconds for another one.
+    `folder` is that of an embedded database, None for a server's; a writer waits `timeout` seconds, -1 without end.
     """
 
     def __init__(self, folder: Path | None, timeout: float = 0.0) -> None:

@@ -280,7 +280,11 @@ class Index(Collection):
         if documents:
             with self._transaction({id_: [document.digest] for id_, document in documents.items()}):
                 self.storage.delete(DOCUMENTS, ids=list(documents))  # first: queries find none of it, or all
-                self._delete_rows("digest", [document.digest for document in documents.values() if document.digest])
+                digests = {document.digest for document in documents.values()}
+                if self.storage.connection.folder is None:  # two writers may have left rows of other versions
+                    for page in self.storage.pages(MAIN, where={DOCUMENT: {"$in": list(documents)}}, metadatas=True):
+                        digests |= {row[DIGEST] for row in page.metadatas}
+                self._delete_rows("digest", sorted(digests - {""}))
         return len(documents)
 
     def remove_rows(
@@ -315,9 +319,11 @@ class Index(Collection):
         self,
         embedder: Embedder,
         *,
+        passage_size: int | None = None,
+        late: bool | None = None,
+        sentence_vectors: bool | None = None,
         restart: bool = False,
         progress: Progress | None = None,
-        **sizes: Any,
     ) -> WriteReport:
         """Embed all documents again with another embedder, from their stored texts.
 
@@ -326,10 +332,11 @@ class Index(Collection):
 
         Args:
             embedder: The new embedder.
+            passage_size: As for `open_index`; None: as before.
+            late: As for `open_index`; None: where no layer runs.
+            sentence_vectors: As for `open_index`; None: as before.
             restart: Discard an unfinished reindexing and start again.
             progress: As for `upsert`.
-            **sizes: `passage_size`, `sentence_vectors`, None: as before, and `late`, None: where no layer runs, as for
-                `open_index`.
 
         Raises:
             FingerprintMismatch: Another reindexing is unfinished.
@@ -338,7 +345,7 @@ class Index(Collection):
         from eddy_embed import Embedder  # import torch
 
         check_kind("embedder", embedder, Embedder, "an Embedder")
-        sizes = {**self.settings.sizes, "late": embedder.reads_late, **_chosen(**sizes)}
+        sizes = {**self.settings.sizes, "late": embedder.reads_late, **_chosen(passage_size, late, sentence_vectors)}
         with self.writing():
             if self._holds_framework_rows:
                 raise InvalidParameter(
@@ -383,7 +390,7 @@ class Index(Collection):
         return report
 
     def annotate(self, **metadata: Any) -> None:
-        """Store metadata with the main collection, unless they are there; this begins the index if there is none."""
+        """Store metadata with the main collection, unless they are there; begin the index for them if there is none."""
         if not metadata.items() <= self.storage.metadata().items():
             with self.writing():
                 self._create()
@@ -455,7 +462,7 @@ def open_index(
 
 
 def threaded(method: Callable[..., Any], run: Callable[[Any], Awaitable[Any]] = in_worker) -> Any:
-    """Return a store's method that does the same in a thread: in that which embeds, or, of a reader, one of several."""
+    """Return an asynchronous version of a method; `run` runs it in a thread, by default in the one that embeds."""
 
     @wraps(method)
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -473,9 +480,7 @@ def reindex(place: Place, name: str, embedder: Embedder, *, timeout: float = 0.0
         return index.reindex(embedder, **options)
 
 
-def _chosen(
-    passage_size: int | None = None, late: bool | None = None, sentence_vectors: bool | None = None
-) -> dict[str, Any]:
+def _chosen(passage_size: int | None, late: bool | None, sentence_vectors: bool | None) -> dict[str, Any]:
     check_count("passage_size", passage_size)
     check_kind("late", late, bool | None, "True or False")
     check_kind("sentence_vectors", sentence_vectors, bool | None, "True or False")

@@ -275,8 +275,7 @@ def _pattern(words: Sequence[str]) -> str:
 # --- BM25 -------------------------------------------------------------------------------------------------------------
 
 Key = Literal["id", "document", "digest"]  # a row's own id, that of its document, and that of its document's version
-IN_MEMORY = 50_000
-"""Most rows whose texts are read into memory for keyword search, where the database is on a server or in memory."""
+IN_MEMORY = 50_000  # most rows whose texts are read for keyword search, of a database on a server or in memory
 _WRITER_BYTES = 50_000_000  # memory of a writer, after which it saves a segment
 _COMPLETE = "complete"  # file that says that all rows of the collection are indexed, and by which version of the terms
 _BAR_FROM = 5_000  # fewest rows for whose reading a progress bar is shown
@@ -490,8 +489,7 @@ class Keywords:
         from rich.progress import track
 
         pages, total = self._storage.pages(MAIN, metadatas=True, documents=True), self._storage.count(MAIN) / PAGE_SIZE
-        console = Console(stderr=True)
-        for rows in track(pages, "Reading keywords", total, console=console, disable=not show_progress):
+        for rows in track(pages, "Reading keywords", total, console=Console(stderr=True), disable=not show_progress):
             yield rows.take([number for number, row in enumerate(rows.metadatas) if DOCUMENT in row])
 
     @contextmanager

@@ -26,12 +26,10 @@ if TYPE_CHECKING:
     from eddy_embed import Embedder  # imports torch
 
 FORMAT = 4  # version of what is written; an index of another one is refused
-_FRAMEWORKS = ("_node_content", "_node_type")
-"""Metadata of a framework's rows from which LlamaIndex makes its nodes again."""
+_FRAMEWORKS = ("_node_content", "_node_type")  # metadata of rows from which LlamaIndex makes its nodes again
 _SIZES = ("passage_size", "late", "sentence_vectors")
 _COUNTS = ("passages", "sentences", "tokens", "windows", "truncated", "characters")
-_ROUNDING = 1e-6
-"""Largest difference between entries of two vectors that rounding alone may make, relative to entries above 1."""
+_ROUNDING = 1e-6  # largest difference of entries of two vectors by rounding, relative to entries above 1
 _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 Filter = dict[str, Any]  # a condition of Chroma's on metadata or on texts
 

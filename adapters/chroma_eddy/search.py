@@ -51,7 +51,7 @@ question's information; and, of vectors alone, the deviations of an even chance.
 question to manuals and abstracts, and on others; docs/search.md has what they let pass of the rest.
 """
 _LEAST, _ROUNDING = 1e-3, 1e-6  # least deviations, of unrelated cosines and the library's, that are told from rounding
-_BREADTHS = 3, 10  # best rows that Chroma is asked about whether they meet a condition, for each that is wanted
+_BREADTHS = 3, 10  # for each wanted row, best rows of which Chroma is asked which meet a condition: first, then
 _MOST_ASKED = 1000  # wanted rows up to which that is so: Chroma takes 32,766 values
 RERANK_FROM = 10  # default of how many of the best hits the language model re-ranks
 _TYPED_AMONG = 30  # fewest of the best candidates in which the question's words are looked for as they were typed
@@ -244,9 +244,9 @@ class _Answer:
     def _candidates(self, kind: str, hidden: Sequence[str]) -> tuple[list[str], dict[str, Scored]]:
         """Return the nearest rows, and those with the highest BM25 in hybrid search, that meet the conditions.
 
-        Under conditions, the nearest are among the latter, too: their BM25 is known.
         Chroma alone can tell what meets a condition on metadata or texts. It is asked about the best rows; about all
-        rows, which takes longer, only if too few of these meet the conditions.
+        rows, which takes longer, only if too few of these meet the conditions. Where the best rows were enough, the
+        BM25 of the nearest is returned, too.
         """
         query, keywords, wanted = self._query, self._keywords, self._query.candidates
         if keywords is None:

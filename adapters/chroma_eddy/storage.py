@@ -447,7 +447,7 @@ class Storage:
         return None if folder is None or identity is None else folder / KEYWORDS / identity
 
     def update_metadata(self, **values: Any) -> None:
-        """Change entries of the main collection's metadata; on a server, note that what follows has no numbers."""
+        """Change entries of the main collection's metadata; on a server, note that rows may have no vector numbers."""
         if self.connection.folder is None:
             values[_UNNUMBERED] = True
         present = {name: value for name, value in self.metadata().items() if value is not None}

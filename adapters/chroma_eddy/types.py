@@ -16,10 +16,8 @@ from eddy_embed.integrations.documents import DOCUMENT, END, HEADINGS, START, Pa
 PREFIX = "eddy_"  # prefix of the index's own metadata names
 RESERVED = (START, END, "page", "last_page", HEADINGS)  # further metadata names that the index writes itself
 VECTOR = "eddy_vector"  # metadata of a row: the number of its vector in the file
-DIGEST = "eddy_digest"
-"""Metadata of every row, beside its document: the version of the document; "" for a framework's row."""
-FIELDS = "eddy_row"
-"""Metadata of documents and passages that nobody searches by, as JSON: each entry of its own takes a hundred bytes."""
+DIGEST = "eddy_digest"  # metadata of every row: the version of its document; "" for a framework's row
+FIELDS = "eddy_row"  # JSON of what nobody searches by: each entry of metadata takes a hundred bytes
 WRITTEN = (DIGEST, FIELDS, VECTOR)  # metadata that the index writes into a framework's rows, beside their document's id
 
 

@@ -116,6 +116,7 @@ def test_what_another_process_reads_is_followed(library: Path) -> None:
             assert following is not None
             rebuild_library(library, following, Embedder("eddy-tiny", method=BEST))
             wait(lambda: site.state.reader.settings.plan == "best")
+            site.until(lambda p: p["rebuilding"] is None)
             assert dict(site.ask("What makes steam?", k=1))["hit"]["name"] == "bread.txt"
             other.close()
             assert [job["state"] for job in site.settled()] == ["done"]

@@ -128,7 +128,7 @@ def change_plan(folder: Path, settings: LibrarySettings) -> None:
 def lock_library(folder: Path, seconds: float = 2.0) -> Iterator[None]:
     """Lock a library, or the folder of a new one; the system releases the lock when this process ends.
 
-    `seconds` are for another process that only removes a document, or looks whether somebody writes; -1: for any.
+    Wait `seconds` for another process, -1 without end; the default is enough for one that only removes a document.
     """
     if not holds_library(folder):
         check_available(folder)
@@ -282,7 +282,7 @@ class RebuildProgress:
     """How far a rebuild is."""
 
     tokens: int = 0  # of all documents
-    waiting: int = 0  # number of characters of the documents that were not rebuilt when this call began
+    waiting: int = 0  # number of characters of the documents that are not rebuilt yet
     done: float = 0.0  # share of the tokens that is embedded, 0 to 1
     total: int = 0  # number of documents
     written: int = 0  # number of them that are written
@@ -308,10 +308,10 @@ def next_settings(stored: LibrarySettings, choices: Choices) -> LibrarySettings:
 
 
 def read_progress(folder: Path, restart: bool = False) -> RebuildProgress:
-    """Read how far the rebuild of a library is, which may be in progress in another process, or is to `restart`."""
+    """Read how far a rebuild is, which may be in progress in another process; `restart`: as before its beginning."""
     try:
         with open_stored(folder, texts_only=True) as index:
-            entries = {id_: entry for id_, entry in index.read(index.entries).items() if entry.digest}
+            entries = {id_: entry for id_, entry in index.entries().items() if entry.digest}
             rebuilt = {} if restart else index.read(index.rebuilt)
     except NoIndex:
         return RebuildProgress()
@@ -320,7 +320,7 @@ def read_progress(folder: Path, restart: bool = False) -> RebuildProgress:
     return RebuildProgress(
         tokens=tokens,
         waiting=sum(entry.characters for entry in waiting),
-        done=1 - sum(entry.tokens for entry in waiting) / max(tokens, 1),
+        done=1 - sum(entry.tokens for entry in waiting) / tokens if tokens else 0.0,
         total=len(entries),
         written=len(entries) - len(waiting),
     )

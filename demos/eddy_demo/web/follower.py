@@ -90,7 +90,7 @@ class Follower:
         self._files = Followed(self.uploads.folder)
         self._followed: dict[Path, Followed] = {}
         self._jobs: dict[str, FileReport] = {}  # uploads on their way into the library, by absolute path
-        self._older: dict[str, str] = {}  # ids of other uploaded documents that are called like a file, by its path
+        self._older: dict[str, str] = {}  # by a file's path, the id of another uploaded document of the same name
         self._changed_roots: dict[Path, None] = {}
         self._failure = self._unwatched = ""  # why the library was not made anew, and why no changes are noticed
         self._urgent = False
@@ -156,6 +156,7 @@ class Follower:
         path, known_name = self._path(file.name), shown_name(file.name)
         entry = None if is_new else self.reader.entry(document_key(self._origin(path)))
         with self._changed:
+            self._older.pop(path, None)
             if entry is not None:
                 known = "already in the library" + ("" if known_name == name else f" as {known_name}")
                 self._jobs[path] = FileReport(path, "done", known, document=entry.id)
@@ -424,6 +425,7 @@ class Follower:
         reader = self.reader
         reader.check_for_changes()
         if reader.settings.next is None:
+            self.rebuilding = None
             self._pause(error_message(error))
             return
         self.rebuilding = read_progress(reader.folder)
@@ -448,9 +450,12 @@ class Follower:
 
     def _check_library(self) -> None:
         """Notice what other processes have written."""
+        index = self.reader.index
         self.reader.check_for_changes()
-        if self.busy:
-            self.busy = ""
+        if self.reader.index is not index:  # another process has made it anew
+            self._failure = ""
+        if self.busy or self.rebuilding:
+            self.busy, self.rebuilding = "", None
             self.notify()
 
     def _rebuild(self) -> None:

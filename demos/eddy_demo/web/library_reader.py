@@ -146,7 +146,7 @@ class LibraryReader:
         """Notice what another process has written.
 
         Raises:
-            DemoError: The library was deleted.
+            DemoError: The library was deleted, or another one put in its place.
         """
         index, database = self.index, _database_id(self.folder)
         if index is None:
@@ -239,7 +239,7 @@ class LibraryReader:
 
     def entries(self) -> list[StoredDocument]:
         """Return the entries of all complete documents, sorted by name."""
-        entries = self.read(lambda index: {} if index is None else index.read(index.entries))
+        entries = self.read(lambda index: {} if index is None else index.entries())
         found = [entry for entry in entries.values() if entry.digest]
         return sorted(found, key=lambda entry: str(entry.metadata.get("name", "")).casefold())
 
@@ -288,5 +288,5 @@ def is_drawn(metadata: Mapping[str, Any]) -> bool:
 
 def _find_entry(index: Index | None, key: str) -> StoredDocument | None:
     """Return the entry of a complete document, None if the index has none."""
-    entry = None if index is None else index.read(partial(index.entries, [key])).get(key)
+    entry = None if index is None else index.entries([key]).get(key)
     return entry if entry is not None and entry.digest else None

@@ -235,7 +235,13 @@ addEventListener("popstate", () => {
 
 // --- The last questions, which only this browser knows
 
-const recent = () => JSON.parse(stored("questions") ?? "[]");
+function recent() {
+  try {
+    return [...JSON.parse(stored("questions") ?? "[]")];
+  } catch {
+    return []; // not what this page wrote
+  }
+}
 
 function remember(text) {
   store("questions", JSON.stringify([text, ...recent().filter((other) => other !== text)].slice(0, 3)));

@@ -104,8 +104,10 @@ function listen() {
   const own = (source = new EventSource("/api/events"));
   own.addEventListener("progress", (event) => told(JSON.parse(event.data)));
   own.addEventListener("error", () => {
-    show("The server does not answer. What was uploaded is kept; this page goes on when it is back.", true);
-    if (own.readyState === EventSource.CLOSED) setTimeout(() => own === source && listen(), 2000); // as a refusal leaves it
+    const refused = own.readyState === EventSource.CLOSED; // the browser does not try again
+    const what = refused ? "The server refuses this page: open the address that it printed." : "The server does not answer.";
+    show(`${what} What was uploaded is kept; this page goes on by itself.`, true);
+    if (refused) setTimeout(() => own === source && listen(), 2000);
   });
 }
 
